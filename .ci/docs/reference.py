@@ -67,7 +67,7 @@ def options_block(name: str) -> str:
         (
             code(one.encode_name),
             _value(one.default),
-            "Iceberg's" if name in _OF_ICEBERG and one.encode_name not in _OURS else "ours",
+            "Iceberg's" if name in _OF_ICEBERG and one.encode_name not in _OURS else "icekeep's",
             prose(as_sentence(said[one.name])),
         )
         for one in msgspec.structs.fields(cls)

@@ -1,13 +1,20 @@
-"""icekeep keeps Apache Iceberg tables healthy from PySpark, with no Iceberg JVM jar.
+"""Table maintenance for Apache Iceberg from Python, with no Iceberg jar.
 
-    from icekeep import compact, load_catalog
+    from icekeep import compact, expire_snapshots, load_catalog, plan_compact
 
-    table = load_catalog("local").load("demo.flights")
-    compact(table, where="month >= 6")
+    table = load_catalog("lake").load("sales.orders")
+    print(plan_compact(table))
+    compact(table, where="ordered_at >= '2026-01-20'")
+    expire_snapshots(table.refresh(), older_than="7d")
 
-This is the door; `__init__.pyi` says what is behind it. Each name is imported when it is first used, so that `import icekeep`
-needs neither Spark nor Arrow.
-Reading order: `catalog/base.py` (a table), `spec/metadata.py`, `planning/scan/plan.py`, `maintenance/`, `commit/retry.py`.
+`load_catalog` opens a catalog of `conf/icekeep.yaml`, or one that Spark or PyIceberg has configured. Each job is a function
+that takes a table: `compact`, `rewrite_position_deletes`, `rewrite_manifests`, `expire_snapshots`, `remove_orphan_files`,
+`drop`, `check` and `repair`. `plan_...` says what the job would do and changes nothing; `restore` and `rollback` undo. Results
+and plans are frozen values that notebooks show as tables. All errors derive from `IcekeepError`, and are sorted by what to do
+next.
+
+`dir(icekeep)` lists the public names, and `help(icekeep.compact)` describes one of them. A name is imported when it is first
+used, so `import icekeep` loads neither Spark nor Arrow.
 """
 
 import ast

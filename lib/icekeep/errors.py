@@ -153,7 +153,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most so many characters, for a list; what is left out is marked.
+    """A text of at most this many characters, for a list; what is left out is marked.
 
     >>> shortened("the catalog is out of reach", 16)
     'the catalog i...'

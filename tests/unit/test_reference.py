@@ -92,7 +92,7 @@ def test_a_block_is_made_anew_and_all_else_stays(tools: dict[str, ModuleType]) -
     assert made.startswith("# A\n\n<!-- begin: options compact -->\n\n| option |")
     assert made.endswith("|\n\n<!-- end -->\n\nB `<!-- end -->`\n")
     assert "YESTERDAY" not in made
-    assert "| `stitch` | `auto` | ours |" in made
+    assert "| `stitch` | `auto` | icekeep's |" in made
     assert "| `min-input-files` | `5` | Iceberg's |" in made
     assert tools["reference"].written(made) == made
 

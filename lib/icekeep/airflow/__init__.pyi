@@ -166,7 +166,7 @@ class ExpireSnapshotsOperator(JobOperator):
         stream_results: for compatibility with Iceberg's, without effect: lists of files are always streamed. Templated.
         trash: for how long deleted files can be restored, as 3 or 3d; 0 deletes at once (default: 3d on local disks and
             HDFS, else 0). Templated.
-        approve: the hash that --dry-run tells: exactly that is done, or nothing. Templated.
+        approve: the hash that --dry-run prints: do exactly that, or nothing. Templated.
         trust_manifest_list: go on where a snapshot's summary and its manifest list disagree on the number of files.
             Templated.
         options: grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated. Templated.
@@ -223,7 +223,7 @@ class RemoveOrphanFilesOperator(JobOperator):
         stream_results: for compatibility with Iceberg's, without effect: lists of files are always streamed. Templated.
         trash: for how long deleted files can be restored, as 3 or 3d; 0 deletes at once (default: 3d on local disks and
             HDFS, else 0). Templated.
-        approve: the hash that --dry-run tells: exactly that is done, or nothing. Templated.
+        approve: the hash that --dry-run prints: do exactly that, or nothing. Templated.
         force: go on although more than max-orphan-ratio of the files would go. Templated.
         trust_manifest_list: go on where a snapshot's summary and its manifest list disagree on the number of files.
             Templated.
@@ -278,7 +278,7 @@ class CheckOperator(JobOperator):
         task_id: of the task.
         table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
         deep: read data and delete files too, and hold what metadata says of them against their rows. Templated.
-        all_of: tell every fault of these kinds, by number, and not only the first 20. Templated.
+        all_of: show every fault of these kinds, by number, and not only the first 20. Templated.
         ref: only the snapshot of this branch or tag (default: all snapshots). Templated.
         spark: whether spark-submit runs it; by default a process of the worker does, which suits small tables.
         dry_run: whether it shows its plan and changes nothing.

@@ -219,7 +219,7 @@ class Catalog(Protocol):
     """Tables by name, in namespaces.
 
     Every operation raises `UnavailableError` when the catalog is out of reach. Those that change something raise
-    `OutcomeUnknownError` when it cannot be told whether they did.
+    `OutcomeUnknownError` when it is not known whether they did.
     """
 
     @property

@@ -130,8 +130,8 @@ class TableDone(Rendered, frozen=True, kw_only=True):
     Attributes:
         rank: its place in the order of work, from 1; 0 where no job was due.
         score: of its health; `None` where nobody looked at it, or could.
-        priority: benefit for cost of its due jobs, and the nights that they have waited (`ranking.py`); more comes first.
-        not_read: why its health cannot be told.
+        priority: benefit for cost of its due jobs, and the nights that they have waited; the highest comes first.
+        not_read: why its health is not known.
         problems: what its properties, or its catalog, say of jobs that is not understood or not taken.
     """
 
@@ -168,16 +168,16 @@ class MaintainResult(Rendered, frozen=True, kw_only=True):
         status: `done`; `partial` where a job failed, was refused, did only a part or was not begun, a table could not be read, or
             something is `failing`; `interrupted`. For a dry run `planned`, or `partial` where something could
             not be read.
-        dry_run: whether all this was only told.
+        dry_run: whether this was a dry run.
         tables_count: those that the policies reach; `other_tables_count`: those that no policy reaches.
-        due_jobs_count: all that were due, of which the counts that follow tell what became of them, up to
+        due_jobs_count: all that were due; the counts that follow say what happened to them, up to
             `elsewhere_jobs_count`.
         postponed_jobs_count: those that wait since they failed; `held_jobs_count`: that are switched off;
             `closed_jobs_count`: whose windows are closed.
         failing: what has failed three times in a row or more, or was interrupted so often after long work, what came of this run
             among it.
         notes: what the operator should know of the run as a whole.
-        requests_count: what the jobs asked of storage, as each of them tells.
+        requests_count: requests that the jobs sent to storage.
         looked_requests_count, looked_read_bytes: what the look at all tables took of storage.
         looked_ms: how long it took.
         tables: in the order of work, then those that had nothing due, by name.

@@ -215,7 +215,7 @@ class JobAdvice(msgspec.Struct, frozen=True, kw_only=True):
         gain: what it brings, in one line; empty where it has nothing to do.
         files_count: that it would rewrite, or delete.
         spared_opens_count: how many files fewer readers open afterwards, those of a scan of all or those that plan it.
-        freed_bytes: of files that it would delete; `None` where that cannot be told.
+        freed_bytes: of files that it would delete; `None` where that is not known.
         replaced_bytes: of files that it would replace: garbage, which expiration frees.
         read_bytes, written_bytes, requests_count: from and to storage, listing among requests.
         cpu_ms: of one core.
@@ -278,7 +278,7 @@ class TableHealth(Rendered, frozen=True, kw_only=True):
     Attributes:
         table: `catalog.namespace.name`.
         format: the version of the table format, such as `v2`.
-        score: 0 to 100, where 100 is healthy; `score.py` has the formula.
+        score: 0 to 100, where 100 is healthy.
         score_parts: what takes points, the most first.
         faults: what `check` finds at its cheap levels: metadata and manifest lists, not manifests and files.
         own_files: plans and trash; `None` where that was not looked at, as it takes a listing.

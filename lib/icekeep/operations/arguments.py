@@ -60,8 +60,8 @@ _FIRST_FLAGS = ("--help", "--version")
 _POLICY = Setting(
     "policy",
     Kind.NAME,
-    "for schedulers: do it as this policy wants it of the table by now, or not at all where that is switched off; snapshots and "
-    "the record of runs will say whose job it was",
+    "for schedulers: apply the current settings of this policy, and do nothing if it disables the job; snapshots and the record "
+    "of runs name the policy",
 )
 
 

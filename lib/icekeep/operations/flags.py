@@ -116,7 +116,7 @@ def add_output(
     parser.add_argument(
         "--log-format",
         choices=log_formats,
-        help="how stderr tells it: text for people, json an object a line (default: text)",
+        help="format of stderr: text, or json with one object per line (default: text)",
     )
 
 

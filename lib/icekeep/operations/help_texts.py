@@ -19,7 +19,7 @@ EXIT_STATUSES = """exit statuses:
   0    done, also where there was nothing to do
   1    failed, and nothing was committed
   2    wrong usage or configuration, or something that is named does not exist
-  3    part of it is committed, part is not; or faults were found, or stay; or a table could not be looked at
+  3    part of it is committed, part is not; or faults were found, or stay; or a table could not be read
   4    a safety check refused, or a plan does not hold any more, or the table uses what icekeep does not support
   5    a commit may or may not have landed: look before you run it again
   75   try again later: another writer or run is at work, or a catalog, a store or Spark is out of reach

@@ -153,7 +153,7 @@ VERBS: Mapping[str, Verb] = {
                 "show every snapshot of the table, and the branches and tags that have it",
                 keyword="all_snapshots",
             ),
-            Setting("limit", Kind.NUMBER, "show at most so many commits, the newest (default: 100)", minimum=1),
+            Setting("limit", Kind.NUMBER, "show at most this many commits, the newest (default: 100)", minimum=1),
             Setting("since", Kind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
         ),
         changes=False,
@@ -185,7 +185,7 @@ VERBS: Mapping[str, Verb] = {
         takes_spark=True,
     ),
     "why": Verb(
-        summary="tell the life of one file: who added it, what reads it, which deletes reach it, when it goes",
+        summary="explain a file: who added it, what refers to it, which deletes reach it, when it can be deleted",
         run="icekeep.maintenance.file_life.job:why",
         settings=(
             Setting(
@@ -196,7 +196,7 @@ VERBS: Mapping[str, Verb] = {
                 is_positional=True,
                 is_required=True,
             ),
-            Setting("where", Kind.FILTER, "tell which step of a scan with this filter leaves the file out"),
+            Setting("where", Kind.FILTER, "show which step of a scan with this filter skips the file"),
             TRUST_MANIFEST_LIST,
         ),
         changes=False,
@@ -209,7 +209,7 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "metadata_location",
                 Kind.TEXT,
-                "its metadata file, as `drop` tells it; the name must be free",
+                "its metadata file, as `drop` prints it; the name must be free",
                 shown="LOCATION",
                 is_required=True,
             ),
@@ -234,7 +234,7 @@ VERBS: Mapping[str, Verb] = {
         examples=("flights.plan.jsonl --dry-run", "flights.plan.jsonl --config icekeep.yaml"),
     ),
     "report": Verb(
-        summary="tell how healthy tables are, the worst first, and what each job would do, cost and bring",
+        summary="show how healthy tables are, the worst first, and what each job would do, cost and improve",
         run="icekeep.operations.commands.report:report_over",
         settings=(
             Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
@@ -313,7 +313,7 @@ VERBS: Mapping[str, Verb] = {
                 shown="STATUS",
             ),
             Setting("since", Kind.TIME, "runs that began at a time or later, or since an age ago, e.g. 7d"),
-            Setting("last", Kind.NUMBER, "at most so many (default: 20)", minimum=1),
+            Setting("last", Kind.NUMBER, "at most this many (default: 20)", minimum=1),
             Setting(
                 "run", Kind.TEXT, "one run, all that is known of it, by its id or the beginning of that", shown="RUN"
             ),
@@ -516,7 +516,7 @@ VERBS: Mapping[str, Verb] = {
 
 GROUP_SUMMARIES: Mapping[str, str] = {
     "ref": "list, create, move and drop branches and tags; publish what is staged",
-    "policy": "tell what the policies of the configuration say, and where they miss",
+    "policy": "explain and check the policies of the configuration",
 }
 """What the first word of commands of two words is about."""
 

@@ -31,7 +31,7 @@ class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
     Known from the snapshots that it made, from the record of runs, or from both; `None` is "not known".
 
     Attributes:
-        run_id: of a run of ours that says so.
+        run_id: of the run of icekeep that made it, where the summary names one.
         made_by: the engine, as snapshots say.
         status: how it ended, as the record of runs says.
         timestamp_ms: when it ended, or was last seen, epoch milliseconds; without a record when it made its last commit.
@@ -64,7 +64,7 @@ class TableHistory(msgspec.Struct, frozen=True, kw_only=True):
         growth: of `main`, the oldest commit first; of a long history commits at even distances. Empty where it was not read.
         commits_count: how many commits `growth` stands for.
         runs: of maintenance, the newest first.
-        left_out_runs_count: older ones that are not told.
+        left_out_runs_count: older ones that are not listed.
         not_read: why nothing is known, in one line.
     """
 

@@ -55,7 +55,7 @@ class RunRecord(Rendered, frozen=True, kw_only=True):
         ended_ms: `None` until it ends.
         seen_ms: when it was last known to be alive.
         host: the name of its machine.
-        process: tells its process from all others of that machine (`processes.py`); empty where the system does not say.
+        process: identifies its process on that machine; empty where the system does not say.
         version: of icekeep.
         arguments: as they were given, in values that JSON has; of a run that was given its plan also `plan`, the hash of that.
         app_id: the Spark application that it started; `None` for none.
@@ -206,7 +206,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         run_id: or the beginning of it.
         parent_id: of those that are a part of one run of `maintain`.
         since_ms: those that began then or later, epoch milliseconds.
-        limit: at most so many.
+        limit: at most this many.
         has_results: whether the results are wanted, which may be much longer than all the rest; else they are `None`.
     """
 

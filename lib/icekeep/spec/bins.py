@@ -26,7 +26,7 @@ def each_once(item: object) -> int:
 
 
 def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) -> list[list[T]]:
-    """At most so many bins, none empty: the heaviest item first, each to the bin that is lightest by then.
+    """At most this many bins, none empty: the heaviest item first, each to the bin that is lightest by then.
 
     >>> balanced([1, 2, 3, 4, 5], float, 2)
     [[5, 2, 1], [4, 3]]

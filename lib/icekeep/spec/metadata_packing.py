@@ -69,7 +69,7 @@ def refuse_unknown_packing(data: bytes, location: str) -> None:
 
 
 def _zstd_unpacked(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """At most so many bytes of text, and whether that is the end of it: the last of its frames is whole."""
+    """At most this many bytes of text, and whether that is the end of it: the last of its frames is whole."""
     plain = bytearray()
     while True:
         stream: Any = zstd.ZstdDecompressor()

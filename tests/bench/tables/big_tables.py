@@ -134,7 +134,7 @@ def _session(spark: SparkSession) -> SparkSession:
 
 
 def write_entries(rows: DataFrame, metadata: TableMetadata, directory: Path, *, file_rows: int = 0) -> None:
-    """Let Spark write rows of `entries` as Avro files, of at most so many rows each if it is not 0."""
+    """Let Spark write rows of `entries` as Avro files, of at most this many rows each if it is not 0."""
     encoder = EntryEncoder(metadata.partition_type(metadata.default_spec_id), _FORMAT_VERSION)
     avro = msgspec.json.encode(avro_schema(encoder.struct, "manifest_entry")).decode()
     options = {"avroSchema": avro, "compression": "deflate", "maxRecordsPerFile": str(file_rows)}

@@ -389,5 +389,5 @@ def test_help_says_what_exit_statuses_mean_and_the_readme_has_the_same(capsys):
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     told = re.findall(r"^  ((?:\d+, )?\d+)  ", help_, re.MULTILINE)
     assert told == re.findall(
-        r"^\| ((?:\d+, )?\d+) \|", readme.partition("| exit status | means ")[2][:1500], re.MULTILINE
+        r"^\| ((?:\d+, )?\d+) \|", readme.partition("| exit status | meaning ")[2][:1500], re.MULTILINE
     )

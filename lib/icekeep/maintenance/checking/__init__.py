@@ -16,7 +16,7 @@ JOB = Job(
     settings=(
         DEEP,
         Setting(
-            "all_of", Kind.IDS, "tell every fault of these kinds, by number, and not only the first 20", shown="N,N"
+            "all_of", Kind.IDS, "show every fault of these kinds, by number, and not only the first 20", shown="N,N"
         ),
         Setting("ref", Kind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
     ),

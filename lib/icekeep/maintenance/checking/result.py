@@ -26,7 +26,7 @@ class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
         where: the file that has it, or the part of the metadata.
         detail: what is wrong there.
         snapshot_id: the oldest snapshot that has it; `None` where it is of none.
-        made_by: the engine that made that snapshot, as far as its summary tells; `None` where the fault may be older: the
+        made_by: the engine that made that snapshot, as far as its summary says; `None` where the fault may be older: the
             snapshot before is expired, or this one is a rewrite, which lists files of others again.
     """
 
@@ -78,7 +78,7 @@ class CheckResult(Rendered, frozen=True, kw_only=True):
         is_deep: whether the rows were looked at.
         snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not come to.
         faults: by class; each makes the table faulty.
-        notices: what is told beside that, since no reader gets a wrong row by it.
+        notices: reported in addition to faults: no reader gets a wrong row because of them.
         sound_metadata: where the metadata does not load: the newest metadata files that do, by which the table can be registered.
         not_checked: what could not be looked at, and why; of very many the first.
         not_checked_count: of all.

@@ -19,7 +19,7 @@ def growth_points(
     """How large a table was after each commit of a branch or tag that it still has, the oldest first.
 
     Args:
-        most: at most so many points, 2 or more; the first and the last commit are always among them.
+        most: at most this many points, 2 or more; the first and the last commit are always among them.
         also: ids of snapshots whose points are wanted beside these, if the branch or tag has them.
 
     Raises:

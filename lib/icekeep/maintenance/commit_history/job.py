@@ -41,7 +41,7 @@ def commit_history(
     Args:
         ref: the branch or tag whose commits are told; `None`: `main`.
         all_snapshots: of all snapshots of the table, also those that no reference leads to.
-        limit: at most so many commits.
+        limit: at most this many commits.
         since: only commits that were made then or later.
 
     Raises:

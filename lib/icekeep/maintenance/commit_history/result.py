@@ -71,7 +71,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True):
         timestamp_ms: when it was made, epoch milliseconds; of an expired one, when it became current.
         since_previous_ms: since its parent was made.
         operation: as its summary says.
-        made_by: the engine, as `commit/made_by.py` reads summaries.
+        made_by: the engine, as far as the summary says.
         job: the job of icekeep that made it, where it was one.
         is_expired: its snapshot is gone, and only the snapshot log has it: nothing else is known of it.
         refs: the branches and tags whose history has it; none for a staged snapshot.

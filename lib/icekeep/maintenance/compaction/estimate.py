@@ -53,7 +53,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         elapsed_ms: on the slots that the Spark application has now, if it has them to itself.
         cpu_ms: of all tasks together, what one pays for.
-        read_bytes, written_bytes: from and to storage; how much rows shrink when they are written anew is not known.
+        read_bytes, written_bytes: from and to storage; how much rows shrink when they are rewritten is not known.
         requests_count: of storage, at least: one for each file that is opened or made.
     """
 

@@ -19,7 +19,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
     whole row groups, or data pages of small files, are copied byte for byte.
 
     Attributes:
-        delete_file_threshold: a data file that so many deletes reach, or more, is rewritten.
+        delete_file_threshold: a data file that this many deletes reach, or more, is rewritten.
         delete_ratio_threshold: a data file is rewritten of whose rows so large a part is deleted, or a larger one.
         max_files_to_rewrite: how many files one run rewrites, at most; the others are for the next run.
         output_spec_id: the partition spec of new files; by default the current one.
@@ -31,7 +31,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
         var_length_contribution: of a z-order: how many bytes a text or binary column contributes; 8 by default.
         max_output_size: of a z-order: how many bytes of the interleaved key are compared; all by default.
         cache_delete_files: taken for the sake of Iceberg's calls, without effect.
-        stitch: `auto` copies row groups and pages where that is allowed and worth it, `never` encodes all rows anew, `always`
+        stitch: `auto` copies row groups and pages where that is allowed and worth it, `never` re-encodes all rows, `always`
             refuses files that it cannot copy.
     """
 

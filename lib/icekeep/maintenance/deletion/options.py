@@ -32,7 +32,7 @@ class ReclaimOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         max_deletes_per_second: over all tasks together; `None` for no limit.
-        reclaim_roots: locations joined by commas below which files may be deleted, beside the table's location and the
+        reclaim_roots: locations joined by commas below which files may be deleted, in addition to the table's location and the
             `reclaim.roots` of its catalog.
     """
 

@@ -20,7 +20,7 @@ TRASH = Setting(
     Kind.DAYS,
     "for how long deleted files can be restored, as 3 or 3d; 0 deletes at once (default: 3d on local disks and HDFS, else 0)",
 )
-APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run tells: exactly that is done, or nothing", shown="HASH")
+APPROVE = Setting("approve", Kind.TEXT, "the hash that --dry-run prints: do exactly that, or nothing", shown="HASH")
 TRUST_MANIFEST_LIST = Setting(
     "trust_manifest_list",
     Kind.SWITCH,

@@ -56,7 +56,7 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
         kept_outside_files_count: files that would go, were they not outside the table's places.
         files_by_kind: all that goes, in this run or after the grace.
         files: the locations of the first thousand.
-        refs: what each reference keeps alive after it; empty where that cannot be told.
+        refs: what each reference keeps alive after it; empty where that is not known.
         kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
         unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
         hash: what `--approve` takes for exactly this.
@@ -66,7 +66,7 @@ class ExpireSnapshotsPlan(Rendered, frozen=True, kw_only=True):
         kept_again_files_count: files that plans of earlier runs were to delete, and that are in use again or kept by another
             plan.
         swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
-        unlisted_reason: why the catalog cannot tell where other tables lie; empty if it can.
+        unlisted_reason: why the catalog does not know where other tables are; empty if it does.
     """
 
     expired_snapshots_count: int

@@ -74,7 +74,7 @@ class ReachingDelete(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         record_count: of the whole delete file, which may be for other data files too.
-        snapshot_id: that added it; `None` where nothing tells.
+        snapshot_id: that added it; `None` where that is not known.
     """
 
     kind: str
@@ -136,7 +136,7 @@ class WhyResult(Rendered, frozen=True, kw_only=True, omit_defaults=True):
         retained_until_ms: so long expiration by the table's own limits keeps a snapshot that reads it, if nothing is committed.
         kept_by: what keeps it for good, until somebody changes that.
         removable_after_ms: from then on `remove_orphan_files` takes it at its defaults.
-        deletes_count: delete files that reach the data file in the version that is told of: the current one, or the newest that
+        deletes_count: delete files that reach the data file in the version that is described: the current one, or the newest that
             has it. `deletes` are the first thousand; so are `vectors`.
         unreadable_files: manifest lists, manifests and plans that could not be looked into.
     """

@@ -11,12 +11,12 @@ from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Kind, Settin
 
 JOB = Job(
     name="repair",
-    summary="mend faults that check finds, by commits that change no row that can be read",
+    summary="fix faults that check finds, by commits that change no readable row",
     settings=(
         Setting(
             "fault",
             Kind.IDS,
-            "the kinds of faults to mend, by the numbers that check tells",
+            "the kinds of faults to fix, by the numbers that check shows",
             shown="N,N",
             is_required=True,
         ),

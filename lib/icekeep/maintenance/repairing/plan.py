@@ -82,7 +82,7 @@ class RepairPlan(Rendered, frozen=True, kw_only=True):
 
     Attributes:
         not_mended: faults that stay.
-        lost_records_count: of all mends together, as `Mend` has it.
+        lost_records_count: of all fixes together, as `Mend` has it.
         hash: what `approve` takes for exactly this.
     """
 

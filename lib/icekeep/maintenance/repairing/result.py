@@ -15,14 +15,14 @@ class RepairedBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairResult(JobResult, frozen=True, kw_only=True):
-    """What was mended.
+    """What was fixed.
 
     Attributes:
-        status: `done`, or `partial` where a branch has faults still, or something stood in the way once a part was mended.
+        status: `done`, or `partial` where a branch still has faults, or something went wrong after a part was fixed.
         run: in the summaries of its snapshots, as `icekeep.run-id`.
         branches: the commits, in order.
-        lost_records_count: of all mends together; `None` where that is not known.
-        problems: why not all that was planned is mended; the next run tries again.
+        lost_records_count: of all fixes together; `None` where that is not known.
+        problems: why not everything planned was fixed; the next run tries again.
         metadata_location_before, metadata_location: of the table.
         hash: of the first plan.
     """

@@ -28,9 +28,9 @@ class DemoTable(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         table: `catalog.namespace.name`.
         what: what is wrong with it, and how that came, in one line.
-        score: 0 to 100 (healthy), as `report` tells it; `None` where that cannot read the table.
+        score: 0 to 100 (healthy), as `report` shows it; `None` where that cannot read the table.
         why: what takes points from the score, the most first, or why the table cannot be read.
-        commands: commands that look at it or mend it, in the order in which they should run: those that `report` proposes, and
+        commands: commands that inspect or fix it, in the order in which they should run: those that `report` proposes, and
             others that help.
     """
 

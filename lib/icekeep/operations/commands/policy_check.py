@@ -63,7 +63,7 @@ class PolicyCheck(Rendered, frozen=True, kw_only=True):
     """What `policy check` found.
 
     Attributes:
-        status: `wrong` where something must be mended: a name or pattern that fits nothing, an option that a job does not
+        status: `wrong` where something must be fixed: a name or pattern that fits nothing, an option that a job does not
             have, a job that is asked for and that no schedule runs, or a catalog that is not known or whose configuration
             is wrong; else `unavailable` where a catalog is out of reach; else `done`.
         not_reached: tables that no policy reaches.

@@ -69,7 +69,7 @@ def list_runs(  # noqa: PLR0913 - the settings of the command
         job: runs of a job or command, such as `"compact"`.
         status: runs of a status, such as `"failed"`; those that were killed are `"unfinished"`.
         since: runs that began then or later.
-        last: at most so many; `None`: all.
+        last: at most this many; `None`: all.
         run: the id of one run, or its beginning. Only then do the values have the `result` of the job.
 
     Raises:

@@ -19,7 +19,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         about: what it belongs to: `driver`, `executors`, `catalog NAME`, `store LOCATION`.
         check: what was looked at.
-        status: `ok`; `wrong` for what must be mended; `unavailable` for what is out of reach; `not-tried`.
+        status: `ok`; `wrong` for what must be fixed; `unavailable` for what is out of reach; `not-tried`.
         message: what was found and, where that is not well, what to do.
     """
 

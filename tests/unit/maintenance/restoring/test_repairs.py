@@ -74,7 +74,7 @@ def test_a_tag_stays_where_it_is_and_a_run_that_is_not_there_is_told():
 
 
 def test_a_branch_that_was_made_of_what_was_mended_goes_back_unless_it_has_commits():
-    """Nobody can tell it from one that the repair mended; a tag keeps what was mended."""
+    """Nobody can tell it from one that the repair mended; a tag keeps what was fixed."""
     world, heads, result = repaired()
     create_branch(world.table, "later")
     create_branch(world.table, "further")
