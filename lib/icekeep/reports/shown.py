@@ -87,7 +87,7 @@ def _job(job: JobAdvice, currency: str | None) -> dict[str, Any]:
         "read_bytes": job.read_bytes,
         "written_bytes": job.written_bytes,
         "requests": job.requests_count,
-        "core_s": f"{job.cpu_ms / 1000:,.1f}",
+        "core_s": "< 0.1" if 0 < job.cpu_ms < 100 else f"{job.cpu_ms / 1000:,.1f}",
     }
     if currency is not None and job.cost is not None:
         told["cost"] = f"{job.cost:,.4f} {currency}"

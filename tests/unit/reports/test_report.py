@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from contracts.job_contract import KEYS, keys_of
 from icekeep.errors import NotFoundError, UnavailableError, UsageError
@@ -23,6 +24,7 @@ from icekeep.tables.create import create_table
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
+from kit.report_values import bare_table, full_table, report_of
 
 pytestmark = pytest.mark.slow
 
@@ -249,6 +251,13 @@ def test_people_see_each_table_why_and_what_to_do(world, capsys):
     [line] = shown["not_read"]
     assert line.startswith("local.db.some: cannot read")
     assert line.endswith("(faults: 101 unreadable-metadata; `icekeep check` tells more)")
+
+
+@pytest.mark.parametrize(("cpu_ms", "shown"), [(0, "0.0"), (99, "< 0.1"), (100, "0.1"), (61_500, "61.5")])
+def test_people_see_that_a_job_takes_some_time(cpu_ms, shown):
+    jobs = (replace(full_table().jobs[0], cpu_ms=cpu_ms),)
+    [row] = report_shown(report_of(full_table(jobs=jobs), bare_table()))["to_do"]
+    assert row["core_s"] == shown
 
 
 def test_people_see_all_of_one_table(world, capsys):
