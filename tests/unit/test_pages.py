@@ -72,8 +72,9 @@ OF_OTHERS = {
     "--no-index",
     "--no-deps",
     "--argument",
+    "--build-arg",
 }
-"""Flags of spark-submit, pip and AWS Glue, and one that stands for any."""
+"""Flags of spark-submit, pip, docker and AWS Glue, and one that stands for any."""
 
 each_page = for_each("page", PAGES, ids=name_of)
 each_of_users = for_each("page", OF_USERS, ids=name_of)
