@@ -173,6 +173,7 @@ from icekeep.tables.rollback import publish_changes as publish_changes
 from icekeep.tables.rollback import rollback_to_snapshot as rollback_to_snapshot
 from icekeep.tables.rollback import rollback_to_timestamp as rollback_to_timestamp
 from icekeep.tables.rollback import set_current_snapshot as set_current_snapshot
+from icekeep.tables.scan import read_batches as read_batches
 from icekeep.tables.scan import read_table as read_table
 from icekeep.tables.scan import scan as scan
 from icekeep.tables.statistics import drop_statistics as drop_statistics

@@ -15,7 +15,7 @@ from icekeep.planning.scan import task_groups
 from icekeep.planning.scan.task_groups import plan_tasks
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.source import Engine
-from icekeep.tables.scan import scan
+from icekeep.tables.scan import read_batches, read_table, scan
 from kit.lake import Lake, multiset
 from kit.written_deletes import data_files, delete_equal, delete_positions
 
@@ -56,6 +56,12 @@ def with_deletes(lake: Lake, files: int) -> Any:
     for file in data_files(table)[:2]:
         table = delete_positions(table, [(file.file_path, 3)])
     return table
+
+
+def test_batches_are_read_here_by_the_tasks_that_spark_has_planned(lake: Lake, in_tasks: Engine) -> None:
+    table = with_deletes(lake, files=9)
+    reader = read_batches(table, in_tasks, where="id >= 5")
+    assert multiset(reader.read_all()) == multiset(read_table(table, where="id >= 5"))
 
 
 @pytest.mark.parametrize("order", [F.asc, F.desc])

@@ -1,7 +1,7 @@
-"""Read a table's rows as a DataFrame: deletes applied, columns found by field id, files chosen by the filter."""
+"""Read a table's rows as a DataFrame or in Arrow: deletes applied, columns found by field id, files chosen by the filter."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
@@ -21,11 +21,11 @@ from icekeep.planning.scan.versions import VersionArguments
 from icekeep.planning.spark.answers import prepare_worker
 from icekeep.planning.spark.lazily import from_arrow_schema
 from icekeep.planning.spark.row_types import spark_columns, spark_rows
-from icekeep.planning.spark.rows import arrow_table
+from icekeep.planning.spark.rows import arrow_table, streamed
 from icekeep.planning.spark.source import SparkSource, check_source, started
 from icekeep.planning.spark.steps import spark_run
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
-from icekeep.planning.spark.workers import Workers, spark_workers, thread_workers
+from icekeep.planning.spark.workers import spark_workers, thread_workers
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
@@ -87,7 +87,7 @@ def scan(
     check_source(spark)
     opened = open_scan(table, where=where, **version)
     session = started(spark)
-    reader = _reader(opened, select, spark_workers(spark), page_indexes)
+    reader = _reader(opened, select, spark_workers(spark).process_slots, page_indexes)
     with spark_run("scan", table.name, SILENT):
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
@@ -112,6 +112,8 @@ def read_table(
 ) -> pa.Table:
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
 
+    Files are read in threads, and all rows are held at once; `read_batches` holds few of them.
+
     Args:
         where: which rows are read, as for `scan`, and so what it raises.
         select: names of columns, in their order, as for `scan`.
@@ -121,7 +123,7 @@ def read_table(
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers, page_indexes)
+    reader = _reader(opened, select, workers.process_slots, page_indexes)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
@@ -129,6 +131,54 @@ def read_table(
             return arrow_table(rows, "reading rows")
     parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
+
+
+def read_batches(
+    table: Table,
+    spark: SparkSource = None,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    page_indexes: bool = True,
+    **version: Unpack[VersionArguments],
+) -> pa.RecordBatchReader:
+    """The rows that `scan` gives, as Arrow batches that are read one after the other; none of them is read by Spark.
+
+    Files are planned at once, and opened one at a time, each when its rows are wanted. What this process holds is a row group
+    or stripe, or a part of one that is large, and of small files that the same equality deletes reach up to 128 MiB together;
+    and the deletes that are being applied. A file is closed when its rows are read, or when nobody has the reader any more.
+
+    DuckDB, Polars, DataFusion and `pyarrow.dataset.write_dataset` take the reader as it is. `read_table` reads in threads, and
+    is faster where all rows fit into memory.
+
+    Args:
+        spark: what plans very many files (some two million), and nothing else; by default the session that runs, or a new one.
+        where: which rows are read, as for `scan`.
+        select: names of columns, in their order, as for `scan`.
+        page_indexes: whether pages that the filter does not need are left unread.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
+
+    Raises:
+        IcekeepError: as for `scan`; for data files, when their rows are read.
+    """
+    check_source(spark)
+    opened = open_scan(table, where=where, **version)
+    reader = _reader(opened, select, 1, page_indexes)
+    packed = packed_tasks(opened, spark, 1, shares_deletes=True)
+    tasks: Iterable[Sequence[Mapping[str, Any]]]
+    if packed.few is not None:
+        tasks = packed.few
+    else:
+        assert packed.many is not None
+        tasks = _streamed_tasks(packed.many)
+    return pa.RecordBatchReader.from_batches(reader.columns, chain.from_iterable(map(reader.read, tasks)))
+
+
+def _streamed_tasks(many: "DataFrame") -> Iterator[list[dict[str, Any]]]:
+    """The splits of each task, whose rows stand one behind the other; of one of Spark's partitions at a time."""
+    for _, rows in groupby(streamed(many, "planning tasks"), lambda row: row["task_id"]):
+        yield [row.asDict(recursive=True) for row in rows]
 
 
 def rows_worked_on(
@@ -149,7 +199,7 @@ def rows_worked_on(
     """
     opened = open_scan(table, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers)
+    reader = _reader(opened, select, workers.process_slots)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         return None
@@ -158,7 +208,7 @@ def rows_worked_on(
     )
 
 
-def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers, by_pages: bool = True) -> "_Reader":
+def _reader(opened: Scan, select: Sequence[str] | None, slots: int, by_pages: bool = True) -> "_Reader":
     metadata = opened.table.metadata
     wanted = _selected(opened.version.schema, select, metadata)
     return _Reader(
@@ -168,7 +218,7 @@ def _reader(opened: Scan, select: Sequence[str] | None, workers: Workers, by_pag
         columns=spark_columns(wanted),
         table_schemas=metadata.schemas,
         name_mapping=name_mapping_of(metadata.properties),
-        slots=workers.process_slots,
+        slots=slots,
         by_pages=by_pages,
     )
 

@@ -1,0 +1,193 @@
+"""`read_batches`: the rows of `read_table` and of PyIceberg, one batch after the other, with one data file open at a time."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlparse
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icekeep.catalog.base import Table
+from icekeep.errors import MissingFileError, NotFoundError, UsageError
+from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, MoveFirst, RenameColumn, UpdateColumnType
+from icekeep.storage.counted import CountedStorage, Meter
+from icekeep.tables.append import append
+from icekeep.tables.create import create_table
+from icekeep.tables.refs import create_branch
+from icekeep.tables.scan import read_batches, read_table
+from icekeep.tables.update_schema import update_schema
+from icekeep.tables.update_spec import update_spec
+from kit.cases import cases
+from kit.lake import EVENTS, Lake, events, multiset
+from kit.our_histories import in_memory
+from kit.row_histories import SPECS, VERSIONS, History, Step, steps
+from kit.row_texts import row_texts
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
+
+FILTERS = ("id < 3", "kind = 'k1'", "kind is null or score > 0")
+
+
+class Watched(CountedStorage):
+    """A storage whose open files a test can see."""
+
+    def __init__(self, storage: Any) -> None:
+        super().__init__(storage, Meter())
+        self.streams: list[tuple[str, BinaryIO]] = []
+
+    def open(self, location: str) -> BinaryIO:
+        stream = super().open(location)
+        self.streams.append((location, stream))
+        return stream
+
+    @property
+    def open_now(self) -> list[str]:
+        return [location for location, stream in self.streams if not stream.closed]
+
+
+def watched(table: Table) -> tuple[Table, Watched]:
+    storage = Watched(table.storage)
+    return msgspec.structs.replace(table, storage=storage), storage
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@cases(60, least=20)
+@given(steps(least=1), st.sampled_from(VERSIONS), st.sampled_from(SPECS), st.sampled_from(FILTERS))
+def test_batches_have_the_rows_of_the_model_and_of_the_table(
+    history: list[Step], version: int, fields: Sequence[tuple[str, str]], where: str
+) -> None:
+    """Deletes of each kind, in each format, and columns and partitions that changed; with and without a filter."""
+    made = History(in_memory(), version, fields).went_on(history)
+    table, schema = made.table, made.table.metadata.schema
+    whole = read_batches(table).read_all()
+    assert row_texts(schema, whole.to_pylist()) == made.expected()
+    assert whole.schema == read_table(table).schema
+    names = {field.name for field in schema.fields}
+    if {"kind", "score"} <= names:
+        some, expected = read_batches(table, where=where).read_all(), read_table(table, where=where)
+        assert row_texts(schema, some.to_pylist()) == row_texts(schema, expected.to_pylist())
+    chosen = ["_pos", "id", "_file"]
+    assert multiset(read_batches(table, select=chosen).read_all()) == multiset(read_table(table, select=chosen))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [2, 3])
+def test_pyiceberg_reads_the_same_rows_after_deletes_and_changes_of_columns_and_partitions(
+    lake: Lake, version: int
+) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("number", pa.int32())])
+
+    def rows(first: int, schema: pa.Schema) -> pa.Table:
+        values = {"id": range(first, first + 50), "kind": [f"k{n % 3}" for n in range(50)], "number": range(50)}
+        return pa.table({**values, "land": values["kind"], "note": ["new"] * 50}).select(schema.names).cast(schema)
+
+    table = create_table(lake.catalog, EVENTS, columns, partition_by=[("kind", "identity")], format_version=version)
+    table = append(table, [rows(0, columns), rows(50, columns)])
+    target = data_files(table)[0].file_path
+    by_file = partial(delete_positions, table, [(target, 0), (target, 3)])
+    table = by_file() if version == 2 else delete_by_vector(table, target, [0, 3])
+    changes = [RenameColumn("kind", "land"), UpdateColumnType("number", "long"), AddColumn("note", "string")]
+    table = update_schema(table, [*changes, MoveFirst("number")])
+    table = update_spec(table, [RemovePartitionField("kind"), AddPartitionField("id", "bucket[4]")])
+    later = pa.schema([("number", pa.int64()), pa.field("id", pa.int64(), nullable=False)])
+    later = pa.schema([*later, ("land", pa.string()), ("note", pa.string())])
+    table = append(table, rows(100, later))
+    table = update_schema(table, [DropColumn("number")])
+    for where in ("id >= 0", "id > 40 and land = 'k1'"):
+        theirs = lake.foreign().scan(row_filter=where).to_arrow_batch_reader().read_all()
+        ours = read_batches(table, where=where).read_all()
+        assert ours.column_names == theirs.column_names
+        assert multiset(ours) == multiset(theirs)
+    assert read_batches(table).read_all().num_rows == 148
+
+
+def test_a_data_file_is_opened_when_its_rows_are_wanted_and_closed_before_the_next(lake: Lake) -> None:
+    table, storage = watched(lake.filled(commits=2, files=3, rows=20))
+    files = {file.file_path for file in data_files(table)}
+    reader = read_batches(table)
+    assert not files & {location for location, _ in storage.streams}
+    seen = []
+    for batch in reader:
+        assert batch.num_rows == 20
+        assert len(files & {*storage.open_now}) <= 1
+        seen.append(len(files & {location for location, _ in storage.streams}))
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert not files & {*storage.open_now}
+
+
+def test_a_row_group_is_read_when_its_rows_are_wanted(lake: Lake) -> None:
+    """Of one file with several, the first rows come while the rest is not read yet."""
+    table = lake.create((), write__parquet__row_group_limit="100", write__parquet__row_group_size_bytes="4096")
+    table = append(table, [events(0, 2_000)])
+    sizes = [batch.num_rows for batch in read_batches(table)]
+    assert sum(sizes) == 2_000
+    assert max(sizes) < 2_000
+
+
+def test_who_stops_early_leaves_no_file_open(lake: Lake) -> None:
+    table, storage = watched(lake.filled(commits=1, files=3, rows=20))
+    files = {file.file_path for file in data_files(table)}
+    reader = read_batches(table)
+    next(reader)
+    assert len(files & {*storage.open_now}) == 1
+    del reader
+    assert not files & {*storage.open_now}
+    assert len(files & {location for location, _ in storage.streams}) == 1
+
+
+def test_an_equality_delete_reaches_files_that_are_read_one_after_the_other(lake: Lake) -> None:
+    table = lake.create(())
+    table = append(table, [events(number, 20) for number in range(4)])
+    keys = read_table(table, select=["id"]).slice(5, 30)
+    table = append(delete_equal(table, keys, ["id"]), [events(0, 20)])
+    whole = read_batches(table).read_all()
+    assert whole.num_rows == 70
+    assert multiset(whole) == multiset(read_table(table))
+
+
+def test_a_version_is_chosen_as_for_scan(lake: Lake) -> None:
+    first = lake.filled(commits=1, files=1, rows=20)
+    table = create_branch(first, "audit")
+    table = append(table, [events(7, 20)], branch="audit")
+    table = append(table, [events(8, 20), events(9, 20)])
+    start, head = first.metadata.current_snapshot_id, table.metadata.current_snapshot_id
+    for version, rows in (
+        ({}, 60),
+        ({"ref": "audit"}, 40),
+        ({"snapshot_id": start}, 20),
+        ({"as_of": timedelta(0)}, 60),
+        ({"start_snapshot_id": start, "end_snapshot_id": head}, 40),
+    ):
+        whole = read_batches(table, **version).read_all()
+        assert whole.num_rows == rows
+        assert multiset(whole) == multiset(read_table(table, **version))
+
+
+def test_a_table_without_a_snapshot_has_its_columns_and_no_batch(lake: Lake) -> None:
+    reader = read_batches(lake.create())
+    assert reader.schema.names == ["id", "kind", "at", "amount", "tags"]
+    assert [*reader] == []
+
+
+def test_what_is_wrong_is_raised_at_once_and_a_lost_file_where_its_rows_are_wanted(lake: Lake) -> None:
+    table = lake.filled(commits=1, files=3, rows=20)
+    with pytest.raises(UsageError, match="is no Spark session"):
+        read_batches(table, "id > 5")  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="there is no column 'idd'"):
+        read_batches(table, select=["idd"])
+    last = sorted(file.file_path for file in data_files(table))[-1]
+    Path(urlparse(last).path).unlink()
+    reader = read_batches(table)
+    assert next(reader).num_rows == 20
+    with pytest.raises(MissingFileError, match="there is no such file"):
+        reader.read_all()
