@@ -1,4 +1,4 @@
-"""The recipe in docs/deploy/container: its files are what they must be, as far as reading them tells; `test_container_image.py` builds it."""
+"""The recipe in docs/deploy/container by reading its files; `tests/interop/test_container_image.py` builds the image."""
 
 import re
 from pathlib import Path

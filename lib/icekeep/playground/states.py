@@ -93,7 +93,7 @@ STATES: tuple[State, ...] = (
     ),
     State(
         name="vectors",
-        what="position delete files of version 2 lie alongside the vectors of version 3, to which the table was upgraded meanwhile",
+        what="position delete files of version 2 lie alongside the vectors of version 3, to which it was upgraded meanwhile",
         make=row_changes.vectors,
         age_ms=3 * DAY_MS,
     ),
