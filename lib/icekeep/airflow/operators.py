@@ -37,7 +37,7 @@ from icekeep.airflow.yarn import Report, ResourceManager
 from icekeep.errors import UsageError, first_line
 from icekeep.runtime import SYSTEM
 
-_RESULT = "result.json"
+_RESULT, _ANSWER = "result.json", "answer.txt"
 _TOLD_COUNT_MAX = 5
 _POLL_S_MIN = 10
 """Seconds between two looks at an application, as Airflow's own operator has it at least."""
@@ -160,7 +160,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         if ended.held_by is not None:
             self.log.info("%s", ended.told_held)
         elif ended.is_done:
-            self.log.info("%s of %s is done", ended.call.job, ended.call.table)
+            self.log.info("%s", ended.told_done)
         else:
             self.log.error("%s", ended.failure)
         return ended
@@ -170,7 +170,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         mode = self._mode(connection)
         manager = self._asked_by_a_triggerer(call, mode, connection) if self.deferrable else None
         if not call.submit:
-            return self._by_worker(call, directory / _RESULT)
+            return self._by_worker(call, directory)
         if mode == CLUSTER:
             if self.icekeep_conn_id is not None:
                 raise AirflowFailException(
@@ -182,16 +182,22 @@ class MaintenanceOperator(SparkSubmitOperator):
         status = self._submitted(call, words, self._given_files, context)
         return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
 
-    def _by_worker(self, call: Call, file: Path) -> Ended:
+    def _by_worker(self, call: Call, directory: Path) -> Ended:
+        file, answer = directory / _RESULT, directory / _ANSWER
         words = job_words(call, self.policy, self._here.conf, file)
         self._worker = Worker(self._here, [call.job, *words], self._say)
         try:
-            status = of_process(self._worker.run())
+            status = of_process(self._worker.run(answer))
         except OSError as error:
             return Ended(call=call, status=None, said=f"cannot start {self.installation.python!r}: {error}")
         finally:
             self._worker = None
-        return Ended(call=call, status=status, document=document_in(file), said=self._said.line)
+        ended = Ended(call=call, status=status, document=document_in(file), said=self._said.line)
+        if not ended.is_told_in_short:
+            with answer.open(encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    self.log.info("%s", line.rstrip())
+        return ended
 
     def _asked_by_a_triggerer(self, call: Call, mode: str, connection: Any) -> ResourceManager | None:
         try:

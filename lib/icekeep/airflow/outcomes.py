@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from icekeep.airflow.units import Call
+from icekeep.operations.console.values import label, shown_value
 from icekeep.operations.runbooks import INTERRUPTED, PARTIAL
 
 WORTH_RETRYING = frozenset({1, 3, 75, 137, 143})
@@ -36,6 +37,9 @@ _MEANINGS = {
 }
 _KINDS = {3: PARTIAL, 5: "outcome-unknown", 130: INTERRUPTED, 137: "killed-run", 143: INTERRUPTED}
 """By the status the page about an end of which there is no document with an error."""
+
+_OF_THE_PROCESS = frozenset({"cpu_ms", "peak_task_bytes"})
+"""Figures that say nothing of the table."""
 
 _TEXT_LENGTH_MAX = 500
 _ITEMS_COUNT_MAX = 100
@@ -76,6 +80,24 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     def told_held(self) -> str:
         """The same, as people are told."""
         return f"{self.call.job} of {self.call.table} was not begun: {self.held_by}"
+
+    @property
+    def is_told_in_short(self) -> bool:
+        """Whether a line says enough: the job has done its work. A plan, and what has failed or was found, is shown whole."""
+        return self.is_done and self.document is not None and not self._said_of("dry_run")
+
+    @property
+    def told_done(self) -> str:
+        """What people are told of a call that is done, in one line: the figures of its result that are not 0."""
+        result = self._said_of("result")
+        told = [
+            f"{label(name)} {shown_value(name, value)}"
+            for name, value in (result.items() if isinstance(result, Mapping) else ())
+            if isinstance(value, int) and value and not isinstance(value, bool) and name not in _OF_THE_PROCESS
+        ]
+        ended = f"{self.call.job} {self.call.table}: {self._said_of('status') or 'done'}"
+        run_id = self._said_of("run_id")
+        return "; ".join(filter(None, [ended, ", ".join(told), run_id and f"run {run_id}"]))
 
     @property
     def is_worth_retrying(self) -> bool:

@@ -41,7 +41,8 @@ class Recorded:
         config = [] if conf is None else [f"--config={conf}"]
         told = [_RUNS, *words, *config, f"--result-file={self._file}"]
         try:
-            Worker(self._installation, told, self._say).run()
+            # The log of the task is no place for the runs of other days.
+            Worker(self._installation, told, self._say).run(self._file.with_suffix(".txt"))
         except OSError:
             return []
         result = (document_in(self._file) or {}).get("result")

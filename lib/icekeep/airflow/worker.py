@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 
 from icekeep.airflow.installation import Installation
 
@@ -21,28 +22,33 @@ class Worker:
         self._installation, self._words, self._say = installation, words, say
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self) -> int:
+    def run(self, answer: Path | None = None) -> int:
         """Run it to its end and return its exit status, below 0 for a signal; whatever interrupts this ends the process.
+
+        Args:
+            answer: the file that gets what it prints on stdout; by default that goes on line by line as well.
 
         Raises:
             OSError: it cannot be started.
         """
-        self._process = subprocess.Popen(
-            self._installation.command(self._words),
-            env=self._installation.environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
+        with nullcontext() if answer is None else answer.open("wb") as file:
+            self._process = process = subprocess.Popen(
+                self._installation.command(self._words),
+                env=self._installation.environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if file is None else file,
+                stderr=subprocess.STDOUT if file is None else subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        said = process.stdout or process.stderr
+        assert said is not None
         try:
-            with self._process.stdout as lines:
+            with said as lines:
                 for line in lines:
                     self._say(line.rstrip())
-            return self._process.wait()
+            return process.wait()
         finally:
             self.stop()
 

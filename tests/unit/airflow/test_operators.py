@@ -4,6 +4,7 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ job, *words = sys.argv[1:]
 told = dict(word.removeprefix("--").partition("=")[::2] for word in words)
 answers = json.load(open(__file__ + ".json"))
 if told.get("table") == "c.d.slow":
-    print("I am slow", flush=True)
+    print("I am slow", file=sys.stderr, flush=True)
     time.sleep(600)
 status, document = answers.get(told.get("table", ""), [0, {"status": "done"}])
 open(told["result-file"], "w").write(json.dumps({"job": job, **document}))
@@ -289,3 +290,19 @@ def test_a_run_fails_by_what_has_failed_in_it_and_names_that(airflow, states, no
 def test_a_listed_table_that_ends_with_a_number_keeps_its_name(airflow):
     found = executed(airflow, "listing", "OutcomeOperator", Instance(states={"c.d.t.check_0": "failed"}))
     assert found == ("AirflowFailException", "1 failed: c.d.t.check_0")
+
+
+@pytest.mark.parametrize(("dry_run", "status", "shown"), [(False, 0, False), (True, 0, True), (False, 3, True)])
+def test_the_log_of_a_task_shows_an_answer_whole_where_a_line_does_not_say_enough(
+    airflow, installation, tmp_path, dry_run, status, shown
+):
+    program = tmp_path / "lib" / "icekeep" / "__main__.py"
+    program.write_text(f"import sys\nprint('a table')\nprint('progress', file=sys.stderr)\n{LIBRARY}")
+    document = {"status": "done", "dry_run": dry_run, "result": {"rewritten_data_files_count": 2}}
+    answer(tmp_path, {"c.d.t": [status, document]})
+    task = made(airflow, "operators", "MaintenanceOperator", installation=installation, calls=(call("c.d.t"),))
+    task.log, lines = SimpleNamespace(error=lambda *_: None), []
+    task.log.info = lambda line, *told: lines.append(line % told)
+    outcome_of(airflow, task, Instance())
+    assert ("progress" in lines, "a table" in lines) == (True, shown)
+    assert ("compact c.d.t: done; rewritten data files 2" in lines) is (status == 0)

@@ -21,6 +21,30 @@ def ended(status, document=None, *, job="compact", said=""):
     return Ended(call=Call(job=job, table="c.d.t"), status=status, document=document, said=said)
 
 
+def test_a_job_that_is_done_is_told_in_one_line_without_what_is_0_or_of_the_process():
+    result = {
+        "status": "done",
+        "rewritten_data_files_count": 1200,
+        "added_bytes_count": 1536,
+        "failed_data_files_count": 0,
+        "elapsed_ms": 1400,
+        "cpu_ms": 900,
+        "is_in_trash": True,
+        "overlap_depth_before": None,
+        "groups": [1],
+    }
+    document = {"status": "done", "dry_run": False, "run_id": "compact-1", "result": result}
+    done = ended(0, document)
+    assert done.is_told_in_short
+    assert done.told_done == (
+        "compact c.d.t: done; rewritten data files 1,200, added bytes 1.5 KiB, elapsed 1.4 s; run compact-1"
+    )
+    assert ended(0).told_done == "compact c.d.t: done"
+    # A plan, and what nobody could read or was done in part, is shown whole.
+    for other in (ended(0, {**document, "dry_run": True}), ended(0), ended(3, document)):
+        assert not other.is_told_in_short
+
+
 @for_each("status", [1, 3, 75, 137, 143, None])
 def test_what_may_pass_is_worth_another_try(status):
     assert ended(status).is_worth_retrying

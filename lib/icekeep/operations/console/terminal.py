@@ -14,10 +14,8 @@ from rich.text import Text
 
 from icekeep.errors import printable
 from icekeep.operations.console.looks import Color, Look
-from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, is_bytes, is_moment, split_values
+from icekeep.operations.console.values import MAX_ROWS, columns_of, label, shown_value, split_values
 from icekeep.rendered import Details
-from icekeep.spec.times import format_moment
-from icekeep.spec.units import format_bytes
 
 _GAP = "  "
 _ELLIPSIS = "…"
@@ -73,30 +71,6 @@ COLOR_SYSTEMS: Mapping[Color, Mapping[str, Any]] = {
     "always": {"force_terminal": True},
     "never": {"no_color": True},
 }
-
-
-def label(name: str) -> str:
-    """The name of a field as people read it.
-
-    >>> label("rewritten_data_files_count"), label("estimated.cpu_ms"), label("snapshot_id")
-    ('rewritten data files', 'estimated cpu', 'snapshot id')
-    """
-    words = [part.removesuffix("_count").removesuffix("_ms").replace("_", " ") for part in name.split(".")]
-    words = ["records" if word == "record" else word for word in words]
-    return printable(" ".join(words))
-
-
-def shown_value(name: str, value: Any) -> str:
-    """A value with one unit and with a zone.
-
-    >>> shown_value("read_bytes", 1536), shown_value("timestamp_ms", 1_767_225_600_000)
-    ('1.5 KiB', '2026-01-01 00:00:00 UTC')
-    """
-    if is_bytes(name, value):
-        return format_bytes(value)
-    if is_moment(name, value):
-        return format_moment(value)
-    return format_value(name, value)
 
 
 def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: Look) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from icekeep.errors import printable
 from icekeep.rendered import Details
-from icekeep.spec.times import EARLIEST_MS, format_span, format_time
+from icekeep.spec.times import EARLIEST_MS, format_moment, format_span, format_time
 from icekeep.spec.units import MAX_LONG, format_bytes
 
 MAX_ROWS = 100
@@ -82,6 +82,30 @@ def shown_name(name: str) -> str:
     ('estimated.elapsed', 'timestamp_ms')
     """
     return name.removesuffix("_ms") if name.rpartition(".")[2] in _SPANS else name
+
+
+def label(name: str) -> str:
+    """The name of a field as people read it.
+
+    >>> label("rewritten_data_files_count"), label("estimated.cpu_ms"), label("snapshot_id")
+    ('rewritten data files', 'estimated cpu', 'snapshot id')
+    """
+    words = [part.removesuffix("_count").removesuffix("_ms").replace("_", " ") for part in name.split(".")]
+    words = ["records" if word == "record" else word for word in words]
+    return printable(" ".join(words))
+
+
+def shown_value(name: str, value: Any) -> str:
+    """A value with one unit and with a zone.
+
+    >>> shown_value("read_bytes", 1536), shown_value("timestamp_ms", 1_767_225_600_000)
+    ('1.5 KiB', '2026-01-01 00:00:00 UTC')
+    """
+    if is_bytes(name, value):
+        return format_bytes(value)
+    if is_moment(name, value):
+        return format_moment(value)
+    return format_value(name, value)
 
 
 def is_bytes(name: str, value: Any) -> bool:
