@@ -25,6 +25,7 @@ FLINK_READY := $(FLINK_ENV)/.ready
 FLINK_PROGRAM := tests/kit/java_flink
 SERVERS_ENV := .servers-env
 SERVERS_READY := $(addprefix $(SERVERS_ENV)/,.hive-ready .rest-ready .stores-ready)
+HELM_ENV := .helm-env
 JUDGES_VENV := .venv-judges
 JUDGES_READY := $(JUDGES_VENV)/.ready
 JUDGES_GO := tests/kit/judging/go
@@ -48,7 +49,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core servers peers nightly airflow-env java-env flink-env trino-env servers-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core servers peers nightly airflow-env java-env flink-env trino-env servers-env helm-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,12 +85,12 @@ quick: $(READY) ## Run the unit tests that take no time, under a minute: for eve
 test: $(READY) ## Run the tests that need nothing but this checkout and Java, five minutes
 	$(PYTEST)
 
-changed: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main; with CASES=1 those of the night too
+changed: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env helm-env ## Run the tests whose imports lead to what has changed: make changed SINCE=main; with CASES=1 those of the night too
 	@files=$$($(BIN)/python tests/changed.py "$(SINCE)") && \
 		if [ -n "$$files" ]; then $(PYTEST) $(if $(CASES),-m "" --cases $(CASES)) $$files || [ $$? -eq 5 ]; else echo "no test leads to what has changed"; fi
 	$(if $(CASES),@$(MAKE) --no-print-directory nightly MINUTES=$(MINUTES) NIGHT='--since "$(SINCE)"')
 
-interop: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow, real stores and catalogs), about twenty minutes
+interop: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env helm-env ## Run the tests against foreign software (Iceberg Java, Flink, Trino, six other judges, PostgreSQL, HDFS, Airflow, Helm, real stores and catalogs), about twenty minutes
 	$(PYTEST) tests/interop
 
 interop-core: $(READY) java-env flink-env judges-wheels ## Run the part of `make interop` that every change must pass: each family of readers, writers, catalogs, conflicts, values, version 3
@@ -107,7 +108,7 @@ peers: $(READY) ## Count what the tests of five peers require and which of ours 
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env helm-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
 	WORKERS=$(WORKERS) $(BIN)/python tests/nightly.py --minutes $(MINUTES) $(NIGHT)
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
@@ -178,6 +179,12 @@ $(SERVERS_ENV)/.rest-ready: .ci/servers/rest.sh $(wildcard .ci/servers/rest/*) .
 
 $(SERVERS_ENV)/.stores-ready: .ci/servers/stores.sh $(wildcard .ci/servers/azurite/* .ci/servers/minio/* .ci/servers/fake-gcs-server/*) | $(JUDGES_READY)
 	GO=$(CURDIR)/$(JUDGES_VENV)/bin/go .ci/servers/stores.sh $(SERVERS_ENV)/stores
+	@touch $@
+
+helm-env: $(HELM_ENV)/.ready ## Make .helm-env: Helm, built by the Go that is among the judges' packages, three minutes
+
+$(HELM_ENV)/.ready: $(wildcard .ci/helm/*) | $(JUDGES_READY)
+	GOBIN=$(CURDIR)/$(HELM_ENV) GOTOOLCHAIN=local GOFLAGS='-p=1 -buildvcs=false' $(CURDIR)/$(JUDGES_VENV)/bin/go -C .ci/helm install tool
 	@touch $@
 
 judges-env: $(JUDGES_VENV)/.go-ready ## Make .venv-judges: DuckDB, ClickHouse, iceberg-rust, polars and PyIceberg, and iceberg-go, built by the Go that is among its packages
@@ -328,4 +335,4 @@ $(EXECUTORS_PYTHON): FORCE
 
 # Never what a user of this checkout may have: tables in warehouse/, which conf/icekeep.yaml names, the record of runs beside it.
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) $(HELM_ENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -25,6 +25,7 @@ FOR_INTEROP = (
     ".ci/requirements-java.lock",
     ".ci/requirements-trino.lock",
     ".ci/requirements-airflow.lock",
+    ".ci/helm/",
 )
 """What the judges are made of."""
 FOR_ALL = {"pyproject.toml", "tests/conftest.py", ".ci/requirements.lock"}
