@@ -8,6 +8,7 @@ UV := .venv-uv/bin/uv --quiet --no-config
 DIST ?= dist
 AIRFLOW_VENV := .venv-airflow
 AIRFLOW_READY := $(AIRFLOW_VENV)/.ready
+SCHEDULERS_VENV := .venv-schedulers
 # More flags of .ci/matrix.py.
 MATRIX ?=
 EXECUTORS_ENV := $(DIST)/icekeep-env.tar.gz
@@ -49,7 +50,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test changed interop interop-core servers peers nightly airflow-env java-env flink-env trino-env servers-env helm-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
+.PHONY: help setup demo quick test changed interop interop-core servers peers nightly airflow-env java-env flink-env trino-env servers-env helm-env schedulers-env judges-env judges-wheels rivals-env conformance cluster fuzz lies simulate mutants mutation kills bench bench-planning bench-compaction bench-deletes bench-expiration bench-manifests bench-carrying bench-rivals bench-scale bench-submitted matrix lint format docs docs-env reference lock dist dist-env clean FORCE
 
 help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,7 +109,7 @@ peers: $(READY) ## Count what the tests of five peers require and which of ours 
 conformance: $(READY) java-env rivals-env ## Play what may happen beside a maintenance tool with icekeep and three others, and print whose rows are lost, four minutes
 	$(BIN)/python tests/conformance/run.py --tool icekeep,java,iceberg-compaction,iceberg-zamboni || [ $$? -eq 1 ]
 
-nightly: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env helm-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
+nightly: $(READY) airflow-env java-env flink-env trino-env judges-env servers-env helm-env schedulers-env rivals-env $(EXECUTORS_ENV) ## Run all tests, generated at length, within MINUTES (90); cases follow from the date, so each night looks elsewhere
 	WORKERS=$(WORKERS) $(BIN)/python tests/nightly.py --minutes $(MINUTES) $(NIGHT)
 
 airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provider, apart from our Spark
@@ -116,6 +117,13 @@ airflow-env: $(AIRFLOW_READY) ## Make .venv-airflow: Airflow and its Spark provi
 $(AIRFLOW_READY): .ci/requirements-airflow.lock | $(UV_READY)
 	$(UV) venv --clear --python $(PYTHON) $(AIRFLOW_VENV)
 	$(UV) pip install --python $(AIRFLOW_VENV) --require-hashes -r $<
+	@touch $@
+
+schedulers-env: $(SCHEDULERS_VENV)/.ready ## Make .venv-schedulers: Dagster and Prefect, which run the examples of docs/schedules.md
+
+$(SCHEDULERS_VENV)/.ready: .ci/requirements-schedulers.lock | $(UV_READY)
+	$(UV) venv --clear --python $(PYTHON) $(SCHEDULERS_VENV)
+	$(UV) pip install --python $(SCHEDULERS_VENV) --require-hashes -r $<
 	@touch $@
 
 java-env: $(JAVA_READY) $(JAVA_VENV)/.ready ## Make .venv-java and .java-env: Iceberg Java with a Spark of its own, JDBC drivers, and servers to test against
@@ -297,6 +305,7 @@ reference: $(READY) ## Write flags, options and result fields into the pages of 
 lock: $(UV_READY) ## Resolve the development dependencies anew into .ci/*.lock
 	$(COMPILE) --extra spark --extra dev pyproject.toml -o .ci/requirements.lock
 	printf '%s\n' 'apache-airflow>=3,<4' apache-airflow-providers-apache-spark | $(COMPILE) - -o .ci/requirements-airflow.lock
+	printf '%s\n' 'dagster>=1.12,<2' 'prefect>=3.4,<4' | $(COMPILE) - -o .ci/requirements-schedulers.lock
 	$(COMPILE) --extra spark --extra postgres --extra catalogs --extra s3 --extra hdfs --constraint .ci/requirements.lock \
 		--no-emit-package pyspark --no-emit-package py4j pyproject.toml -o .ci/requirements-executors.lock
 	echo 'pyspark>=4.1,<4.2' | $(COMPILE) - -o .ci/requirements-java.lock
@@ -335,4 +344,4 @@ $(EXECUTORS_PYTHON): FORCE
 
 # Never what a user of this checkout may have: tables in warehouse/, which conf/icekeep.yaml names, the record of runs beside it.
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) $(HELM_ENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info
+	rm -rf $(VENV) .venv-uv $(AIRFLOW_VENV) $(SCHEDULERS_VENV) $(JAVA_VENV) $(JUDGES_VENV) $(RIVALS_VENV) $(MUTATION_VENV) $(DOCS_VENV) .venv-matrix-* $(JAVA_JARS) $(FLINK_ENV) $(TRINO_ENV) $(HELM_ENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis lib/*.egg-info

@@ -26,6 +26,7 @@ FOR_INTEROP = (
     ".ci/requirements-trino.lock",
     ".ci/requirements-airflow.lock",
     ".ci/helm/",
+    ".ci/requirements-schedulers.lock",
 )
 """What the judges are made of."""
 FOR_ALL = {"pyproject.toml", "tests/conftest.py", ".ci/requirements.lock"}

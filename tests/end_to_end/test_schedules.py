@@ -59,7 +59,8 @@ def placed(text: str, operator: Operator) -> str:
 
 def test_the_page_shows_the_files_as_they_are() -> None:
     shown = [block.text for block in blocks(PAGE)]
-    for name in ("crontab", "icekeep-maintain.service", "icekeep-maintain.timer"):
+    units = ("icekeep-maintain.service", "icekeep-maintain.timer")
+    for name in ("crontab", *units, "orchestrators/dagster_icekeep.py", "orchestrators/prefect_icekeep.py"):
         assert (SCHEDULES / name).read_text() in [text if text.endswith("\n") else f"{text}\n" for text in shown], name
 
 
