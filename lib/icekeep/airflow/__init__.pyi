@@ -207,7 +207,7 @@ class ExpireSnapshotsOperator(JobOperator):
     ) -> None: ...
 
 class RemoveOrphanFilesOperator(JobOperator):
-    """Delete files that no snapshot knows (Iceberg's remove_orphan_files).
+    """Delete files that no snapshot refers to (Iceberg's remove_orphan_files).
 
     Args:
         task_id: of the task.
@@ -272,7 +272,7 @@ class RemoveOrphanFilesOperator(JobOperator):
     ) -> None: ...
 
 class CheckOperator(JobOperator):
-    """Look whether a table is what the spec says: its metadata, manifests and files, with --deep their rows.
+    """Check a table against the spec: its metadata, manifests and files, with --deep their rows.
 
     Args:
         task_id: of the task.

@@ -417,7 +417,7 @@ VERBS: Mapping[str, Verb] = {
         returns="icekeep.operations.commands.maintain:result_of",
     ),
     "policy explain": Verb(
-        summary="tell what policies say of one table: each job, each value that is in force, and where it comes from",
+        summary="show what policies say about one table: each job, each setting in force, and where it comes from",
         run="icekeep.operations.commands.policy_explanation:explain",
         settings=(
             Setting("table", Kind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True),

@@ -11,7 +11,7 @@ DEEP = Setting(
 
 JOB = Job(
     name="check",
-    summary="look whether a table is what the spec says: its metadata, manifests and files, with --deep their rows",
+    summary="check a table against the spec: its metadata, manifests and files, with --deep their rows",
     rank=70,
     settings=(
         DEEP,

@@ -15,7 +15,7 @@ from icekeep.settings import Job, Kind, Setting
 
 JOB = Job(
     name="remove_orphan_files",
-    summary="delete files that no snapshot knows (Iceberg's remove_orphan_files)",
+    summary="delete files that no snapshot refers to (Iceberg's remove_orphan_files)",
     rank=50,
     settings=(
         Setting("older_than", Kind.TIME, "files that are older than a time or an age, 24h at least (default: 3d)"),

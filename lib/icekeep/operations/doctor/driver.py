@@ -106,5 +106,5 @@ def checked_java_version(version: str, where: str) -> str:
 
 def _not_installed() -> str:
     raise NotTried(
-        "icekeep runs from a zip or a checkout and is not installed as a package, so nothing tells which releases it needs"
+        "icekeep runs from a zip or a checkout and is not installed as a package, so the releases that it needs are not known"
     )

@@ -140,7 +140,7 @@ def _examined(
             resolve(_LOOK_AT_EXECUTORS)(notes, spark, packages, places, SYSTEM)
     else:
         notes.look(DRIVER, "memory", _configured_memory)
-        notes.tell(_EXECUTORS, "session", NOT_TRIED, "give --executors, and Spark is started and each of them asked")
+        notes.tell(_EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
@@ -214,4 +214,4 @@ def _unbroken(notes: Notes, about: str) -> Iterator[None]:
     try:
         yield
     except Exception as failure:  # noqa: BLE001 - one thing that cannot be looked at says nothing of the others
-        notes.tell(about, "all else", WRONG, f"it cannot be looked at: {one_line(failure)}")
+        notes.tell(about, "all else", WRONG, f"it cannot be checked: {one_line(failure)}")

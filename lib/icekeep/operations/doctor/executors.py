@@ -107,7 +107,7 @@ def look_at_reach(notes: Notes, seen: Sequence[ExecutorSeen], places: Sequence[S
         for host, problem in problems.items():
             notes.tell(f"store {place.location}", "reached by executors", UNAVAILABLE, f"{host}: {problem}")
         if not problems:
-            notes.tell(f"store {place.location}", "reached by executors", OK, "by all that were asked")
+            notes.tell(f"store {place.location}", "reached by executors", OK, "by all that were checked")
 
 
 def _session(source: SparkSource, sessions: list[SparkSession]) -> str:

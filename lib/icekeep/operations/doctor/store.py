@@ -73,7 +73,7 @@ class _Trial:
             self._storage.read(self._location)
         except MissingFileError:
             return f"it answers, in {self._runtime.monotonic_ms() - began_ms:,} ms"
-        raise UsageError(f"it has a file {self._location!r}, which nobody has made")
+        raise UsageError(f"it has a file {self._location!r}, which nobody created")
 
     def put(self) -> str:
         """Make the file."""
@@ -125,6 +125,6 @@ class _Trial:
     def _clock(self) -> str:
         seen = self._storage.head(self._location)
         if seen is None:
-            raise UsageError(f"it does not tell of {self._location!r}, which has just been made")
+            raise UsageError(f"it does not list {self._location!r}, which was just created")
         difference_ms = ahead_ms(seen.modified_ms, self._began_ms, self._ended_ms, STORE_GRAIN_MS)
         return checked_clock("the store", difference_ms)

@@ -108,7 +108,7 @@ class _Trial:
                 "catalog; use another one"
             )
         if isinstance(outcome, Unknown):
-            raise UnavailableError(f"cannot tell what became of it: {outcome.cause}")
+            raise UnavailableError(f"its outcome is unknown: {outcome.cause}")
         return "it is refused"
 
     def remove(self) -> str:

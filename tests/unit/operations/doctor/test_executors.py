@@ -80,7 +80,7 @@ def test_an_executor_that_does_not_reach_the_store_is_named() -> None:
     look_at_reach(notes, seen, places)
     told = [(one.about, one.status, one.message) for one in notes.result(0).findings]
     assert told == [
-        ("store memory://a/b", "ok", "by all that were asked"),
+        ("store memory://a/b", "ok", "by all that were checked"),
         ("store memory://c/d", "unavailable", "y: no route"),
     ]
 
