@@ -277,7 +277,7 @@ class TryAgainError(IcekeepError):
 
 
 class ConflictError(TryAgainError):
-    """Another writer changed the table so that this change no longer applies: plan anew.
+    """Another writer changed the table so that this change no longer applies: plan again.
 
     Attributes:
         data_files: paths of those that stand in the way, where the change applies but for them; empty where it does not.

@@ -26,7 +26,7 @@ class StepStarted(Event, frozen=True):
 
 
 class StepAdvanced(Event, frozen=True):
-    """`done` more units of a step are finished; `total` is how many there are by now, where that is known."""
+    """`done` more units of a step are finished; `total` is how many there are so far, where that is known."""
 
     step: str
     done: int = 1
@@ -88,7 +88,7 @@ class RunStarted(Event, frozen=True, kw_only=True):
         table: `CATALOG.NS.NAME`; empty where it is about none, or about many.
         policy: whose job it is.
         parent_id: the run of `maintain` that it is a part of.
-        only_tells: whether it changes nothing, and only tells what is, or what it would do: a dry run, or `history`.
+        only_tells: whether it changes nothing, and only reports the state or what it would do: a dry run, or `history`.
         started_ms: epoch milliseconds.
         arguments: as they were given, by the function's keywords.
         table_location, metadata_location, snapshot_id: of the table before the run; `None` where it could not be loaded.

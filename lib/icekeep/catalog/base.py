@@ -232,7 +232,7 @@ class Catalog(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this catalog from others, whatever a configuration calls it: its kind and address, without secrets."""
+        """Identifies this catalog, whatever a configuration calls it: its kind and address, without secrets."""
 
     @property
     def compares_metadata(self) -> bool:
@@ -253,7 +253,7 @@ class Catalog(Protocol):
     def garbage_collector(self) -> str | None:
         """The program that alone may delete files of its tables, since others than their metadata names may need them.
 
-        `None` where metadata tells everything, so that icekeep may.
+        `None` where metadata names everything, so that icekeep may.
         """
 
     @property
@@ -282,7 +282,7 @@ class Catalog(Protocol):
         Raises:
             NotFoundError: the catalog has no such table.
             InvalidTableError: it has no one location for it.
-            UnsupportedError: it has a table of another format, or does not tell the location.
+            UnsupportedError: it has a table of another format, or does not give the location.
         """
 
     def describe(self, identifier: Identifier) -> Description | None:
@@ -357,7 +357,7 @@ class Catalog(Protocol):
 
         Raises:
             NotFoundError: the catalog has no such table.
-            ConflictError: another table is at the name by now, or other metadata; nothing is dropped.
+            ConflictError: another table has the name now, or other metadata; nothing is dropped.
         """
 
     def register_table(self, identifier: Identifier, metadata_location: str) -> Table:

@@ -73,7 +73,7 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan will take, as far as that can be told before: bytes, requests of storage, milliseconds of all cores."""
+    """What a plan will take, as far as that is known before: bytes, requests of storage, milliseconds of all cores."""
 
     read_bytes: int = 0
     written_bytes: int = 0

@@ -21,7 +21,7 @@ def register_table(
 
     Args:
         identifier: the name that it is to have; its namespace must exist.
-        metadata_location: the metadata file, which `drop_table` tells (`DropResult.metadata_location`).
+        metadata_location: the metadata file, which `drop_table` returns (`DropResult.metadata_location`).
         listener: is warned where files beside this one say that it may not be the table's last, or was perhaps never committed.
 
     Returns:

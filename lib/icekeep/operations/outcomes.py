@@ -123,7 +123,7 @@ class Begun(msgspec.Struct):
     Attributes:
         location: of the table, by which errors name it; `None` before it is loaded.
         app_id: the Spark application that it started; it has ended when the run is written down.
-        only_tells: whether it changes nothing, and only tells what is, or what it would do.
+        only_tells: whether it changes nothing, and only reports the state or what it would do.
         changes_by_commits: whether all that it changes in a table it changes by commits, which are counted in `commits_count` as
             they land: an interrupt during one is an unknown outcome.
         told: which of its beginning and its end listeners have heard of.

@@ -66,7 +66,7 @@ def report(
 ) -> ReportResult:
     """Say how healthy the tables of a catalog are, the worst first, by their metadata alone. Writes nothing.
 
-    A table that cannot be read is told with the reason, and does not stop the rest.
+    A table that cannot be read is reported with the reason, and does not stop the rest.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for

@@ -11,7 +11,7 @@ from icekeep.rendered import Rendered
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A table whose health cannot be told, or a namespace or catalog whose tables cannot be listed.
+    """A table whose health is not known, or a namespace or catalog whose tables cannot be listed.
 
     Attributes:
         name: `catalog.namespace.table`, or with `*` in the place of what is not known.

@@ -26,7 +26,7 @@ def create_table(
 
     Args:
         identifier: the table's name in the catalog, as `db.events` or its parts.
-        schema: the columns; their field ids are assigned anew.
+        schema: the columns; they get new field ids.
         partition_by: a column, a transform such as `month` or `bucket[16]`, and perhaps a name, for each partition field.
         location: where the table's files go; below the catalog's warehouse if `None`.
         properties: the table's, by Iceberg's names.

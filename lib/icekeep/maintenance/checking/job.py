@@ -46,11 +46,11 @@ class CheckRequest(JobRequest, frozen=True, kw_only=True):
 
 @takes(CheckRequest)
 def check(table: Table, request: CheckRequest) -> CheckResult:
-    """Hold a table against the spec, and tell each fault: its class, where it is, since which snapshot. Writes nothing.
+    """Check a table against the spec, and report each fault: its class, where it is, since which snapshot. Writes nothing.
 
     Args:
         deep: read data and delete files too, and hold counts, bounds, partitions, orders and deletes against their rows.
-        all_of: numbers of kinds of faults of which every one is told, and not only the first 20.
+        all_of: numbers of kinds of faults of which every fault is reported, and not only the first 20.
         ref: look only at the snapshot of this branch or tag; by default at all snapshots of the table.
 
     Raises:

@@ -46,8 +46,8 @@ class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
         mend: what an operator can do about it.
         since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
         made_by: who made that snapshot; `None` where the fault may be older.
-        is_only_older: no branch has any of them at its head, only other snapshots or tags, with which they go. Told where it is
-            sure: of missing files and manifests, among others, where the heads of all branches were read whole.
+        is_only_older: no branch has any of them at its head, only other snapshots or tags, with which they go. Given only where
+            it is sure: of missing files and manifests, among others, where the heads of all branches were read whole.
     """
 
     fault_id: int

@@ -36,10 +36,10 @@ def commit_history(
     """What each commit did to files, bytes, deletes and metadata, the newest first.
 
     Counts of files and rows are those of manifest lists, and of manifests where a list has none; summaries give bytes and the
-    kinds of deletes. What is not told anywhere, or lies in a file that cannot be read, is `None`.
+    kinds of deletes. What is not recorded anywhere, or is in a file that cannot be read, is `None`.
 
     Args:
-        ref: the branch or tag whose commits are told; `None`: `main`.
+        ref: the branch or tag whose commits are listed; `None`: `main`.
         all_snapshots: of all snapshots of the table, also those that no reference leads to.
         limit: at most this many commits.
         since: only commits that were made then or later.

@@ -117,7 +117,7 @@ class CommitHistoryResult(Rendered, frozen=True, kw_only=True):
         growth: the commits of `ref`, or of `main`, the oldest first, as the points of a plot.
         metadata_files_after_count: metadata files since the newest snapshot of the table: commits that made none.
         left_out_count: older commits that the limit left out.
-        not_read: manifest lists and manifests that could not be read; what they would tell is `None`.
+        not_read: manifest lists and manifests that could not be read; what they would show is `None`.
     """
 
     metadata_location: str

@@ -170,7 +170,7 @@ def foreseen_removals(
         methods: how each group is rewritten, by its number.
 
     Returns:
-        Their entries; `None` where only the commits can tell: rows move to partitions of another spec, or the plan has more
+        Their entries; `None` where only the commits can show it: rows move to partitions of another spec, or the plan has more
         files than are held in memory.
 
     Raises:

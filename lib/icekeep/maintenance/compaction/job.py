@@ -73,7 +73,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         UnsupportedError: the table has something that cannot be rewritten; nothing was done.
         JobFailedError: a file could not be rewritten; the table is as it was, and new files are removed. Once a commit has
             landed the result is `partial` instead, and a warning says what failed.
-        ConflictError: others kept changing files that were to be replaced, however often these were planned anew
+        ConflictError: others kept changing files that were to be replaced, however often these were planned again
             (`commit.retry.num-retries`).
         SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
             file that is to be read lies in a place of another table.

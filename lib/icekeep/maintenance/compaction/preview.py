@@ -37,7 +37,7 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     Attributes:
         applied_delete_files_count: those that reach any of the files.
         removed_delete_files_count: delete files that the commits would take out of the table as it is; `None` where only the
-            commits can tell: rows move to another partition spec, or the plan has too many files.
+            commits can show it: rows move to another partition spec, or the plan has too many files.
         removed_delete_bytes_count: the size of these, of vectors that of their blobs.
         swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         stitched_data_files_count: how many of the added files would be put together from whole row groups.

@@ -71,7 +71,7 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
     """Put position delete files, or vectors in format version 3, in the place of equality deletes; no row comes or goes.
 
     Every equality delete file that is converted goes in the commit that adds the deletes of its rows. Deletes and rows that
-    others add meanwhile stay as they are. Where others changed what the deletes reach it is planned anew, as often as
+    others add meanwhile stay as they are. Where others changed what the deletes reach it is planned again, as often as
     `commit.retry.num-retries` says.
 
     Args:

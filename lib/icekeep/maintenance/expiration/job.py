@@ -144,7 +144,7 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
             read: nothing is deleted.
         UsageError: `snapshot_ids` names the head of a reference.
         UnsupportedError: the table is of a kind that cannot be expired yet.
-        ConflictError: others kept changing the table, or what was to expire, however often it was planned anew
+        ConflictError: others kept changing the table, or what was to expire, however often it was planned again
             (`commit.retry.num-retries`); an approved plan never is.
         OutcomeUnknownError: the commit may or may not have landed; nothing is deleted.
 

@@ -53,14 +53,14 @@ def why(
     where: str | Expression | None = None,
     trust_manifest_list: bool = False,
 ) -> WhyResult:
-    """Tell the life of one file: who added it and who took it out, what reads it, which deletes reach it, when it goes or why it
+    """Explain one file: who added it and who removed it, what refers to it, which deletes reach it, when it is deleted or why it
     is still there.
 
     Args:
         path: the location of a data file, delete file, manifest, manifest list, metadata file or statistics file, in whatever
             spelling, or the end of it; also of a file that is nothing of the table.
         spark: none is needed for small tables.
-        where: a filter; it is told which step of a scan leaves a data file out, and by what.
+        where: a filter; the result says which step of a scan skips a data file, and why.
         trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.
 
     Raises:

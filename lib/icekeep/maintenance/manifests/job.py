@@ -52,7 +52,7 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         ExpressionError: `where` or a filter of the workload is none.
         UsageError: the branch is a tag; `sort_by` is empty, or given beside a workload.
         UnsupportedError: the table is encrypted.
-        ConflictError: others kept changing what was to be replaced, however often it was planned anew
+        ConflictError: others kept changing what was to be replaced, however often it was planned again
             (`commit.retry.num-retries`).
         SafetyError: the table was dropped and made again meanwhile, or what was given does not hold any more.
         OutcomeUnknownError: the commit may or may not have landed.

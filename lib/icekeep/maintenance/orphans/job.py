@@ -97,7 +97,7 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         force: delete although more than `max-orphan-ratio` of the listed files would go.
         trust_manifest_list: believe manifest lists although the summaries of snapshots count other files.
         accept_unreadable: names of tables of the catalog (`db.events`) that cannot be loaded, and of which the operator knows
-            that they lie elsewhere; all other tables that cannot be loaded, and whose place the catalog does not tell, refuse.
+            that they lie elsewhere; all other tables that cannot be loaded, and whose location the catalog does not know, refuse.
         options: `max-orphan-ratio`, `max-deletes-per-second`, `reclaim.roots`, `grace`; `ignore-metadata-of`, uuids of dead
             tables, whose metadata files are garbage once they are as old as other orphans. The table's own uuid means metadata
             that is further on than the current one, of a commit that died before it landed.

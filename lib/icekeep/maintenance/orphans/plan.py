@@ -32,7 +32,7 @@ _NAMES_A_LISTING = 1000
 
 
 class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
-    """What one run would delete; bytes are those that the listing told.
+    """What one run would delete; bytes are those of the listing.
 
     Attributes:
         hash: what `approve` demands: exactly this set goes, or nothing.

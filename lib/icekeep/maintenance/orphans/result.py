@@ -11,7 +11,7 @@ from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan
 
 
 class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
-    """What went; bytes are those that the listing told.
+    """What went; bytes are those of the listing.
 
     Attributes:
         status: `partial` when files could not be deleted, of this run or of plans of earlier runs that are due.

@@ -90,7 +90,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
 
     In format version 3 position delete files become deletion vectors, one a data file. A data file that has a vector keeps
     it: it stands for all older deletes of positions. Where others change what is being rewritten, so that a commit is
-    refused, what they changed is planned anew, as often as `commit.retry.num-retries` says.
+    refused, what they changed is planned again, as often as `commit.retry.num-retries` says.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
@@ -109,7 +109,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         UnsupportedError: the table is encrypted; nothing was done.
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
-        ConflictError: others kept changing what was to be replaced, however often it was planned anew.
+        ConflictError: others kept changing what was to be replaced, however often it was planned again.
         SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
             delete file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.

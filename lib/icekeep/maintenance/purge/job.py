@@ -164,7 +164,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         SafetyError: the table has `gc.enabled=false`, another table lies where this one does or cannot be loaded, or the
             plan is not the approved one: nothing is dropped. Only a purge asks. Or somebody committed since a plan was made
             that was given.
-        ConflictError: another table has the name by now or, for a purge, somebody committed: nothing is dropped.
+        ConflictError: another table has the name now or, for a purge, somebody committed: nothing is dropped.
         UsageError: `approve` is given without `purge`.
         OutcomeUnknownError: the catalog may or may not have forgotten it; no file is deleted.
         MissingFileError: without `purge`: it is dropped, and its server has deleted its files all the same.

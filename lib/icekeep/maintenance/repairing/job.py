@@ -38,12 +38,12 @@ class RepairRequest(CommittingRequest, frozen=True, kw_only=True):
 
 @takes(RepairRequest)
 def repair(table: Table, request: RepairRequest) -> RepairResult:
-    """Mend faults that `check` finds, on the heads of all branches; what only older snapshots have goes with their expiration.
+    """Fix faults that `check` finds, on the heads of all branches; what only older snapshots have goes with their expiration.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed for small
             tables.
-        fault: numbers of kinds of faults, as `check` tells them.
+        fault: numbers of kinds of faults, as `check` shows them.
         accept_loss: locations of files that may be lost, or whose rows readers may lose. Nothing is lost that is not named.
         approve: the hash of a plan (`plan_repair`): exactly that is done, or nothing.
         given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
@@ -53,9 +53,9 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         UsageError: there is no such kind of faults, or there are too many faults.
         UnsupportedError: the table is encrypted.
         SafetyError: the plan is not the approved one, or what would be written could not be checked: nothing was changed.
-        ConflictError: others kept changing what was to be mended. Once something is mended the result is `partial` instead,
+        ConflictError: others kept changing what was to be fixed. Once something is fixed the result is `partial` instead,
             whatever the error, and says why.
-        OutcomeUnknownError: a commit may or may not have landed. What had landed before is told.
+        OutcomeUnknownError: a commit may or may not have landed. The error lists what landed before.
     """
     asked = _asked(table.metadata, request)
     run = Run(table, run_name(table), request.spark, request.listener)

@@ -27,7 +27,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is mended.
+    """One fix.
 
     Attributes:
         fault_id, name: the kind of the fault.

@@ -88,7 +88,7 @@ def restore(
             removed what the snapshots need besides; no snapshot was restored, and files that were moved back stay in their
             places. Or a file lies outside the table's places, and the operator names none above it; or the plan is of another
             table; or no branch ends with the repair any more.
-        InvalidTableError: a snapshot, schema or partition spec has another content in the table by now.
+        InvalidTableError: a snapshot, schema or partition spec has different content in the table now.
         UsageError: a tag of such a name points elsewhere, several runs begin so, or `spark` is no session.
         ConflictError, OutcomeUnknownError: as `commit` raises them. The files are back in their places, and the plan stays.
         ClaimedError: a run is at work on the plan, or on another plan that names some of its files; or one of these plans was

@@ -22,7 +22,7 @@ Show = Callable[[str], None]
 
 
 def progress(stream: TextIO | None = None, *, runtime: Runtime | None = None) -> Listener:
-    """A listener that tells how a job gets on, for the functions that take a `listener`.
+    """A listener that shows the progress of a job, for the functions that take a `listener`.
 
     In a notebook the cell has one line for what is under way, which changes, and below each other what is done, commits and
     warnings. Elsewhere they are lines on stderr, of what is under way one every five seconds.

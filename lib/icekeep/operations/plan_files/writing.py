@@ -30,7 +30,7 @@ _SPARK_RUN = "icekeep.planning.spark.steps:spark_run"
 
 
 class PlanWritten(Rendered, frozen=True, kw_only=True):
-    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that can be told.
+    """A plan that lies in a file; bytes and milliseconds are what carrying it out takes, as far as that is known.
 
     Attributes:
         hash: names the plan: it stands in the snapshots that carry it out.

@@ -1,4 +1,4 @@
-"""How many tasks a job would run at once, as far as that can be told before it begins; nothing is started for it."""
+"""How many tasks a job would run at once, as far as that is known before it begins; nothing is started for it."""
 
 import re
 from collections.abc import Callable, Mapping
