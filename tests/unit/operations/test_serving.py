@@ -43,6 +43,18 @@ def server() -> Iterator[LocalServer]:
         thread.join()
 
 
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What the server logs, also where a command has set up logs in this process."""
+    logger = logging.getLogger("icekeep.operations.serving")
+    level = logger.level
+    logger.addHandler(caplog.handler)
+    logger.setLevel(logging.DEBUG)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+    logger.setLevel(level)
+
+
 def asked(
     server: LocalServer, path: str = "/", *, method: str = "GET", host: str | None = None, cookie: str | None = None
 ) -> tuple[http.client.HTTPResponse, str]:
@@ -167,18 +179,17 @@ def test_each_answer_has_the_headers_that_keep_others_out(server: LocalServer, p
     assert "Access-Control-Allow-Origin" not in response.headers
 
 
-def test_what_fails_is_told_without_what_it_was(server: LocalServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_told_without_what_it_was(server: LocalServer, logged: pytest.LogCaptureFixture) -> None:
     response, body = asked(server, "/broken", cookie=cookie_of(server))
     assert response.status == 500
     assert "secret" not in body
-    assert "/broken could not be answered: ValueError" in caplog.text
+    assert "/broken could not be answered: ValueError" in logged.text
 
 
-def test_no_line_of_a_log_has_the_token(server: LocalServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
+def test_no_line_of_a_log_has_the_token(server: LocalServer, logged: pytest.LogCaptureFixture) -> None:
     asked(server, f"/state?token={TOKEN}", cookie=cookie_of(server))
-    assert "GET /state: 200" in caplog.text
-    assert TOKEN not in caplog.text
+    assert "GET /state: 200" in logged.text
+    assert TOKEN not in logged.text
 
 
 @for_each(
