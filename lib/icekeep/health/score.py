@@ -90,7 +90,7 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "files",
         0.7,
         small / (20 + other),
-        f"{small:,} of {counted_doing(small + other, 'data files', 'are')} small beside others{left}",
+        f"{small:,} of {counted_doing(small + other, 'data files', 'are')} small{left}",
     )
     yield _part(
         "deletes",
@@ -107,7 +107,7 @@ def _parts(sick: Sickness) -> Iterable[ScorePart]:
         "manifests",
         0.5,
         sick.spare_manifests_count / 50 + sick.mean_overlap / 5,
-        f"{counted(sick.spare_manifests_count, 'manifests')} more than need be"
+        f"{counted(sick.spare_manifests_count, 'manifests')} more than needed"
         # 0 too where there are no partitions.
         + (f", a filter on one partition opens {1 + sick.mean_overlap:.1f}" if sick.mean_overlap else ""),
     )

@@ -47,7 +47,7 @@ def test_files_that_are_too_few_in_their_partitions_make_no_job_due(files):
     health = table_health(world.table, no_spark)
     assert (health.data.small_files_count, health.data.small_files_together_count) == (3 * files, 0)
     assert not is_due(Trigger(small_files_over=0), facts_of(health, "compact"), 0)
-    told = "12 of 12 data files are small beside others, 12 of them too few together for compact"
+    told = "12 of 12 data files are small, 12 of them too few together for compact"
     assert [one.reason for one in health.score_parts if one.name == "files"] == ([told] if files > 1 else [])
     world.append(99)
     for number in range(5 - files):

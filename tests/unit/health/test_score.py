@@ -57,7 +57,7 @@ def test_files_of_a_right_size_never_lower_it(sick, more):
 
 def test_a_reason_says_nothing_of_what_was_not_measured():
     _, (manifests, snapshots) = score_of(Sickness(spare_manifests_count=50, expirable_count=50))
-    assert (manifests.reason, snapshots.reason) == ("50 manifests more than need be", "50 snapshots to expire")
+    assert (manifests.reason, snapshots.reason) == ("50 manifests more than needed", "50 snapshots to expire")
     _, (manifests, snapshots) = score_of(
         Sickness(spare_manifests_count=50, expirable_count=50, mean_overlap=1.5, metadata_bytes=3000)
     )

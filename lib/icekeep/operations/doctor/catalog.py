@@ -65,7 +65,7 @@ def look_at_opening(
         extras = needed_extras(subject.properties).items()
         look_at_packages(notes, about, [one for extra, packages in extras for one in needs.of(extra, packages)])
     opened: list[Catalog] = []
-    if not notes.look(about, "open", partial(_opened, subject, opened)):
+    if not notes.look(about, "settings", partial(_opened, subject, opened)):
         return None, False
     (catalog,) = opened
     if not notes.look(about, "namespaces", partial(_namespaces, subject, catalog)):
@@ -95,7 +95,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
             about, "store", NOT_TRIED, "the catalog does not say where its tables lie; give --location or --namespace"
         )
     if site.namespace is None:
-        reason = "give --namespace, one that exists: a table is created in it, committed to and dropped"
+        reason = "give --namespace with an existing one: a table is created in it, committed to and dropped"
         notes.tell(about, "commit", NOT_TRIED, reason)
     elif not lists or places.has_failed:
         notes.tell(about, "commit", NOT_TRIED, "its namespace cannot be listed, or its store failed: see above")

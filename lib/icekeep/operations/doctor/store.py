@@ -84,7 +84,7 @@ class _Trial:
             self._is_anothers = True
             raise
         self._ended_ms = self._runtime.now_ms()
-        return "a file can be made"
+        return "a file can be created"
 
     def remove(self) -> str:
         """Delete the file, and all else of this run; nothing where somebody else has the name."""
@@ -96,7 +96,7 @@ class _Trial:
         if self._storage.head(self._location) is not None:
             raise UsageError(f"{self._location!r} is still there after it was deleted; remove it by hand")
         remove_own(self._storage, self._directory, self._drawn)
-        return "nothing of this run is left"
+        return "all that this run created is removed"
 
     def _put_again(self) -> str:
         try:

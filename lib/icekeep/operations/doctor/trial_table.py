@@ -139,7 +139,7 @@ class _Trial:
         known.add(self._catalog.drop(self._identifier, table_uuid=table.metadata.table_uuid))
         if self._is_named():
             remove_own(self._storage, self._location, self._name)
-            return "nothing of this run is left"
+            return "all that this run created is removed"
         # A server may put tables where it likes: only what metadata names is this table's for certain.
         failed = [
             one for one in self._storage.delete_many(sorted(filter(None, known))) if one.status is DeleteStatus.FAILED

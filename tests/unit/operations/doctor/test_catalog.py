@@ -46,7 +46,7 @@ def unwell(result: DoctorResult) -> list[tuple[str, str]]:
 def test_a_catalog_that_is_well_has_a_line_for_each_thing_and_nothing_is_left(catalog: MemoryCatalog) -> None:
     result = looked_at(catalog)
     assert unwell(result) == []
-    assert [one.check for one in result.findings] == ["open", "namespaces", "tables", *STORE, *COMMITS]
+    assert [one.check for one in result.findings] == ["settings", "namespaces", "tables", *STORE, *COMMITS]
     assert (catalog.storage.files, catalog.list_tables(DB)) == ({}, [])
 
 
@@ -71,7 +71,7 @@ def test_a_catalog_that_does_not_open_is_one_line() -> None:
 
     notes = Notes()
     assert look_at_catalog(notes, Subject("local", {}, fail), TrialSite(namespace=DB), None) == ()
-    assert unwell(notes.result(0)) == [("open", "wrong")]
+    assert unwell(notes.result(0)) == [("settings", "wrong")]
 
 
 def test_a_catalog_that_does_not_answer_is_not_committed_to(

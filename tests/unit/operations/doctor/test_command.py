@@ -132,7 +132,7 @@ def test_each_catalog_that_is_configured_is_looked_at(tmp_path: Path, capsys: py
     assert [found for found in unwell(document) if found[2] == "wrong"] == [
         ("catalog first", "namespaces", "wrong"),
         ("store file:///proc/nowhere", "put", "wrong"),
-        ("catalog third", "open", "wrong"),
+        ("catalog third", "settings", "wrong"),
     ]
 
 
@@ -221,6 +221,7 @@ def test_it_says_where_runs_are_written_down(
     assert said in found["message"]
 
 
+@pytest.mark.server
 def test_each_address_of_notifications_is_looked_at_and_nothing_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
