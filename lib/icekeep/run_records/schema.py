@@ -57,9 +57,10 @@ LEASES = sa.Table(
 
 _VERSIONS = sa.Table("icekeep_version", _SCHEMA, sa.Column("version", sa.Integer, primary_key=True))
 
-_STEPS: Mapping[int, Sequence[str]] = {
-    2: [f"ALTER TABLE icekeep_runs ADD COLUMN {name} BIGINT" for name in ("estimated_ms", "estimated_cpu_ms", "cpu_ms")]
-}
+NEW_COLUMNS = ("estimated_ms", "estimated_cpu_ms", "cpu_ms")
+"""Of `RUNS`, that version 1 does not have."""
+
+_STEPS: Mapping[int, Sequence[str]] = {2: [f"ALTER TABLE icekeep_runs ADD COLUMN {name} BIGINT" for name in NEW_COLUMNS]}
 """Statements by the version that they lead to."""
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(4927106)")
@@ -98,5 +99,5 @@ def are_there(connection: Connection) -> bool:
 
 
 def are_old(connection: Connection) -> bool:
-    """Whether the tables are those of an older version, and lack columns that are read now."""
+    """Whether the tables are those of an older version, and lack `NEW_COLUMNS`."""
     return (connection.execute(sa.select(_VERSIONS.c.version)).scalar() or VERSION) < VERSION

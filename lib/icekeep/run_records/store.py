@@ -17,7 +17,7 @@ from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowEr
 from icekeep.errors import IcekeepError, OutcomeUnknownError, TryAgainError, UnavailableError
 from icekeep.run_records.outages import outages_of
 from icekeep.run_records.owed import owed_to
-from icekeep.run_records.schema import LEASES, RUNS, are_old, are_there, make_tables
+from icekeep.run_records.schema import LEASES, NEW_COLUMNS, RUNS, are_old, are_there, make_tables
 from icekeep.run_records.values import (
     CUT_OFF_MS,
     INTERRUPTED,
@@ -192,7 +192,8 @@ class RunRecords:
         if wanted.since_ms is not None:
             query = query.where(RUNS.c.started_ms >= wanted.since_ms)
         # Which of those that run have died is told by more than the database knows.
-        rows = self._read(query if is_live else query.limit(wanted.limit))
+        query = query if is_live else query.limit(wanted.limit)
+        rows = self._read(query, query.with_only_columns(*(one for one in columns if one.name not in NEW_COLUMNS)))
         found = [_record(row) for row in rows]
         return [one for one in found if not is_live or one.status_at(now_ms) == wanted.status][: wanted.limit]
 
@@ -201,7 +202,8 @@ class RunRecords:
         names = sorted(set(tables))
         # A database takes so many parameters and no more.
         wanted = RUNS.c.table_name.in_(names) if len(names) <= _TABLES_AT_ONCE else RUNS.c.table_name != ""
-        rows = self._read(_last_runs(wanted, now_ms))
+        query = _last_runs(wanted, now_ms)
+        rows = self._read(query, query)
         known = set(names)
         found: dict[tuple[str, str], LastRuns] = {}
         for row in rows:
@@ -214,7 +216,7 @@ class RunRecords:
         """How much longer than rates say jobs took: by the last five complete runs on each table, of the last 30 days."""
         of_tables: dict[tuple[str, str], Mapping[str, int]] = {}
         of_jobs: dict[str, dict[str, int]] = {}
-        for row in self._read(_late_runs(now_ms)):
+        for row in self._read(_late_runs(now_ms), None):
             of_tables[row["table_name"], row["job"]] = sums = {name: int(row[name] or 0) for name in _SUMS}
             total = of_jobs.setdefault(row["job"], dict.fromkeys(_SUMS, 0))
             total.update({name: total[name] + sums[name] for name in _SUMS})
@@ -298,19 +300,22 @@ class RunRecords:
                 self._is_ready = True
                 return done
 
-    def _read(self, query: sa.Select[Any]) -> Sequence[Mapping[str, Any]]:
-        """Rows; none where nobody has written anything yet, and then nothing is made either."""
+    def _read(self, query: sa.Select[Any], of_old: sa.Select[Any] | None) -> Sequence[Mapping[str, Any]]:
+        """Rows; none where nobody has written anything yet, and then nothing is made either.
+
+        Tables of an older version are read as they are: who only reads may not be allowed to change them, and an older icekeep
+        that still runs elsewhere could not write to them after that.
+
+        Args:
+            of_old: the query for such tables, which lack `NEW_COLUMNS`; `None`: they have no such rows.
+        """
         if not self._reader.is_there:
             return []
-        with self._outages.asked(self._runtime, insists=False):
-            with self._reader.reading() as connection:
-                if not are_there(connection):
-                    return []
-                if not are_old(connection):
-                    return [dict(row) for row in connection.execute(query).mappings()]
-            self._written(lambda _: None)
-            with self._reader.reading() as connection:
-                return [dict(row) for row in connection.execute(query).mappings()]
+        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
+            if not are_there(connection):
+                return []
+            asked = of_old if are_old(connection) else query
+            return [] if asked is None else [dict(row) for row in connection.execute(asked).mappings()]
 
 
 def _putting(rows: Sequence[Mapping[str, Any]]) -> Callable[[Connection], None]:

@@ -23,6 +23,7 @@ from icekeep.run_records.values import (
     UNFINISHED,
     LastRuns,
     Pace,
+    Paces,
     RunFilter,
     RunRecord,
 )
@@ -378,16 +379,27 @@ def test_a_result_that_is_too_long_is_left_out_and_said_so(records):
     assert "300011 bytes" in records.select(RunFilter(), NOW_MS)[0].result["left_out"]
 
 
-def test_a_database_of_an_older_icekeep_is_read_and_written_after_it_has_got_its_new_columns(records, tmp_path):
-    records.end(done("a", NOW_MS))
-    with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as connection:
+def of_version_1(path):
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for name in ("estimated_ms", "estimated_cpu_ms", "cpu_ms"):
             connection.execute(f"ALTER TABLE icekeep_runs DROP COLUMN {name}")
         connection.execute("UPDATE icekeep_version SET version = 1")
+
+
+def test_a_database_of_an_older_icekeep_is_read_as_it_is_and_written_after_it_has_got_its_new_columns(records, tmp_path):
+    records.end(done("a", NOW_MS))
+    of_version_1(tmp_path / "runs.db")
     again = RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
-    assert [one.run_id for one in again.select(RunFilter(), NOW_MS)] == ["a"]
+    before = (tmp_path / "runs.db").read_bytes()
+    for has_results in (True, False):
+        assert [one.run_id for one in again.select(RunFilter(has_results=has_results), NOW_MS)] == ["a"]
+    assert again.last_of({"lake.db.t"}, NOW_MS)
+    assert again.paces(NOW_MS) == Paces()
+    # Who only looks may not be allowed to write, and would shut out an older icekeep that still runs elsewhere.
+    assert (tmp_path / "runs.db").read_bytes() == before
     again.end(done("b", NOW_MS, estimated_ms=5, cpu_ms=7))
-    assert records.select(RunFilter(run_id="b"), NOW_MS)[0].cpu_ms == 7
+    assert again.select(RunFilter(run_id="b"), NOW_MS)[0].cpu_ms == 7
+    assert again.paces(NOW_MS).by_table
 
 
 def took(run_id, ms, *, ago_ms=0, **fields):
