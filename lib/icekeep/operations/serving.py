@@ -95,7 +95,8 @@ class LocalServer(ThreadingHTTPServer):
                 host=host,
                 port=port,
             ) from error
-        shown = f"[{host}]" if ":" in host else host
+        # Not `localhost`: browsers look for that at ::1 first, where another user of the machine may listen and be given the token.
+        shown = f"[{bound}]" if ":" in bound else bound
         self.address = f"http://{shown}:{self.server_port}/"
         self.cookie = f"icekeep-{self.server_port}"
         ports = ("", f":{self.server_port}") if self.server_port == _HTTP_PORT else (f":{self.server_port}",)

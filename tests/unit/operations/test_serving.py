@@ -108,6 +108,12 @@ def test_the_token_makes_a_cookie_and_leaves_the_address(server: LocalServer) ->
     assert (response.status, body) == (200, "page {'table': 'x'}")
 
 
+def test_the_address_is_the_one_that_is_listened_at() -> None:
+    # By `localhost` a browser may ask ::1, and so another server, with the token.
+    with LocalServer(Stub(), "localhost", 0, TOKEN) as one:
+        assert one.opening_address() == f"http://127.0.0.1:{one.server_port}/?token={TOKEN}"
+
+
 def test_a_page_of_another_port_that_adds_a_cookie_locks_nobody_out(server: LocalServer) -> None:
     assert asked(server, cookie=f"{server.cookie}=theirs; {cookie_of(server)}")[0].status == 200
 
