@@ -13,6 +13,7 @@ from icekeep.airflow.units import Call
 from icekeep.airflow.yarn import ADDRESS_KEY, ResourceManager
 from icekeep.decoding import from_plain
 from icekeep.errors import UsageError, first_line
+from icekeep.secrets import without_login
 
 CLUSTER = "cluster"
 DOES_NOT_WAIT = {"spark.yarn.submit.waitAppCompletion": "false"}
@@ -84,5 +85,5 @@ def yarn_of(call: Call, mode: str, connection: Any) -> ResourceManager:
         manager = ResourceManager(address)
         manager.check()
     except OSError as error:
-        raise UsageError(f"YARN cannot be asked at {address}: {first_line(error)}") from None
+        raise UsageError(f"YARN cannot be asked at {without_login(address)}: {first_line(error)}") from None
     return manager

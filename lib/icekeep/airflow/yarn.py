@@ -9,7 +9,9 @@ from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from icekeep.secrets import without_login
 
 ADDRESS_KEY = "yarn_resourcemanager_webapp_address"
 """The key of a Spark connection's extra under which Airflow's own operator looks for the address too."""
@@ -19,6 +21,7 @@ _SUCCEEDED = "SUCCEEDED"
 _TIMEOUT_S = 20
 _DIAGNOSTICS_LENGTH_MAX = 4000
 _NOT_FOUND = 404
+_REPEATS = (307, 308)
 
 
 class Report(NamedTuple):
@@ -45,6 +48,15 @@ class Report(NamedTuple):
         return self.state in _ENDED and self.final_status == _SUCCEEDED
 
 
+class _ToTheActive(HTTPRedirectHandler):
+    """Goes on to where a ResourceManager on standby leads, with a change too, which Python by itself refuses to repeat."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        if req.get_method() == "PUT" and code in _REPEATS:
+            return Request(newurl, data=req.data, headers=req.headers, method="PUT")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 class ResourceManager:
     """Raises `OSError` wherever it does not answer as it should.
 
@@ -54,8 +66,12 @@ class ResourceManager:
 
     def __init__(self, address: str) -> None:
         self.address = (address if "://" in address else f"http://{address}").rstrip("/")
-        if urlsplit(self.address).scheme not in ("http", "https"):
-            raise OSError(f"{address!r} is no address of http or https")
+        parts = urlsplit(self.address)
+        if parts.scheme not in ("http", "https"):
+            raise OSError(f"{without_login(address)!r} is no address of http or https")
+        if "@" in parts.netloc:
+            # A triggerer's database and logs would have it.
+            raise OSError("the address has a login in it, and YARN takes none")
 
     def check(self) -> None:
         """Ask something that any client may ask."""
@@ -87,7 +103,7 @@ class ResourceManager:
             method="GET" if told is None else "PUT",
         )
         try:
-            with urlopen(request, timeout=_TIMEOUT_S) as answer:
+            with build_opener(_ToTheActive).open(request, timeout=_TIMEOUT_S) as answer:
                 found = json.load(answer)
         except (HTTPException, ValueError) as error:
             raise OSError(f"{self.address} answers as no ResourceManager does: {type(error).__name__}") from error

@@ -48,7 +48,9 @@ def _resource_manager():
                 told.answers = told.answers[1:] or told.answers
             status = answer["app"] if isinstance(answer.get("app"), int) else told.status
             sent = json.dumps(answer).encode()
-            self.send_response(status)
+            self.send_response(307 if told.active else status)
+            if told.active:
+                self.send_header("Location", told.active + self.path)
             self.send_header("Content-Length", str(len(sent)))
             self.end_headers()
             self.wfile.write(sent)
@@ -59,7 +61,7 @@ def _resource_manager():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", answers=[DONE], asked=[], status=200)
+    told = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", answers=[DONE], asked=[], status=200, active="")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -246,6 +248,15 @@ def test_whoever_clears_a_task_that_waits_ends_its_job(airflow, task, yarn):
     asyncio.run(trigger.on_kill())
 
 
+def test_a_resource_manager_on_standby_leads_to_the_active_one(yarn):
+    with _resource_manager() as standby:
+        standby.active = yarn.url
+        manager = ResourceManager(standby.url)
+        assert manager.report(ID).has_succeeded
+        manager.kill(ID)
+    assert yarn.asked == [f"GET apps/{ID}", f"PUT apps/{ID}/state KILLED"]
+
+
 def test_a_task_that_is_ended_while_it_submits_leaves_no_job_behind(airflow, task, yarn):
     one, context = task(), Context()
     hook = one._get_hook
@@ -270,6 +281,12 @@ WORKERS = [
         "its cluster is not YARN by the connection, and a triggerer can ask",
     ),
     (True, "cluster", {ADDRESS_KEY: ""}, f"connection 'c' has no '{ADDRESS_KEY}' in its extra"),
+    (
+        True,
+        "cluster",
+        {ADDRESS_KEY: "http://ann:pa55word@rm:8088"},
+        "YARN cannot be asked at http://rm:8088: the address has a login in it",
+    ),
     (True, "cluster", {ADDRESS_KEY: "file:///etc"}, "YARN cannot be asked at file:///etc: 'file:///etc' is no address"),
 ]
 
