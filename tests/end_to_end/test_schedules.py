@@ -72,6 +72,7 @@ def crontab(operator: Operator) -> tuple[dict[str, str], str]:
     *when, command = entry.split(maxsplit=5)
     assert len(when) == 5
     assert "%" not in command, "cron takes it for the end of a line"
+    assert variables.keys() == {"MAILTO", "ICEKEEP_CONFIG", "LOG", "SECRETS"}, "cron's mails have all of them in a header"
     return variables, command
 
 
@@ -89,7 +90,10 @@ def in_cron(operator: Operator, command: str, variables: dict[str, str]) -> subp
 
 def test_cron_sends_no_mail_of_a_good_night_and_one_line_of_another(fleet: Operator) -> None:
     variables, command = crontab(fleet)
-    log = Path(variables["LOG"])
+    log, secrets = Path(variables["LOG"]), Path(variables["SECRETS"])
+    lost = in_cron(fleet, command, variables)
+    assert re.fullmatch(rf"icekeep maintain: exit status [12], see {re.escape(str(log))}\n", lost.stdout), "as shells differ"
+    secrets.touch()
     before = files_of(fleet)
     planned = in_cron(fleet, command.replace(" maintain ", " maintain --dry-run "), variables)
     assert (planned.returncode, planned.stdout, planned.stderr) == (0, "", "")
@@ -103,7 +107,8 @@ def test_cron_sends_no_mail_of_a_good_night_and_one_line_of_another(fleet: Opera
 
     Path(urlparse(fleet.lake.catalog.load(("db", "calm")).metadata_location).path).write_text("{")
     with http_sink() as server:
-        told = {"notifications": [{"url": server.url.replace("http:", "json:")}]}
+        secrets.write_text(f"CHAT='{server.url.replace('http:', 'json:')}'\n")
+        told = {"notifications": [{"url": "${CHAT}"}]}
         fleet.conf.write_text(fleet.conf.read_text() + json.dumps(told)[1:-1] + "\n")
         bad = in_cron(fleet, command, variables)
     assert bad.stdout == f"icekeep maintain: exit status 3, see {log}\n"
