@@ -104,7 +104,7 @@ def cpu_pace_of(
     """
     try:
         records = records_of(runs, catalog, environ, is_read=True, runtime=runtime)
-        return 1.0 if records is None else records.paces(runtime.now_ms()).of(table, job).cpu
+        return 1.0 if records is None else records.pace_of(table, job, runtime.now_ms()).cpu
     except IcekeepError:
         _LOG.debug("the estimate of %s goes by rates alone", table, exc_info=True)
         return 1.0

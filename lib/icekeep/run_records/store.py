@@ -212,11 +212,20 @@ class RunRecords:
                 found[key] = _with(found.get(key) or LastRuns(last_ok_ms=row["last_ok_ms"]), row)
         return found
 
-    def paces(self, now_ms: int) -> Paces:
-        """How much longer than rates say jobs took: by the last five complete runs on each table, of the last 30 days."""
+    def pace_of(self, table: str, job: str, now_ms: int) -> Pace:
+        """That of one job on a table; other tables, of which there may be thousands, are asked where nothing is known of it."""
+        by_table = self.paces(now_ms, (RUNS.c.table_name == table, RUNS.c.job == job))
+        return (by_table if by_table.by_table else self.paces(now_ms, (RUNS.c.job == job,))).of(table, job)
+
+    def paces(self, now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> Paces:
+        """How much longer than rates say jobs took: by the last five complete runs on each table, of the last 30 days.
+
+        Args:
+            among: which runs.
+        """
         of_tables: dict[tuple[str, str], Mapping[str, int]] = {}
         of_jobs: dict[str, dict[str, int]] = {}
-        for row in self._read(_late_runs(now_ms), None):
+        for row in self._read(_late_runs(now_ms, among), None):
             of_tables[row["table_name"], row["job"]] = sums = {name: int(row[name] or 0) for name in _SUMS}
             total = of_jobs.setdefault(row["job"], dict.fromkeys(_SUMS, 0))
             total.update({name: total[name] + sums[name] for name in _SUMS})
@@ -397,7 +406,7 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
     )
 
 
-def _late_runs(now_ms: int) -> sa.Select[Any]:
+def _late_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.Select[Any]:
     """Of each table and job what its last runs took, and were expected to take, in sum: long ones say more than short ones."""
     has_estimate = sa.or_(RUNS.c.estimated_ms > 0, RUNS.c.estimated_cpu_ms > 0)
     each = (RUNS.c.table_name, RUNS.c.job)
@@ -412,7 +421,7 @@ def _late_runs(now_ms: int) -> sa.Select[Any]:
             number.label("number"),
         )
         .where(RUNS.c.started_ms >= now_ms - _LATELY_MS, RUNS.c.ended_ms <= now_ms + SKEW_MS)
-        .where(RUNS.c.exit_status == 0, has_estimate)
+        .where(RUNS.c.exit_status == 0, has_estimate, *among)
         .subquery()
     )
     sums = (sa.func.sum(runs.c[name]).label(name) for name in _SUMS)

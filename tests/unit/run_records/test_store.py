@@ -427,6 +427,17 @@ def test_a_new_table_is_expected_to_be_like_the_others(records):
     assert paces.of("lake.db.new", "compact") == Pace(elapsed=2.0, cpu=0.5)
     assert paces.of("lake.db.a", "compact") == Pace(elapsed=3.0, cpu=0.5)
     assert paces.of("lake.db.a", "check") == Pace()
+    for table in ("lake.db.b", "lake.db.new"):
+        assert records.pace_of(table, "compact", NOW_MS) == paces.of(table, "compact")
+    assert records.pace_of("lake.db.a", "check", NOW_MS) == Pace()
+
+
+def test_of_a_table_that_has_runs_no_other_is_asked(records):
+    records.end(took("a", 1_000, table="lake.db.a", estimated_ms=1_000, estimated_cpu_ms=1_000, cpu_ms=3_000))
+    asked = []
+    records.paces, paces = lambda *given: asked.append(len(given[1])) or paces(*given), records.paces
+    assert records.pace_of("lake.db.a", "compact", NOW_MS).cpu == 3.0
+    assert asked == [2]
 
 
 def test_what_ran_long_ago_or_at_a_time_to_come_teaches_nothing_and_no_pace_is_absurd(records):
