@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from configparser import RawConfigParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -160,3 +161,17 @@ def test_systemd_takes_the_units_and_the_service_starts_maintain(fleet: Operator
     )
     # What it does not know it names, and ends with 0.
     assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_a_line_that_is_no_utf_8_does_not_end_the_run_of_an_orchestrator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "icekeep"
+    command.write_text("#!/bin/sh\nprintf 'a \\377\\nb\\n' >&2\nexit 75\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("ICEKEEP", str(command))
+    monkeypatch.syspath_prepend(str(SCHEDULES / "orchestrators"))
+    process, lines = import_module("icekeep_process"), []
+    with pytest.raises(process.Ended, match="ended with exit status 75"):
+        process.run("maintain", say=lines.append)
+    assert lines == ["a \ufffd", "b"]

@@ -42,7 +42,8 @@ def run(*words: str, say: Callable[[str], object]) -> dict[str, Any]:
             [ICEKEEP, *words, "--config", CONFIG, "--result-file", str(file)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         assert process.stderr is not None
         try:
