@@ -221,6 +221,7 @@ def test_it_says_where_runs_are_written_down(
     assert said in found["message"]
 
 
+# urllib3, which apprise imports, binds a socket to see whether there is IPv6.
 @pytest.mark.server
 def test_each_address_of_notifications_is_looked_at_and_nothing_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
