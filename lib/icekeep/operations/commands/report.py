@@ -18,6 +18,7 @@ from icekeep.operations.configuration.catalogs import (
     Catalogs,
     PatternReference,
     TableReference,
+    catalogs_of_tables,
     find_pattern,
     find_table,
 )
@@ -71,12 +72,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError("--table and --match both say which tables; give one of them")
             named = find_table(known, table, catalog)
             return cls(known=known, catalog=catalog, chosen=(named.catalog,), table=named)
-        if pattern is not None:
-            chosen = (*pattern.catalogs,)
-        else:
-            chosen = (known.get(catalog),) if catalog is not None else (*known.all().values(),)
-        if not chosen:
-            known.get(None)
+        chosen = catalogs_of_tables(known, catalog, pattern)
         return cls(known=known, catalog=catalog, chosen=chosen, pattern=pattern, match=match)
 
     @property

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -106,10 +106,7 @@ def runs(  # noqa: PLR0913 - the settings of the command
     if status is not None:
         require_known(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
     reference = None if table is None else find_table(catalogs, table, catalog)
-    if reference is not None:
-        chosen = [reference.catalog]
-    else:
-        chosen = [*catalogs.all().values()] if catalog is None else [catalogs.get(catalog)]
+    chosen = catalogs.chosen(catalog) if reference is None else (reference.catalog,)
     places = {records.address: records for records in _places(config, chosen)}
     if not places:
         raise NotFoundError(
@@ -152,7 +149,7 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
     return {**shown, "notes": [*result.notes]} if result.notes else shown
 
 
-def _places(config: Config, catalogs: list[CatalogSettings]) -> Iterator[RunRecords]:
+def _places(config: Config, catalogs: Sequence[CatalogSettings]) -> Iterator[RunRecords]:
     for catalog in catalogs:
         records = records_of(config.runs, catalog, os.environ, is_read=True)
         if records is not None:

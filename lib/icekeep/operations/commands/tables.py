@@ -11,7 +11,7 @@ from icekeep.errors import IcekeepError, NotFoundError, first_line
 from icekeep.health.commits import number_of
 from icekeep.names import full_name
 from icekeep.operations.commands.each_catalog import of_each_catalog
-from icekeep.operations.configuration.catalogs import Catalogs, find_pattern
+from icekeep.operations.configuration.catalogs import Catalogs, catalogs_of_tables, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.policies.globs import Glob
 from icekeep.reports.job import TABLES_AT_ONCE, tables_matching
@@ -70,12 +70,7 @@ def tables(
         IcekeepError: the only catalog cannot be opened or listed.
     """
     pattern = None if match is None else find_pattern(catalogs, match, catalog)
-    if pattern is not None:
-        chosen = [*pattern.catalogs]
-    else:
-        chosen = [catalogs.get(catalog)] if catalog is not None else [*catalogs.all().values()]
-    if not chosen:
-        catalogs.get(None)
+    chosen = catalogs_of_tables(catalogs, catalog, pattern)
     listed, unread = of_each_catalog(chosen, lambda one: _listed(one, opens, None if pattern is None else pattern.glob))
     found = [each for some in listed for each in some]
     read = sorted((one for one in found if isinstance(one, TableListed)), key=lambda one: one.table)

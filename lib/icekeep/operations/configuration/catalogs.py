@@ -85,6 +85,10 @@ class Catalogs:
             known = {**self._catalogs_of(number), **known}
         return dict(sorted(known.items()))
 
+    def chosen(self, name: str | None) -> tuple[CatalogSettings, ...]:
+        """The catalog with a name, or all where none is given, of which there may be none; raises as `get`."""
+        return tuple(self.all().values()) if name is None else (self.get(name),)
+
     def get(self, name: str | None) -> CatalogSettings:
         """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`.
 
@@ -219,6 +223,19 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
     near = with_one_typo(first, known) if may_be_catalog else []
     doubt = f"there is no catalog {first!r}; {did_you_mean(near)}" if near else ""
     return PatternReference(tuple(known.values()), whole, doubt)
+
+
+def catalogs_of_tables(
+    catalogs: Catalogs, catalog: str | None, pattern: PatternReference | None = None
+) -> tuple[CatalogSettings, ...]:
+    """The catalogs whose tables are asked for, one at least: those of a pattern, else the one that is named, else all.
+
+    Raises:
+        NotFoundError: there is no such catalog, or none is configured.
+    """
+    chosen = catalogs.chosen(catalog) if pattern is None else pattern.catalogs
+    # Where there is none, the error says where catalogs were looked for.
+    return chosen or (catalogs.get(None),)
 
 
 def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:

@@ -153,7 +153,6 @@ def _site(namespace: Identifier | str | None, location: str | None) -> TrialSite
 def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Configured:
     """What to look at: the catalog that is named, or all; raises where the configuration is wrong or does not know it."""
     known = catalogs()
-    chosen = known.all().values() if name is None else [known.get(name)]
     subjects = [
         Subject(
             one.name,
@@ -162,7 +161,7 @@ def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Config
             partial(records_of, known.runs, one, os.environ),
             one.placing,
         )
-        for one in chosen
+        for one in known.chosen(name)
     ]
     return Configured(subjects, known.config.telling.notifications)
 
