@@ -11,6 +11,7 @@ from icekeep.airflow.versions import (
     AirflowSensorTimeout,
     BaseSensorOperator,
     PokeReturnValue,
+    defers_by_default,
     trigger_after,
 )
 from icekeep.errors import UsageError
@@ -27,7 +28,8 @@ class TableDueSensor(BaseSensorOperator):
     Args:
         table: CATALOG.NAMESPACE.TABLE, the catalog as the configuration calls it. Templated.
         policy: the policy whose conditions (`when`) are asked; by default all that have a schedule. Templated.
-        deferrable: whether a triggerer waits.
+        deferrable: whether a triggerer waits. By default as `[operators] default_deferrable` of Airflow says; not where `mode`
+            frees the worker already.
         installation: where icekeep is; by default as the variables of the worker say.
         icekeep_conn_id: a connection of type `icekeep`, whose catalog is asked too.
         arguments: of `BaseSensorOperator`, such as `poke_interval`, `timeout`, `mode` and `soft_fail`.
@@ -43,7 +45,7 @@ class TableDueSensor(BaseSensorOperator):
         *,
         table: str,
         policy: str | None = None,
-        deferrable: bool = False,
+        deferrable: bool | None = None,
         installation: Installation | None = None,
         icekeep_conn_id: str | None = None,
         **arguments: Any,
@@ -55,7 +57,8 @@ class TableDueSensor(BaseSensorOperator):
             raise UsageError(
                 f"task {self.task_id!r}: deferrable frees the worker by itself; leave out mode={self.mode!r}"
             )
-        self.table, self.policy, self.deferrable = table, policy, deferrable
+        self.table, self.policy = table, policy
+        self.deferrable = self.mode == "poke" and defers_by_default() if deferrable is None else deferrable
         self.installation, self.icekeep_conn_id = installation, icekeep_conn_id
         self._listing: Listing | None = None
 

@@ -100,6 +100,14 @@ def test_a_table_that_cannot_be_read_is_never_taken_for_one_with_nothing_due(sen
         sensor().poke({})
 
 
+def test_without_a_word_of_its_own_it_defers_as_airflow_is_configured_to(sensor, monkeypatch):
+    assert not sensor().deferrable
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert sensor().deferrable
+    assert not sensor(deferrable=False).deferrable
+    assert not sensor(mode="reschedule").deferrable
+
+
 def test_a_wrong_argument_is_refused_in_one_line(sensor):
     with pytest.raises(UsageError, match="task 't': table: "):
         sensor(table="d")
