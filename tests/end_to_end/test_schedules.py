@@ -73,7 +73,9 @@ def crontab(operator: Operator) -> tuple[dict[str, str], str]:
     *when, command = entry.split(maxsplit=5)
     assert len(when) == 5
     assert "%" not in command, "cron takes it for the end of a line"
-    assert variables.keys() == {"MAILTO", "ICEKEEP_CONFIG", "LOG", "SECRETS"}, "cron's mails have all of them in a header"
+    assert variables.keys() == {"MAILTO", "ICEKEEP_CONFIG", "LOG", "SECRETS"}, (
+        "cron's mails have all of them in a header"
+    )
     return variables, command
 
 
@@ -93,7 +95,9 @@ def test_cron_sends_no_mail_of_a_good_night_and_one_line_of_another(fleet: Opera
     variables, command = crontab(fleet)
     log, secrets = Path(variables["LOG"]), Path(variables["SECRETS"])
     lost = in_cron(fleet, command, variables)
-    assert re.fullmatch(rf"icekeep maintain: exit status [12], see {re.escape(str(log))}\n", lost.stdout), "as shells differ"
+    assert re.fullmatch(rf"icekeep maintain: exit status [12], see {re.escape(str(log))}\n", lost.stdout), (
+        "as shells differ"
+    )
     secrets.touch()
     before = files_of(fleet)
     planned = in_cron(fleet, command.replace(" maintain ", " maintain --dry-run "), variables)

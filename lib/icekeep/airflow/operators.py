@@ -21,7 +21,7 @@ from icekeep.airflow.links import ReportLink, RunbookLink, SparkLink, addresses
 from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
 from icekeep.airflow.process_lines import Said
 from icekeep.airflow.run_lookup import Recorded
-from icekeep.airflow.triggers import LATE, UNREACHED, ApplicationTrigger
+from icekeep.airflow.triggers import TIMED_OUT, UNREACHABLE, ApplicationTrigger
 from icekeep.airflow.units import Call, unpacked
 from icekeep.airflow.versions import (
     AirflowException,
@@ -33,7 +33,7 @@ from icekeep.airflow.versions import (
     defers_by_default,
 )
 from icekeep.airflow.worker import Worker
-from icekeep.airflow.yarn import Report, ResourceManager
+from icekeep.airflow.yarn import ApplicationReport, ResourceManager
 from icekeep.errors import UsageError, first_line
 from icekeep.runtime import SYSTEM
 
@@ -103,8 +103,8 @@ class MaintenanceOperator(SparkSubmitOperator):
             self._until_ms = SYSTEM.now_ms() + int(self.execution_timeout.total_seconds() * 1000)
         return self._all_run(calls, [], context)
 
-    def go_on(self, context: Any, event: Any) -> dict[str, Any]:
-        """Go on with a task for whose job a triggerer has waited; see `ApplicationTrigger` for its event."""
+    def execute_complete(self, context: Any, event: Any) -> dict[str, Any]:
+        """Resume a task for whose job a triggerer has waited; see `ApplicationTrigger` for its event."""
         waiting = Waiting.unpacked(event["waiting"])
         self._until_ms = waiting.until_ms
         self._said.address, self._said.application = waiting.page, waiting.application
@@ -255,22 +255,22 @@ class MaintenanceOperator(SparkSubmitOperator):
             until_ms=waiting.until_ms,
             waiting=waiting.packed(),
         )
-        self.defer(trigger=trigger, method_name="go_on")
+        self.defer(trigger=trigger, method_name="execute_complete")
 
     def _waited_for(self, waiting: Waiting, event: Any) -> Ended:
         """How the call ended for which a triggerer has waited."""
-        if event["reason"] == LATE:
+        if event["reason"] == TIMED_OUT:
             # What comes after it would begin when the time is over.
             self._is_killed = True
             return self._given_up(waiting, "the time of the task (execution_timeout) was over")
-        if event["reason"] == UNREACHED:
+        if event["reason"] == UNREACHABLE:
             return self._given_up(waiting, f"the triggerer cannot ask YARN at {waiting.address}: {event['said']}")
-        report, call = Report(*event["report"]), waiting.call
+        report, call = ApplicationReport(*event["report"]), waiting.call
         status: int | None = 0
         if not report.state:
             status, self._said.line = None, f"YARN does not know {waiting.application} any more"
         elif not report.has_succeeded:
-            # A spark-submit that waits ends with 1 too where YARN tells no exit status.
+            # A spark-submit that waits ends with 1 too where YARN names no exit status.
             status = status_in(report.diagnostics) or 1
             self._said.line = _first(report.diagnostics) or f"YARN says {report.state} {report.final_status}"
         file = None if waiting.result_file is None else Path(waiting.result_file)

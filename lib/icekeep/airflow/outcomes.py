@@ -130,7 +130,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         line = str(error.get("message", "")) if isinstance(error, Mapping) else ""
         line = line or self.said or self._partly()
         if self.status is None:
-            how = "was begun, and nobody knows how it ended" if self.was_begun else "did not run"
+            how = "was started, and its outcome is unknown" if self.was_begun else "did not run"
             return f"{about} {how}: {line or 'no exit status is known'}"
         meaning = f" ({_MEANINGS[self.status]})" if self.status in _MEANINGS else ""
         again = "" if self.is_worth_retrying else ", which a retry does not help"

@@ -8,17 +8,17 @@ from icekeep.airflow.versions import BaseTrigger, TriggerEvent
 from icekeep.airflow.yarn import ResourceManager
 from icekeep.runtime import SYSTEM
 
-ENDED, LATE, UNREACHED = "ended", "late", "unreached"
+ENDED, TIMED_OUT, UNREACHABLE = "ended", "timed_out", "unreachable"
 
-UNREACHED_COUNT_MAX = 60
+UNREACHABLE_COUNT_MAX = 60
 """How often in a row YARN may give no answer: ten minutes at least, more than a ResourceManager takes to come back."""
 
 
 class ApplicationTrigger(BaseTrigger):
     """Looks at an application of YARN until it has ended. It holds nothing: another triggerer goes on where one was restarted.
 
-    Its event is `{"waiting": ..., "reason": ..., "report": ..., "said": ...}`: what was given as `waiting`; `ended`, `late` or
-    `unreached`; what YARN said of an application that has ended; why YARN could not be reached.
+    Its event is `{"waiting": ..., "reason": ..., "report": ..., "said": ...}`: what was given as `waiting`; `ended`, `timed_out`
+    or `unreachable`; what YARN said of an application that has ended; why YARN could not be reached.
 
     Args:
         address: of the ResourceManager, see `icekeep.airflow.yarn`.
@@ -42,23 +42,23 @@ class ApplicationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[Any]:
         """Wait, and give the one event."""
-        manager, unreached_count = ResourceManager(self.address), 0
+        manager, unanswered_count = ResourceManager(self.address), 0
         while True:
             try:
                 report = await asyncio.to_thread(manager.report, self.application)
             except OSError as error:
-                unreached_count += 1
+                unanswered_count += 1
                 self.log.warning("YARN at %s cannot be asked of %s: %s", self.address, self.application, error)
-                if unreached_count >= UNREACHED_COUNT_MAX:
-                    yield self._event(UNREACHED, said=str(error))
+                if unanswered_count >= UNREACHABLE_COUNT_MAX:
+                    yield self._event(UNREACHABLE, said=str(error))
                     return
             else:
-                unreached_count = 0
+                unanswered_count = 0
                 if report.has_ended:
                     yield self._event(ENDED, report=[*report])
                     return
             if self.until_ms is not None and SYSTEM.now_ms() >= self.until_ms:
-                yield self._event(LATE)
+                yield self._event(TIMED_OUT)
                 return
             await asyncio.sleep(self.poll_s)
 
@@ -69,5 +69,5 @@ class ApplicationTrigger(BaseTrigger):
         except OSError as error:
             self.log.warning("application %s cannot be ended by YARN at %s: %s", self.application, self.address, error)
 
-    def _event(self, reason: str, **told: Any) -> Any:
-        return TriggerEvent({"waiting": self.waiting, "reason": reason, **told})
+    def _event(self, reason: str, **more: Any) -> Any:
+        return TriggerEvent({"waiting": self.waiting, "reason": reason, **more})

@@ -1,6 +1,7 @@
-"""YARN's ResourceManager by its REST API: how an application is, and its end. Triggerers import it, so it needs Python alone.
+"""YARN's ResourceManager by its REST API: the state of an application, and its end.
 
-It is asked without a login. A cluster that wants one (SPNEGO) refuses the first question, before anything is submitted.
+Triggerers import this module, so it needs Python alone. No login is sent: a cluster that wants one (SPNEGO) refuses the first
+request, before anything is submitted.
 """
 
 import json
@@ -24,7 +25,7 @@ _NOT_FOUND = 404
 _REPEATS = (307, 308)
 
 
-class Report(NamedTuple):
+class ApplicationReport(NamedTuple):
     """What YARN says of an application.
 
     Attributes:
@@ -68,7 +69,7 @@ class ResourceManager:
         self.address = (address if "://" in address else f"http://{address}").rstrip("/")
         parts = urlsplit(self.address)
         if parts.scheme not in ("http", "https"):
-            raise OSError(f"{without_login(address)!r} is no address of http or https")
+            raise OSError(f"{without_login(address)!r} is not an http or https address")
         if "@" in parts.netloc:
             # A triggerer's database and logs would have it.
             raise OSError("the address has a login in it, and YARN takes none")
@@ -77,34 +78,36 @@ class ResourceManager:
         """Ask something that any client may ask."""
         self._asked("info")
 
-    def report(self, application: str) -> Report:
-        """How an application is."""
+    def report(self, application: str) -> ApplicationReport:
+        """The state of an application."""
         try:
             found = self._asked(f"apps/{application}")
         except HTTPError as error:
             if error.code == _NOT_FOUND:
-                return Report("")
+                return ApplicationReport("")
             raise
         app = found.get("app")
         if not isinstance(app, Mapping) or not app.get("state"):
-            raise OSError(f"{self.address} answers as no ResourceManager does")
-        told = [str(app.get(key) or "") for key in ("state", "finalStatus", "diagnostics")]
-        return Report(told[0], told[1], told[2][-_DIAGNOSTICS_LENGTH_MAX:])
+            raise OSError(f"{self.address} does not answer as a ResourceManager does")
+        state, final_status, diagnostics = (str(app.get(key) or "") for key in ("state", "finalStatus", "diagnostics"))
+        return ApplicationReport(state, final_status, diagnostics[-_DIAGNOSTICS_LENGTH_MAX:])
 
     def kill(self, application: str) -> None:
-        """End an application; one that has ended stays as it is."""
+        """Kill an application; one that has ended stays as it is."""
         self._asked(f"apps/{application}/state", {"state": "KILLED"})
 
-    def _asked(self, path: str, told: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    def _asked(self, path: str, body: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         request = Request(
             f"{self.address}/ws/v1/cluster/{path}",
-            data=None if told is None else json.dumps(told).encode(),
+            data=None if body is None else json.dumps(body).encode(),
             headers={"Accept": "application/json", "Content-Type": "application/json"},
-            method="GET" if told is None else "PUT",
+            method="GET" if body is None else "PUT",
         )
         try:
             with build_opener(_ToTheActive).open(request, timeout=_TIMEOUT_S) as answer:
                 found = json.load(answer)
         except (HTTPException, ValueError) as error:
-            raise OSError(f"{self.address} answers as no ResourceManager does: {type(error).__name__}") from error
+            raise OSError(
+                f"{self.address} does not answer as a ResourceManager does: {type(error).__name__}"
+            ) from error
         return found if isinstance(found, Mapping) else {}

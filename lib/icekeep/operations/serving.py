@@ -95,7 +95,7 @@ class LocalServer(ThreadingHTTPServer):
                 host=host,
                 port=port,
             ) from error
-        # Not `localhost`: browsers look for that at ::1 first, where another user of the machine may listen and be given the token.
+        # Not `localhost`: browsers look for that at ::1 first, where another user of the machine may listen and get the token.
         shown = f"[{bound}]" if ":" in bound else bound
         self.address = f"http://{shown}:{self.server_port}/"
         self.cookie = f"icekeep-{self.server_port}"

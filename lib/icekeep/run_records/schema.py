@@ -60,7 +60,9 @@ _VERSIONS = sa.Table("icekeep_version", _SCHEMA, sa.Column("version", sa.Integer
 NEW_COLUMNS = ("estimated_ms", "estimated_cpu_ms", "cpu_ms")
 """Of `RUNS`, that version 1 does not have."""
 
-_STEPS: Mapping[int, Sequence[str]] = {2: [f"ALTER TABLE icekeep_runs ADD COLUMN {name} BIGINT" for name in NEW_COLUMNS]}
+_STEPS: Mapping[int, Sequence[str]] = {
+    2: [f"ALTER TABLE icekeep_runs ADD COLUMN {name} BIGINT" for name in NEW_COLUMNS]
+}
 """Statements by the version that they lead to."""
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(4927106)")

@@ -15,7 +15,7 @@ import pytest
 
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.units import Call
-from icekeep.airflow.yarn import ADDRESS_KEY, Report, ResourceManager
+from icekeep.airflow.yarn import ADDRESS_KEY, ApplicationReport, ResourceManager
 
 pytestmark = pytest.mark.process
 
@@ -61,7 +61,9 @@ def _resource_manager():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", answers=[DONE], asked=[], status=200, active="")
+    told = SimpleNamespace(
+        url=f"http://127.0.0.1:{server.server_port}", answers=[DONE], asked=[], status=200, active=""
+    )
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -138,7 +140,7 @@ def deferred(airflow, run):
     """The trigger for which a task leaves its worker, as a triggerer makes it of JSON."""
     with pytest.raises(airflow("airflow.sdk").Deferred) as caught:
         run()
-    assert caught.value.method_name == "go_on"
+    assert caught.value.method_name == "execute_complete"
     path, given = caught.value.trigger.serialize()
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)(**{**json.loads(json.dumps(given)), "poll_s": 0})
@@ -174,7 +176,7 @@ def test_a_task_leaves_its_worker_once_yarn_has_the_job_and_goes_on_with_its_res
     moved = {"metadata_location_before": "a", "metadata_location_after": "b", "run_id": "r"}
     Path(file).write_text(json.dumps({"status": "done", **moved}))
     later = task()
-    assert later.go_on(context, event)["status"] == "done"
+    assert later.execute_complete(context, event)["status"] == "done"
     assert context.events == [("iceberg://c/d/t", {"job": "compact", "run_id": "r", "metadata_location_after": "b"})]
     assert (later.links["Spark application"], [*tmp_path.iterdir()]) == (f"http://rm:8088/proxy/{ID}/", [])
 
@@ -190,13 +192,13 @@ def test_a_task_leaves_its_worker_once_yarn_has_the_job_and_goes_on_with_its_res
         ),
         (KILLED, "AirflowException", "ended with status 1 (failed): Application was killed by user ann"),
         ({"state": "FAILED"}, "AirflowException", "ended with status 1 (failed): YARN says FAILED"),
-        (404, "AirflowException", f"was begun, and nobody knows how it ended: YARN does not know {ID} any more"),
+        (404, "AirflowException", f"was started, and its outcome is unknown: YARN does not know {ID} any more"),
     ],
 )
 def test_the_end_of_a_driver_is_what_yarn_says_of_it(airflow, task, yarn, answer, kind, said):
     yarn.answers, context = [RUNNING, answer], Context()
     event = event_of(deferred(airflow, lambda: task().execute(context)))
-    found = outcome(airflow, lambda: task().go_on(context, event))
+    found = outcome(airflow, lambda: task().execute_complete(context, event))
     assert found[0] == kind
     assert said in found[1]
     assert context.events == []
@@ -207,10 +209,10 @@ def test_the_calls_after_it_run_when_it_has_ended_and_a_failure_is_not_lost(airf
     first = deferred(airflow, lambda: task(call("c.d.a"), call("c.d.b")).execute(context))
     yarn.answers, event = [DONE], event_of(first)
     later = task()
-    second = deferred(airflow, lambda: later.go_on(context, event))
+    second = deferred(airflow, lambda: later.execute_complete(context, event))
     assert [words[2][0] for words in later.submitted] == ["compact"]
     assert "--table=c.d.b" in later.submitted[0][2]
-    found = outcome(airflow, lambda: task().go_on(context, event_of(second)))
+    found = outcome(airflow, lambda: task().execute_complete(context, event_of(second)))
     assert found[0] == "AirflowFailException"
     assert found[1].startswith("1 of 2 failed: compact c.d.a ended with status 5")
     assert [one["exit_status"] for one in context.pushed["return_value"]["calls"]] == [5, 0]
@@ -222,7 +224,7 @@ def test_a_task_whose_time_is_over_ends_its_job_and_begins_nothing_more(airflow,
     one.execution_timeout = timedelta(0)
     event = event_of(deferred(airflow, lambda: one.execute(context)))
     later = task()
-    kind, said = outcome(airflow, lambda: later.go_on(context, event))
+    kind, said = outcome(airflow, lambda: later.execute_complete(context, event))
     assert (kind, yarn.asked[-1], later.submitted) == ("AirflowException", f"PUT apps/{ID}/state KILLED", [])
     assert f"the time of the task (execution_timeout) was over; YARN was asked to end {ID}" in said
     assert "compact c.d.b did not run: Airflow has ended the task before" in said
@@ -230,17 +232,17 @@ def test_a_task_whose_time_is_over_ends_its_job_and_begins_nothing_more(airflow,
 
 def test_a_triggerer_that_cannot_reach_yarn_gives_up_after_a_while(airflow, task, yarn, monkeypatch):
     trigger = deferred(airflow, lambda: task().execute(Context()))
-    monkeypatch.setattr(airflow("icekeep.airflow.triggers"), "UNREACHED_COUNT_MAX", 3)
+    monkeypatch.setattr(airflow("icekeep.airflow.triggers"), "UNREACHABLE_COUNT_MAX", 3)
     yarn.status, yarn.answers = 503, [RUNNING]
     event = event_of(trigger)
     assert yarn.asked[1:] == [f"GET apps/{ID}"] * 3
-    kind, said = outcome(airflow, lambda: task().go_on(Context(), event))
+    kind, said = outcome(airflow, lambda: task().execute_complete(Context(), event))
     assert kind == "AirflowException"
     assert f"the triggerer cannot ask YARN at {yarn.url}: HTTP Error 503" in said
     assert f"YARN could not be asked to end {ID}: HTTP Error 503" in said
 
 
-def test_whoever_clears_a_task_that_waits_ends_its_job(airflow, task, yarn):
+def test_clearing_a_task_that_waits_kills_its_job(airflow, task, yarn):
     trigger = deferred(airflow, lambda: task().execute(Context()))
     asyncio.run(trigger.on_kill())
     assert yarn.asked[-1] == f"PUT apps/{ID}/state KILLED"
@@ -287,7 +289,12 @@ WORKERS = [
         {ADDRESS_KEY: "http://ann:pa55word@rm:8088"},
         "YARN cannot be asked at http://rm:8088: the address has a login in it",
     ),
-    (True, "cluster", {ADDRESS_KEY: "file:///etc"}, "YARN cannot be asked at file:///etc: 'file:///etc' is no address"),
+    (
+        True,
+        "cluster",
+        {ADDRESS_KEY: "file:///etc"},
+        "YARN cannot be asked at file:///etc: 'file:///etc' is not an http",
+    ),
 ]
 
 
@@ -325,6 +332,6 @@ def test_who_says_nothing_of_a_task_gets_what_airflow_is_configured_for(task, mo
 def test_what_answers_and_is_no_resource_manager_is_an_error_and_never_an_end(yarn):
     for answer in ({}, {"state": ""}, "text"):
         yarn.answers = [answer]
-        with pytest.raises(OSError, match="answers as no ResourceManager does"):
+        with pytest.raises(OSError, match="does not answer as a ResourceManager does"):
             ResourceManager(yarn.url).report(ID)
-    assert Report(*["FINISHED", "UNDEFINED"]).has_succeeded is False
+    assert ApplicationReport(*["FINISHED", "UNDEFINED"]).has_succeeded is False

@@ -386,7 +386,9 @@ def of_version_1(path):
         connection.execute("UPDATE icekeep_version SET version = 1")
 
 
-def test_a_database_of_an_older_icekeep_is_read_as_it_is_and_written_after_it_has_got_its_new_columns(records, tmp_path):
+def test_a_database_of_an_older_icekeep_is_read_as_it_is_and_written_after_it_has_got_its_new_columns(
+    records, tmp_path
+):
     records.end(done("a", NOW_MS))
     of_version_1(tmp_path / "runs.db")
     again = RunRecords.at(f"sqlite:///{tmp_path}/runs.db")
