@@ -6,6 +6,7 @@ it. With `--check` nothing is written, and the exit status is 1 where a page is 
     flags NAME      the flags of a job or command; `own NAME` and `common NAME` are two parts of it
     options NAME    what `--option` of a job takes
     result NAME     the fields of its result
+    matched         those of a job with `--match`
     jobs, commands  all of them, each with its page
     statuses        what exit statuses mean
 
@@ -21,7 +22,7 @@ from typing import Any
 
 import msgspec
 from markdown_tables import as_sentence, code, meanings_of, prose, table
-from result_fields import result_block
+from result_fields import matched_block, result_block
 
 from icekeep.airflow.signatures import stub
 from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, job_parser
@@ -104,6 +105,7 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "common": common_block,
     "options": options_block,
     "result": result_block,
+    "matched": matched_block,
     "jobs": jobs_block,
     "commands": commands_block,
     "statuses": statuses_block,
@@ -160,7 +162,8 @@ def _one_of(name: str) -> tuple[Setting, ...]:
 
 
 def _flags(actions: list[argparse.Action], name: str) -> str:
-    alternatives = {setting.name for setting in _one_of(name)}
+    groups = _parser(name)._mutually_exclusive_groups
+    alternatives = {one.dest for group in groups if group.required for one in group._group_actions}
     rows = []
     for action in actions:
         help_text = action.help or ""

@@ -14,10 +14,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from markdown_tables import code, meanings_of, prose, table
 
+from icekeep.fleet.values import MatchedTables
 from icekeep.operations.commands.document_schema import result_types
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.policy_calls import Held
+
+_OF_MANY_JOBS = (Held, MatchedTables)
+"""What several jobs may return in the same form, which one page has for all of them."""
 
 _FILE = Path(__file__).with_name("meanings.txt")
 _WORDS = {
@@ -34,12 +38,17 @@ def result_block(name: str) -> str:
     """The fields of all results of a job or command, those within others after them."""
     shown: set[type[Any]] = set()
     parts: list[str] = []
-    results = [one for one in result_types(name) if one is not Held]
+    results = [one for one in result_types(name) if one not in _OF_MANY_JOBS]
     for one in results:
         if len(results) > 1:
             parts.append(f"**{_when(name, one)}**")
         parts += _tables(one, shown)
     return "\n\n".join(parts)
+
+
+def matched_block(_: str) -> str:
+    """The fields of what a job returns that runs on all tables of a pattern."""
+    return "\n\n".join(_tables(MatchedTables, set()))
 
 
 @cache

@@ -57,6 +57,9 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
 
+_ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
+_SHOWS_MATCHING = "icekeep.operations.shown.matching:matching_shown"
+
 
 class Answer(msgspec.Struct, frozen=True):
     """What a command answers: an exit status and a document, which is shown under a title or is about an error.
@@ -144,16 +147,19 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
         changes, shows, texts = verb.changes or verb.also_changes, verb.for_people, verb.texts
     else:
         job = jobs[command.name]
-        outcome = run_job(command, job, surroundings)
-        changes, shows, texts = job.plan is not None, job.for_people, {}
-    about = f"{outcome.job} {outcome.table}" if outcome.table else outcome.job
+        if command.match is None:
+            outcome, shows = run_job(command, job, surroundings), job.for_people
+        else:
+            outcome, shows = resolve(_ON_MATCHING)(command, job, surroundings), _SHOWS_MATCHING
+        changes, texts = job.plan is not None, {}
+    about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
     words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
     if outcome.plan:
         words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
     table = str(outcome.table) if outcome.table else None
     for_people: Callable[[], Mapping[str, Any]] | None = None
     if shows is not None and outcome.status != HELD:
-        more = () if command.name in VERBS else (CommandsOn(outcome.table or "", command.conf),)
+        more = () if table is None or command.name in VERBS else (CommandsOn(table, command.conf),)
         for_people = partial(_for_people, shows, outcome.result, more, table, command.conf)
     text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")

@@ -88,6 +88,7 @@ class RunStarted(Event, frozen=True, kw_only=True):
         table: `CATALOG.NS.NAME`; empty where it is about none, or about many.
         policy: whose job it is.
         parent_id: the run of `maintain` that it is a part of.
+        is_one_of_many: whether its process runs jobs on many tables: `maintain`, or a job with `--match`.
         only_tells: whether it changes nothing, and only reports the state or what it would do: a dry run, or `history`.
         started_ms: epoch milliseconds.
         arguments: as they were given, by the function's keywords.
@@ -100,6 +101,7 @@ class RunStarted(Event, frozen=True, kw_only=True):
     table: str = ""
     policy: str | None = None
     parent_id: str | None = None
+    is_one_of_many: bool = False
     only_tells: bool = False
     arguments: Mapping[str, Any] = {}
     table_location: str | None = None

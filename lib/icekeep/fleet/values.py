@@ -240,3 +240,43 @@ class DueList(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[DueTable, ...]
     not_read: tuple[NotRead, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class MatchedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the job on one table.
+
+    Attributes:
+        status: that of the job's own outcome, or `failed`, `refused`, `interrupted`, or `not_begun` after an interrupt.
+        exit_status: that of the job's own command; `None` where it was not begun.
+        run_id: of its own run; `None` where it was not begun, or failed before.
+        error_kind, error_message: what went wrong; `None` where nothing did.
+        figures: the numbers of its result or plan that are not 0, by their names there.
+    """
+
+    table: str
+    status: str
+    exit_status: int | None = None
+    run_id: str | None = None
+    error_kind: str | None = None
+    error_message: str | None = None
+    elapsed_ms: int = 0
+    figures: Mapping[str, int] = {}
+
+
+class MatchedTables(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on all tables of a pattern, in the order of their names.
+
+    Attributes:
+        status: `partial` where the job failed on a table, was refused or ended as `partial` or `faulty`, or where something could
+            not be read; `interrupted`; else `done` or, for a dry run, `planned`.
+        tables_count: those that the pattern matches, but for tables that were dropped meanwhile.
+        failed_tables_count: those on which the job failed or was refused.
+        not_read: namespaces and catalogs that cannot be listed.
+    """
+
+    status: str
+    tables_count: int
+    failed_tables_count: int
+    not_read: tuple[NotRead, ...]
+    tables: tuple[MatchedTable, ...]
+    elapsed_ms: int

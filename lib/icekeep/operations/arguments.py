@@ -4,13 +4,15 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 """
 
 import argparse
+import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.names import is_quoted, written_parts
 from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, Look
 from icekeep.operations.flags import (
     MAPPINGS,
@@ -21,6 +23,7 @@ from icekeep.operations.flags import (
     add_output,
     add_setting,
     add_table,
+    add_tables,
 )
 from icekeep.operations.help_texts import (
     EXIT_STATUSES,
@@ -49,6 +52,9 @@ CONFIG_SHOW = "config show"
 
 CONFIG_SUMMARIES = {"show": "show each catalog's properties and where they come from"}
 _GROUPS = {**GROUP_SUMMARIES, "config": "look at the configuration"}
+SIGNS = frozenset("*?[")
+"""What a name has only in quotes, and a pattern without."""
+
 _HELP = "help"
 _FIRST_WORDS = frozenset({*JOBS, *VERBS, *_GROUPS})
 """What a command line can begin with."""
@@ -68,8 +74,8 @@ _POLICY = Setting(
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for; `arguments` holds the settings that were given, by the function's keywords.
 
-    A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and `metrics_file` are `None` where the configuration says
-    it.
+    A job with a `match`, a pattern, has no `table`. A `plan_out`, the file of a plan, implies `dry_run`. `log_format` and
+    `metrics_file` are `None` where the configuration says it.
     """
 
     name: str
@@ -81,6 +87,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     metrics_file: str | None = None
     catalog: str | None = None
     table: str = ""
+    match: str | None = None
     dry_run: bool = False
     plan_out: str | None = None
     policy: str | None = None
@@ -132,6 +139,9 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     for setting in settings:
         if setting.kind in MAPPINGS and setting.argument in values:
             values[setting.argument] = _distinct(setting, values[setting.argument])
+    is_job = name in JOBS
+    if is_job and JOBS[name].rank is not None:
+        _refuse_wrong_choice(given)
     return Command(
         name=name,
         conf=given.get("conf"),
@@ -141,12 +151,31 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         log_format=given["log_format"],
         metrics_file=given.get("metrics_file"),
         catalog=given.get("catalog"),
-        table=given.get("table", ""),
+        table=given.get("table") or "",
+        match=given.get("match") if is_job else None,
         dry_run=bool(given.get("dry_run") or given.get("plan_out")),
         plan_out=given.get("plan_out"),
-        policy=given[_POLICY.name] if name in JOBS else None,
+        policy=given[_POLICY.name] if is_job else None,
         arguments=values,
     )
+
+
+def _refuse_wrong_choice(given: Mapping[str, Any]) -> None:
+    """Refuse a pattern in the place of a table, and what is of one table beside a pattern."""
+    table, match = given["table"], given["match"]
+    signs = {*"".join(part for part in written_parts(table or "") if not is_quoted(part))}
+    if not signs.isdisjoint(SIGNS):
+        told = shlex.join(["--match", table])
+        raise UsageError(f"argument --table: {table!r} names no table; `{told}` takes patterns")
+    if match is None:
+        return
+    if given.get("plan_out") is not None:
+        raise UsageError(
+            "--plan-out writes the plan of one table to a file; give --table, or --dry-run, which shows the plans of all"
+        )
+    if given[_POLICY.name] is not None:
+        told = shlex.join(["icekeep", "maintain", "--policy", given[_POLICY.name], "--match", match])
+        raise UsageError(f"--policy is for a job on one table; give --table, or run `{told}`")
 
 
 def _require_command(words: Sequence[str], now_ms: int) -> None:
@@ -335,7 +364,10 @@ def _needs(verb: Verb) -> str:
 
 
 def _add_job(parser: Parser, job: Job, now_ms: int) -> None:
-    add_table(parser)
+    if job.rank is None:
+        add_table(parser)
+    else:
+        add_tables(parser)
     for setting in job.settings:
         add_setting(parser, setting, now_ms)
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")

@@ -14,10 +14,25 @@ OUTPUTS = ("table", "json")
 MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
 """Kinds whose flag may be given several times, once for each key."""
 
+_TABLE = "the table; CATALOG.NS.NAME names both"
+
 
 def add_table(parser: argparse.ArgumentParser) -> None:
     """What names one table: `--table`, `--catalog`, `--config`."""
-    parser.add_argument("--table", metavar="NS.NAME", required=True, help="the table; CATALOG.NS.NAME names both")
+    parser.add_argument("--table", metavar="NS.NAME", required=True, help=_TABLE)
+    add_catalog(parser)
+
+
+def add_tables(parser: argparse.ArgumentParser) -> None:
+    """What names one table, or several by a pattern: `--table` or `--match`, and `--catalog`, `--config`."""
+    one_of = parser.add_mutually_exclusive_group(required=True)
+    one_of.add_argument("--table", metavar="NS.NAME", help=_TABLE)
+    one_of.add_argument(
+        "--match",
+        metavar="PATTERN",
+        help="instead of one table each of a pattern, one after the other: * within a part of the name, ** over parts, e.g. "
+        "'db.*' or 'CATALOG.db.*'",
+    )
     add_catalog(parser)
 
 

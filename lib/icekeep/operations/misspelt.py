@@ -152,5 +152,6 @@ def table_without_flag(words: Sequence[str], command: str, own: Collection[str])
     first = words[0] if words else "-"
     if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
         return None
-    told = shlex.join(["icekeep", *command.split(), "--table", *words])
+    flag = "--match" if "*" in first and "--match" in own else "--table"
+    told = shlex.join(["icekeep", *command.split(), flag, *words])
     return UsageError(f"{first!r} stands without a flag; write `{told}`", given=first)

@@ -204,6 +204,7 @@ class Recording:
             table=begun.table or "",
             policy=begun.run.policy,
             parent_id=begun.run.parent_id,
+            is_one_of_many=self._is_part,
             only_tells=begun.only_tells,
             arguments=begun.arguments,
             table_location=before.table_location,

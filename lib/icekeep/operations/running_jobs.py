@@ -71,6 +71,8 @@ def run_job(
     # A process that takes itself for abandoned would refuse to commit what hours of work made.
     check_submitter(surroundings.runtime)
     runtime, begun = surroundings.runtime, surroundings.begun
+    # Who made the run has set its pace too.
+    is_new = run is None
     if given is not None:
         run = run_of_plan(given, job.name, runtime)
     run = run or new_run(command.name, runtime, policy=command.policy)
@@ -87,7 +89,7 @@ def run_job(
     now_ms = begun.started_ms if given is None else given.created_ms
     parse_arguments(command.arguments, job, now_ms)
     place = place_of(catalogs, reference, surroundings)
-    if job.has_estimate and shared is None:
+    if job.has_estimate and is_new:
         pace = cpu_pace_of(job.name, reference.full_name, place.runs, place.catalog, os.environ, runtime)
         begun.run = msgspec.structs.replace(run, cpu_pace=pace)
     with recorded(begun, None if command.dry_run else place, surroundings) as recording:

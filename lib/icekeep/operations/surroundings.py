@@ -65,10 +65,10 @@ class OfRun:
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What the jobs of one `maintain` have in common, which run in several threads of its process.
+    """What the jobs of a process have in common that runs them on many tables, `maintain` in several threads.
 
     Attributes:
-        load: loads a table from the catalog that is open already.
+        load: loads the table from the catalog that is open already.
         session: starts Spark for all of them; whoever has it looks after it, and after the process.
     """
 

@@ -115,8 +115,25 @@ def test_settings_are_read_to_values():
         (["compact", "--tabel", "db.t"], "there is no flag '--tabel'; did you mean '--table'?"),
         (["compact", "-table", "db.t"], "there is no flag '-table'; did you mean '--table'?"),
         (["compact", "--table", "db.t", "--were=a = 1"], "there is no flag '--were'; did you mean '--where'?"),
-        (["compact", "--", "--tabel"], "the following arguments are required: --table; see icekeep compact --help"),
-        (["compact"], "the following arguments are required: --table; see icekeep compact --help"),
+        (["compact", "--", "--tabel"], "one of the arguments --table --match is required; see icekeep compact --help"),
+        (["compact"], "one of the arguments --table --match is required; see icekeep compact --help"),
+        (["drop"], "the following arguments are required: --table; see icekeep drop --help"),
+        (["compact", "--table", "db.t", "--match", "db.*"], "argument --match: not allowed with argument --table"),
+        (
+            ["compact", "--table", "lake.db.*"],
+            "argument --table: 'lake.db.*' names no table; `--match 'lake.db.*'` takes patterns",
+        ),
+        (["check", "--table", "db.t?"], "`--match 'db.t?'` takes patterns"),
+        (["compact", "db.*"], "'db.*' stands without a flag; write `icekeep compact --match 'db.*'`"),
+        (
+            ["compact", "--match", "db.*", "--plan-out", "f"],
+            "--plan-out writes the plan of one table to a file; give --table, or --dry-run, which shows the plans of all",
+        ),
+        (
+            ["compact", "--match", "db.*", "--policy", "nightly"],
+            "--policy is for a job on one table; give --table, or run `icekeep maintain --policy nightly --match 'db.*'`",
+        ),
+        (["drop", "--table", "db.t", "--match", "db.*"], "unrecognized arguments: --match db.*"),
         (["compact", "--table", "db.t", "--shade", "red"], "unrecognized arguments: --shade red"),
         (["compact", "--table", "db.t", "--older-than", "7d"], "unrecognized arguments: --older-than 7d"),
         (["plan_scan", "--table", "db.t", "--option", "a=b"], "unrecognized arguments: --option a=b"),
@@ -268,7 +285,7 @@ def test_a_wrong_command_line_still_names_its_command(words, name):
 
 
 def test_a_script_s_mistake_names_the_script():
-    with pytest.raises(UsageError, match=r"the following arguments are required: --table; see compact\.py --help"):
+    with pytest.raises(UsageError, match=r"one of the arguments --table --match is required; see compact\.py --help"):
         parse("--branch", "b", job="compact")
 
 

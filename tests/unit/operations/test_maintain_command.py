@@ -13,6 +13,7 @@ from icekeep.errors import JobFailedError, NotFoundError, SafetyError, Unavailab
 from icekeep.events import InRun, StepAdvanced
 from icekeep.fleet import ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
+from icekeep.operations import one_of_many
 from icekeep.operations.commands import maintain as maintain_verb
 from icekeep.operations.commands.maintaining import maintain, plan_maintain
 from icekeep.operations.commands.runs import list_runs
@@ -438,7 +439,7 @@ def after_the_first_job(monkeypatch, act):
             act({"a", "b", "c"} - {command.table.rpartition(".")[2]})
         return run_job(command, *arguments)
 
-    monkeypatch.setattr(maintain_verb, "run_job", run)
+    monkeypatch.setattr(one_of_many, "run_job", run)
 
 
 @pytest.mark.slow

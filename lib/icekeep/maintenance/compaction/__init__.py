@@ -34,6 +34,7 @@ JOB = Job(
     examples=(
         "--table db.events --where \"day >= '2026-01-01'\" --dry-run",
         '--table db.events --sort-order "day, id" --option partial-progress.enabled=true',
+        "--match 'db.*' --dry-run",
     ),
     plan="icekeep.maintenance.compaction.job:plan_compact",
     asks=CatalogChange.COMMIT,

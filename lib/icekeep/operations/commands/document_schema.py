@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from icekeep.errors import UsageError
+from icekeep.fleet.values import MatchedTables
 from icekeep.operations.arguments import CONFIG_SHOW
 from icekeep.operations.commands.config_show import ConfigShown
 from icekeep.operations.configuration.editor_schema import configuration_schema
@@ -104,8 +105,8 @@ def result_types(name: str) -> Iterable[Any]:
         return [resolve(_CHANGED)] if verb.changes else _returned(verb.run)
     job = JOBS[name]
     functions = dict.fromkeys(filter(None, (job.run, job.plan)))
-    held = [Held] if job.rank is not None else []
-    return dict.fromkeys([*(one for function in functions for one in _returned(function)), *held])
+    more = [MatchedTables, Held] if job.rank is not None else []
+    return dict.fromkeys([*(one for function in functions for one in _returned(function)), *more])
 
 
 def _returned(function: str) -> Iterable[Any]:

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more
 from icekeep.events import Warned
 from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.overview import Looking, Scope
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
-from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
 from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.commands.each_catalog import of_each_catalog
@@ -24,10 +23,10 @@ from icekeep.operations.commands.policy_check import refuse_wrong_options
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
-from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.outcomes import Begun, Outcome, how_it_ended
+from icekeep.operations.one_of_many import Call, OneOfMany, failing_with
+from icekeep.operations.outcomes import Outcome
 from icekeep.operations.policy_calls import require_policy
 from icekeep.operations.recording import Place, recorded, records_of
 from icekeep.operations.running_jobs import (
@@ -36,11 +35,9 @@ from icekeep.operations.running_jobs import (
     known_of_policy,
     looked_after,
     place_of,
-    run_job,
     spark_properties,
 )
-from icekeep.operations.shown.commands import completed
-from icekeep.operations.surroundings import Shared, Surroundings
+from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.expected_slots import expected_slots
 from icekeep.policies.resolution import TableRules
@@ -140,7 +137,6 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
     )
     by_name = {catalog.name: catalog for catalog in opened}
     records = {one.name: _records_of(config, one, surroundings) for one in by.asked.chosen if one.name in by_name}
-    shared = Shared(catalogs=by.catalogs, load=partial(_load, by_name), session=by.session)
     memory, run = Memory(), surroundings.begun.run
     assert run is not None
     return Fleet(
@@ -159,7 +155,7 @@ def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
             slots=partial(expected_slots, cache(partial(spark_properties, surroundings.seams))),
             config=config_words(config.path),
         ),
-        run_call=_Calls(command, surroundings, shared, memory, interrupts),
+        run_call=_Calls(command, surroundings, by, memory, interrupts),
         runtime=surroundings.runtime,
         stop=stop,
         workers=wishes.workers,
@@ -172,11 +168,11 @@ class _Calls:
     """Runs jobs on tables as their own commands do, each in the thread that asks."""
 
     def __init__(
-        self, command: Command, surroundings: Surroundings, shared: Shared, memory: Memory, interrupts: JobInterrupts
+        self, command: Command, surroundings: Surroundings, by: Opened, memory: Memory, interrupts: JobInterrupts
     ) -> None:
-        self._command, self._surroundings, self._shared = command, surroundings, shared
+        self._command, self._surroundings, self._rules = command, surroundings, by.catalogs.config.rules
         self._memory, self._interrupts = memory, interrupts
-        self._looks = SharedLooks()
+        self._one_of_many = OneOfMany(by.catalogs, by.session)
         run = surroundings.begun.run
         self._parent_id = None if run is None else run.run_id
 
@@ -196,37 +192,14 @@ class _Calls:
             estimated_ms=assignment.estimated_ms,
         )
         surroundings = msgspec.structs.replace(
-            self._surroundings,
-            listener=self._interrupts.listener(self._surroundings.listener),
-            begun=Begun(),
-            shared=msgspec.structs.replace(self._shared, load=load),
+            self._surroundings, listener=self._interrupts.listener(self._surroundings.listener)
         )
         words = [f"--table={assignment.table}", *assignment.call.arguments]
         if assignment.observes:
             words.append("--dry-run")
-        try:
-            told = parse_command(words, job, runtime.now_ms(), "")
-            command = msgspec.structs.replace(told, conf=self._command.conf)
-            with sharing(self._looks):
-                outcome = run_job(command, JOBS[job], surroundings, run)
-        except (Exception, Interrupted) as error:  # noqa: BLE001 - each end of a job is told with its status
-            ended = how_it_ended(error, self._surroundings.interrupts.signal, surroundings.begun, is_part=True)
-            return Ran(
-                status=ended.status,
-                exit_status=ended.exit_status,
-                # A run that failed before it began is written down nowhere.
-                run_id=run.run_id if surroundings.begun.told else None,
-                error_kind=ended.error.kind,
-                error_message=completed(ended.error.message, assignment.table, self._command.conf),
-                requests_count=meter.requests_count,
-            )
-        return Ran(
-            status=outcome.status,
-            exit_status=outcome.exit_status,
-            run_id=run.run_id,
-            result=outcome.result,
-            requests_count=meter.requests_count,
-        )
+        call = Call(JOBS[job], assignment.table, self._command.conf, load, run)
+        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms(), ""), surroundings)
+        return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
         """What gives the job its table, as it is now, and why the job may not begin after all.
@@ -235,9 +208,9 @@ class _Calls:
         """
         try:
             table = assignment.catalog.load(assignment.identifier)
-            held_by = _held_since(self._shared.catalogs.config.rules, assignment, table)
+            held_by = _held_since(self._rules, assignment, table)
         except IcekeepError as error:
-            return partial(_fails, error), None
+            return failing_with(error), None
         metered = counted(table, meter)
         fresh = assignment.call.job in _FRESH
         return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
@@ -319,14 +292,6 @@ def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | Non
     if rule.call != assignment.call or (rule.mode is Mode.OBSERVE) != assignment.observes:
         return "what is wanted of it has changed since it was looked at"
     return None
-
-
-def _fails(error: IcekeepError, reference: TableReference) -> Table:
-    raise error
-
-
-def _load(catalogs: Mapping[str, Catalog], reference: TableReference) -> Table:
-    return catalogs[reference.catalog.name].load(parse_identifier(reference.name))
 
 
 def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> list[Place]:

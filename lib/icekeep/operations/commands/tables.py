@@ -76,8 +76,7 @@ def tables(
     read = sorted((one for one in found if isinstance(one, TableListed)), key=lambda one: one.table)
     not_read = [*unread, *(one for one in found if isinstance(one, NotRead))]
     if pattern is not None and not found and not unread:
-        hint = pattern.doubt or "`icekeep tables` lists all"
-        raise NotFoundError(f"{match!r} matches no table of {', '.join(one.name for one in chosen)}; {hint}")
+        raise pattern.matches_nothing()
     return TablesFound(
         status="partial" if not_read else "done",
         catalogs=tuple(one.name for one in chosen),

@@ -190,15 +190,23 @@ def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
 
 
 class PatternReference(msgspec.Struct, frozen=True):
-    """A pattern as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`.
+    """A pattern, `text` as the user gave it, with the catalogs that this means; `glob` is over `namespace.table`.
 
     Attributes:
         doubt: what to say where it matches no table: its first part is no catalog, but nearly one.
     """
 
+    text: str
     catalogs: tuple[CatalogSettings, ...]
     glob: Glob
     doubt: str = ""
+
+    def matches_nothing(self) -> NotFoundError:
+        """The error where its catalogs have no table that it matches."""
+        looked = ", ".join(one.name for one in self.catalogs)
+        return NotFoundError(
+            f"{self.text!r} matches no table of {looked}; {self.doubt or '`icekeep tables` lists all'}"
+        )
 
 
 def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -> PatternReference:
@@ -213,16 +221,16 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
     """
     whole = parse_glob(pattern, NAME_IN_CATALOG)
     if catalog is not None:
-        return PatternReference((catalogs.get(catalog),), whole)
+        return PatternReference(pattern, (catalogs.get(catalog),), whole)
     first, *below = split_name(pattern)
     may_be_catalog = len(below) > 1 or below == [MANY]
     found = catalogs.find(first)
     if found is not None and may_be_catalog:
-        return PatternReference((found,), parse_glob(without_catalog(pattern), NAME_IN_CATALOG))
+        return PatternReference(pattern, (found,), parse_glob(without_catalog(pattern), NAME_IN_CATALOG))
     known = catalogs.all()
     near = with_one_typo(first, known) if may_be_catalog else []
     doubt = f"there is no catalog {first!r}; {did_you_mean(near)}" if near else ""
-    return PatternReference(tuple(known.values()), whole, doubt)
+    return PatternReference(pattern, tuple(known.values()), whole, doubt)
 
 
 def catalogs_of_tables(

@@ -137,12 +137,12 @@ class ByRun:
 
 
 def part_of_many(started: RunStarted | None) -> RunStarted | None:
-    """The run, if it is a part of one over many tables."""
-    return None if started is None or started.parent_id is None else started
+    """The run, if its process runs jobs on many tables."""
+    return started if started is not None and (started.is_one_of_many or started.parent_id is not None) else None
 
 
 def about_run(started: RunStarted | None) -> str:
-    """What the lines of a run begin with: nothing, but for one that is a part of a run over many tables."""
+    """What the lines of a run begin with: nothing, but for one whose process runs jobs on many tables."""
     part = part_of_many(started)
     return "" if part is None else f"{part.job} {part.table}: "
 

@@ -32,7 +32,7 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
             "estimate": f"{about_span(job.estimate_ms)}, {format_bytes(job.estimate_bytes)}",
             "why": shortened(job.why, _WHY_LENGTH),
             "requests": job.requests_count,
-            "figures": _figures(job.figures),
+            "figures": figures_shown(job.figures),
         }
         for table in result.tables
         for job in table.jobs
@@ -70,7 +70,8 @@ def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _figures(figures: Mapping[str, int]) -> str:
+def figures_shown(figures: Mapping[str, int]) -> str:
+    """The first numbers of a result, in a cell."""
     shown = [
         f"{name} {format_bytes(value) if 'bytes' in name else f'{value:,}'}"
         for name, value in list(figures.items())[:_MAX_FIGURES]

@@ -1,0 +1,172 @@
+"""What a job does with `--match`: it runs on each table of a pattern, one after the other, each time as by hand.
+
+Each is a run of its own, of no policy and with no parent. All have one Spark session. What fails on one table is said, and the
+next one follows; after an interrupt none does.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, Table
+from icekeep.errors import IcekeepError, NotFoundError
+from icekeep.fleet.values import JobStatus, MatchedTable, MatchedTables
+from icekeep.fleet.workers import figures_of
+from icekeep.names import full_name
+from icekeep.operations.arguments import Command
+from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
+from icekeep.operations.configuration.file import CatalogSettings
+from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.jobs import resolve
+from icekeep.operations.one_of_many import Call, OneOfMany, failing_with
+from icekeep.operations.outcomes import Outcome
+from icekeep.operations.running_jobs import (
+    Session,
+    is_in_cluster_mode,
+    known_catalogs,
+    looked_after,
+    parse_arguments,
+)
+from icekeep.operations.surroundings import Surroundings
+from icekeep.reports.job import tables_matching
+from icekeep.reports.values import NotRead
+from icekeep.settings import Job
+
+_ENDED_BADLY = frozenset({JobStatus.FAILED, JobStatus.REFUSED})
+_LEFT = frozenset({"partial", "faulty", *_ENDED_BADLY})
+
+
+def run_on_matching(command: Command, job: Job, surroundings: Surroundings) -> Outcome:
+    """Run a job on the tables of `command.match` or, with `--dry-run`, plan it.
+
+    Raises:
+        UsageError: the pattern can match no table, or the job cannot take what it is told on any.
+        NotFoundError: there is no such catalog, or no table that the pattern matches.
+        IcekeepError: the only catalog cannot be opened or listed.
+    """
+    begun, runtime = surroundings.begun, surroundings.runtime
+    begun.begin(command.name, {"match": command.match, **command.arguments}, runtime)
+    began_ms = runtime.monotonic_ms()
+    catalogs = known_catalogs(command.conf, surroundings.seams)
+    parse_arguments(command.arguments, job, begun.started_ms)
+    session = Session(f"icekeep {command.name} {command.match}", surroundings)
+    try:
+        with looked_after(surroundings):
+            if is_in_cluster_mode(surroundings.seams):
+                session.started()
+            found, not_read = _matching(command, catalogs, surroundings)
+            done = _Matched(command, job, catalogs, session, surroundings).run(found)
+    finally:
+        session.stop()
+    is_plan = command.dry_run and job.plan is not None
+    result = MatchedTables(
+        status=_status(done, not_read, is_plan=is_plan),
+        tables_count=len(done),
+        failed_tables_count=sum(one.status in _ENDED_BADLY for one in done),
+        not_read=tuple(sorted(not_read, key=lambda one: one.name)),
+        tables=tuple(done),
+        elapsed_ms=runtime.monotonic_ms() - began_ms,
+    )
+    return begun.outcome(result.status, result, runtime, is_dry_run=command.dry_run)
+
+
+def _status(done: list[MatchedTable], not_read: list[NotRead], *, is_plan: bool) -> str:
+    statuses = {one.status for one in done}
+    if not statuses.isdisjoint({JobStatus.INTERRUPTED, JobStatus.NOT_BEGUN}):
+        return JobStatus.INTERRUPTED.value
+    if not_read or not statuses.isdisjoint(_LEFT):
+        return "partial"
+    return "planned" if is_plan else "done"
+
+
+class _Found(NamedTuple):
+    """A table that the pattern matches."""
+
+    settings: CatalogSettings
+    catalog: Catalog
+    identifier: Identifier
+
+    @property
+    def name(self) -> str:
+        return full_name(self.catalog.name, self.identifier)
+
+
+def _matching(command: Command, catalogs: Catalogs, surroundings: Surroundings) -> tuple[list[_Found], list[NotRead]]:
+    """The tables that are meant, by name, and what could not be listed."""
+    assert command.match is not None
+    pattern = find_pattern(catalogs, command.match, command.catalog)
+    if not pattern.catalogs:
+        catalogs.get(None)
+    opens: Any = resolve(surroundings.seams.open_catalog)
+    not_read: list[NotRead] = []
+
+    def listed(settings: CatalogSettings) -> list[_Found]:
+        with settings.placing():
+            catalog = opens(settings, runtime=surroundings.runtime)
+            return [_Found(settings, catalog, one) for one in tables_matching(catalog, pattern.glob, not_read)]
+
+    some, not_opened = of_each_catalog(pattern.catalogs, listed)
+    found = sorted((one for each in some for one in each), key=lambda one: one.name)
+    not_read += not_opened
+    if not found and not not_read:
+        raise pattern.matches_nothing()
+    return found, not_read
+
+
+class _Matched:
+    """The job on one table after the other."""
+
+    def __init__(
+        self, command: Command, job: Job, catalogs: Catalogs, session: Session, surroundings: Surroundings
+    ) -> None:
+        self._command, self._job, self._surroundings = command, job, surroundings
+        self._one_of_many = OneOfMany(catalogs, session)
+
+    def run(self, found: Sequence[_Found]) -> list[MatchedTable]:
+        """Run it on each, and on none after an interrupt; returns what became of it in the same order."""
+        done: dict[str, MatchedTable | None] = {}
+        with suppress(Interrupted, KeyboardInterrupt):
+            for one in found:
+                # What is known of it where an interrupt comes between the job and what it returns.
+                done[one.name] = MatchedTable(table=one.name, status=JobStatus.INTERRUPTED)
+                ended = done[one.name] = self._on(one)
+                is_told = ended is not None and ended.status == JobStatus.INTERRUPTED
+                if is_told or self._surroundings.interrupts.signal is not None:
+                    break
+        each = (done.get(one.name, MatchedTable(table=one.name, status=JobStatus.NOT_BEGUN)) for one in found)
+        return [one for one in each if one is not None]
+
+    def _on(self, one: _Found) -> MatchedTable | None:
+        """What became of the job on a table; `None` where that was dropped meanwhile."""
+        runtime = self._surroundings.runtime
+        began_ms = runtime.monotonic_ms()
+        try:
+            with one.settings.placing():
+                table = one.catalog.load(one.identifier)
+        except NotFoundError:
+            return None
+        except IcekeepError as error:
+            load = failing_with(error)
+        else:
+            load = partial(_itself, table)
+        command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
+        call = Call(self._job, one.name, self._command.conf, load)
+        ran = self._one_of_many(call, lambda: command, self._surroundings)
+        return MatchedTable(
+            table=one.name,
+            status=ran.status,
+            exit_status=ran.exit_status,
+            run_id=ran.run_id,
+            error_kind=ran.error_kind,
+            error_message=ran.error_message,
+            elapsed_ms=runtime.monotonic_ms() - began_ms,
+            figures=figures_of(ran.result),
+        )
+
+
+def _itself(table: Table, reference: TableReference) -> Table:
+    return table
