@@ -71,8 +71,13 @@ class LiveReport:
         )
         return (*self._not_listed, *tables)
 
-    def refresh(self, add_histories: AddHistories, listener: Listener = SILENT) -> ReportResult:
+    def refresh(
+        self, add_histories: AddHistories, listener: Listener = SILENT, check: Callable[[], None] = lambda: None
+    ) -> ReportResult:
         """The report as it is now. A table that cannot be read is told with the reason, and is tried again.
+
+        Args:
+            check: is called before each question to the catalog, of which there may be thousands; what it raises ends the refresh.
 
         Raises:
             NotFoundError: the one table that is reported is not there.
@@ -87,7 +92,8 @@ class LiveReport:
             self.catalog.find(self._identifier)
             chosen = [self._identifier]
         self._not_listed = tuple(one.reason for one in not_read)
-        locations = dict(zip(chosen, in_threads(self._location, chosen, TABLES_AT_ONCE), strict=True))
+        found_at = in_threads(partial(self._location, check), chosen, TABLES_AT_ONCE)
+        locations = dict(zip(chosen, found_at, strict=True))
         self.search_ms = runtime.monotonic_ms() - began_ms
         self._kept = {one: self._kept[one] for one in chosen if one in self._kept}
         stale = [one for one in chosen if not self._is_current(one, locations[one], began_ms)]
@@ -108,7 +114,8 @@ class LiveReport:
             timestamp_ms=runtime.now_ms(),
         )
 
-    def _location(self, identifier: Identifier) -> str | None:
+    def _location(self, check: Callable[[], None], identifier: Identifier) -> str | None:
+        check()
         try:
             return self.catalog.find(identifier).metadata_location
         except IcekeepError:

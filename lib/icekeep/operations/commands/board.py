@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -98,8 +99,11 @@ class Board:
         """How many tables were looked at last."""
         return 0 if self._shown is None else self._shown.tables_count
 
-    def refresh(self, listener: Listener = SILENT) -> None:
+    def refresh(self, listener: Listener = SILENT, check: Callable[[], None] = lambda: None) -> None:
         """Look at the runs and tables again, and read those that have changed; what fails is shown beside what was read last.
+
+        Args:
+            check: see `LiveReport.refresh`.
 
         Raises:
             IcekeepError: it is the first time, and nothing could be read at all.
@@ -107,7 +111,7 @@ class Board:
         with self._lock:
             began_ms = self._runtime.monotonic_ms()
             try:
-                self._refresh(listener)
+                self._refresh(listener, check)
             except Exception as error:
                 if self._shown is None:
                     raise
@@ -123,9 +127,11 @@ class Board:
 
     def keep_looking(self, is_over: threading.Event) -> None:
         """Look again whenever somebody asks for the state and the last look is long enough ago, until `end_looking`."""
-        while self._wake.wait() and not is_over.is_set():
-            self._wake.clear()
-            self.refresh(_Ending(is_over))
+        ending = _Ending(is_over)
+        with suppress(SystemExit):
+            while self._wake.wait() and not is_over.is_set():
+                self._wake.clear()
+                self.refresh(ending, ending.check)
 
     def end_looking(self, is_over: threading.Event) -> None:
         """Let `keep_looking` end, a look that is under way after the tables that it is at."""
@@ -153,12 +159,12 @@ class Board:
         if not self._lock.locked() and self._runtime.monotonic_ms() >= self._looks_again_ms:
             self._wake.set()
 
-    def _refresh(self, listener: Listener) -> None:
+    def _refresh(self, listener: Listener, check: Callable[[], None]) -> None:
         found = self._runs()
         before = self._shown
         if before is not None:
             self._shown = before = _with_runs(before, found)
-        report = report_on(self._wanted, partial(self._look, listener), listener)
+        report = report_on(self._wanted, partial(self._look, listener, check), listener)
         key = [live.version for live in self._live.values()], [(one.name, one.reason) for one in report.not_read]
         looked_ms = self._runtime.now_ms()
         if before is not None and key == self._report_key:
@@ -176,7 +182,7 @@ class Board:
             looked_ms=looked_ms,
         )
 
-    def _look(self, listener: Listener, settings: CatalogSettings) -> ReportResult:
+    def _look(self, listener: Listener, check: Callable[[], None], settings: CatalogSettings) -> ReportResult:
         known, wanted = self._wanted.known, self._wanted
         with settings.placing():
             live = self._live.get(settings.name)
@@ -194,7 +200,7 @@ class Board:
                 records = records_on(settings, report, known, self._runtime, listener)
                 return with_histories(live.catalog, report, records, listener, among=among)
 
-            return live.refresh(add_histories, listener)
+            return live.refresh(add_histories, listener, check)
 
     def _runs(self) -> _RunsRead:
         wanted = self._wanted
@@ -261,11 +267,14 @@ def _no_spark() -> NoReturn:
 
 
 class _Ending:
-    """Ends a look where it tells of a table, once the server has ended."""
+    """Ends a look where it tells of a table or asks for the next one, once the server has ended."""
 
     def __init__(self, is_over: threading.Event) -> None:
         self._is_over = is_over
 
     def on(self, _event: Any) -> None:
+        self.check()
+
+    def check(self) -> None:
         if self._is_over.is_set():
             raise SystemExit

@@ -422,6 +422,28 @@ def test_a_browser_is_led_by_a_file_that_nobody_else_reads(
     }
 
 
+def test_a_look_that_has_thousands_of_tables_to_ask_for_ends_with_the_server(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads that ask are waited for when the process ends, with all that they still have to ask."""
+    board, is_over, asked = world.board(), threading.Event(), []
+    board.refresh()
+    monkeypatch.setattr("icekeep.reports.live.TABLES_AT_ONCE", 1)
+    find = SqlCatalog.find
+
+    def found(self: SqlCatalog, identifier: Any) -> Any:
+        asked.append(identifier)
+        board.end_looking(is_over)
+        return find(self, identifier)
+
+    monkeypatch.setattr(SqlCatalog, "find", found)
+    board._wake.set()
+    looking = threading.Thread(target=board.keep_looking, args=(is_over,))
+    looking.start()
+    looking.join(60)
+    assert (len(asked), looking.is_alive()) == (1, False)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_an_interrupt_ends_it_well_and_stdout_has_one_object(world: World, sent: signal.Signals) -> None:
