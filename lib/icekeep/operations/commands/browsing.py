@@ -23,6 +23,7 @@ def open_in_browser(page: Path, listener: Listener, shown: str = "") -> bool:
         listener.on(Warned(f"there is no browser that could show {shown or repr(str(page))}"))
         return False
     nowhere = subprocess.DEVNULL
-    words = [sys.executable, "-m", "webbrowser", page.absolute().as_uri()]
+    # Isolated: else a `webbrowser.py` in the current directory would be run, whoever has put it there.
+    words = [sys.executable, "-I", "-m", "webbrowser", page.absolute().as_uri()]
     subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
     return True

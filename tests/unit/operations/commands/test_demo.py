@@ -148,7 +148,7 @@ def test_a_browser_is_asked_in_a_process_that_nobody_waits_for(
     monkeypatch.setattr(subprocess, "Popen", lambda words, **how: started.append((words, how)))
     assert made(tmp_path / "it", capsys, "--open")["is_opened"]
     [(words, how)] = started
-    assert words == [sys.executable, "-m", "webbrowser", (tmp_path / "it" / "report.html").as_uri()]
+    assert words == [sys.executable, "-I", "-m", "webbrowser", (tmp_path / "it" / "report.html").as_uri()]
     assert {how[stream] for stream in ("stdin", "stdout", "stderr")} == {subprocess.DEVNULL}
     assert how["start_new_session"]
 

@@ -9,6 +9,8 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
+from icekeep.events import SILENT
+from icekeep.operations.commands.browsing import open_in_browser
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.tables.append import append
@@ -238,7 +240,7 @@ def test_a_browser_is_asked_to_show_the_page(run, tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda words, **how: started.append(words))
     monkeypatch.chdir(tmp_path)
     assert run("--page", "page.html", "--open")[0] == 0
-    assert started == [[sys.executable, "-m", "webbrowser", (tmp_path / "page.html").as_uri()]]
+    assert started == [[sys.executable, "-I", "-m", "webbrowser", (tmp_path / "page.html").as_uri()]]
 
 
 def test_where_there_is_no_browser_a_line_says_where_the_page_is(run, tmp_path, monkeypatch):
@@ -298,3 +300,16 @@ def test_an_earlier_report_is_compared_with_the_tables_as_they_are(run, conf, tm
     (tmp_path / "printed.json").write_text(out)
     _, out, _ = run("--since", str(tmp_path / "printed.json"), "--table", "two.db.two", "--output", "json")
     assert [table["state"] for table in json.loads(out)["result"]["since"]["tables"]] == ["same"]
+
+
+@pytest.mark.process
+def test_no_file_of_the_current_directory_is_run_in_the_place_of_the_browser(tmp_path, monkeypatch):
+    (tmp_path / "webbrowser.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BROWSER", "true")
+    monkeypatch.setattr(webbrowser, "get", lambda: None)
+    started, begin = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **how: started.append(begin(*words, **how)))
+    assert open_in_browser(tmp_path / "page.html", SILENT)
+    started[0].wait(60)
+    assert not (tmp_path / "ran").exists()
