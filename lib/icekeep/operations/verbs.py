@@ -281,7 +281,7 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "refresh",
                 Kind.AGE,
-                "a table is read again after so long, though its metadata has not moved, e.g. 60s (default: 10m)",
+                "read a table again after this time even if its metadata has not moved, e.g. 60s (default: 10m)",
                 minimum=1_000,
                 keyword="keep_ms",
             ),

@@ -77,7 +77,7 @@ class LiveReport:
         """The report as it is now. A table that cannot be read is told with the reason, and is tried again.
 
         Args:
-            check: is called before each question to the catalog, of which there may be thousands; what it raises ends the refresh.
+            check: is called before each of maybe thousands of questions to the catalog; what it raises ends the refresh.
 
         Raises:
             NotFoundError: the one table that is reported is not there.

@@ -1,4 +1,4 @@
-"""What `serve` shows: the report and the runs as they were read last; reading them again keeps nobody waiting."""
+"""What `serve` shows: the report and the runs as of the last refresh, which no request waits for."""
 
 import json
 import logging
@@ -29,19 +29,19 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import format_moment
 from icekeep.spec.units import MINUTE_MS
 
-RUNS_READ, RUNS_SHOWN = 500, 100
-"""So many runs, the newest, are read; so many of all tables are shown, and of one table all that are read."""
+_RUNS_READ, _RUNS_SHOWN = 500, 100
+"""How many of the newest runs are read, and how many the page of all tables shows; that of one table shows all that were read."""
 
-_LOOK_MS, _SEARCH_SHARE = 3_000, 9
-"""It is looked again after so long at the earliest, and not before as long as the last look took, or as so many times what the
-search for changes took of it; but for a minute at most."""
+_LEAST_WAIT_MS, _SEARCH_SHARE = 3_000, 9
+"""The least time between two refreshes, and how many times as long as the last search for changes it is; at least as long as the
+last refresh took, and at most a minute."""
 
 _LOG = logging.getLogger(__name__)
 _WRONG = (FAILED, REFUSED, UNFINISHED)
 
 
 class _RunsRead(msgspec.Struct, frozen=True):
-    """Runs, the newest first, where they are written down, and what else is to be said, such as why there are none."""
+    """Runs, the newest first; the addresses of their records; and notes, such as why there are none."""
 
     runs: tuple[RunRecord, ...] = ()
     records: tuple[str, ...] = ()
@@ -53,11 +53,11 @@ class _RunsRead(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read last. A version is another number each time that what it is of has changed.
+    """What was read last. A version goes up each time that what it stands for has changed.
 
     Attributes:
-        looked_ms: when all was looked at last, epoch milliseconds.
-        wrong: why that could not be done since then; empty where it could.
+        refreshed_ms: when the last refresh succeeded, epoch milliseconds.
+        wrong: why the refreshes since then failed; empty where none did.
     """
 
     report: Filled
@@ -65,7 +65,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     runs: _RunsRead
     runs_version: int
     tables_count: int
-    looked_ms: int
+    refreshed_ms: int
     wrong: str = ""
 
 
@@ -75,7 +75,7 @@ class Board:
     Args:
         wanted: which tables.
         opens: opens a catalog.
-        keep_ms: what was read of a table longer ago is read again though its metadata has not moved.
+        keep_ms: a table read longer ago than this, in milliseconds, is read again even if its metadata has not moved.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Board:
         self._shown: _Shown | None = None
         self._report_key: Any = None
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._looks_again_ms = 0
-        self.looks_count = 0
+        self._due_ms = 0
+        self.refreshes_count = 0
 
     @property
     def tables_count(self) -> int:
-        """How many tables were looked at last."""
+        """How many tables the last refresh found."""
         return 0 if self._shown is None else self._shown.tables_count
 
     def refresh(self, listener: Listener = SILENT, check: Callable[[], None] = lambda: None) -> None:
-        """Look at the runs and tables again, and read those that have changed; what fails is shown beside what was read last.
+        """Read the runs, and the tables that have changed; an error is shown with what was read last.
 
         Args:
             check: see `LiveReport.refresh`.
@@ -116,25 +116,25 @@ class Board:
                 if self._shown is None:
                     raise
                 if not isinstance(error, IcekeepError):
-                    _LOG.warning("the tables could not be looked at: %s", one_line(error), exc_info=True)
-                self._shown = msgspec.structs.replace(self._shown, wrong=f"Not looked at again: {one_line(error)}")
+                    _LOG.warning("the report could not be refreshed: %s", one_line(error), exc_info=True)
+                self._shown = msgspec.structs.replace(self._shown, wrong=f"Not refreshed: {one_line(error)}")
             finally:
-                self.looks_count += 1
+                self.refreshes_count += 1
                 ended_ms = self._runtime.monotonic_ms()
                 search_ms = sum(live.search_ms for live in self._live.values())
-                wait_ms = max(_LOOK_MS, ended_ms - began_ms, _SEARCH_SHARE * search_ms)
-                self._looks_again_ms = ended_ms + min(MINUTE_MS, wait_ms)
+                wait_ms = max(_LEAST_WAIT_MS, ended_ms - began_ms, _SEARCH_SHARE * search_ms)
+                self._due_ms = ended_ms + min(MINUTE_MS, wait_ms)
 
-    def keep_looking(self, is_over: threading.Event) -> None:
-        """Look again whenever somebody asks for the state and the last look is long enough ago, until `end_looking`."""
+    def keep_refreshing(self, is_over: threading.Event) -> None:
+        """Refresh whenever a page or the state is requested and a refresh is due, until `stop_refreshing`."""
         ending = _Ending(is_over)
         with suppress(SystemExit):
             while self._wake.wait() and not is_over.is_set():
                 self._wake.clear()
                 self.refresh(ending, ending.check)
 
-    def end_looking(self, is_over: threading.Event) -> None:
-        """Let `keep_looking` end, a look that is under way after the tables that it is at."""
+    def stop_refreshing(self, is_over: threading.Event) -> None:
+        """Let `keep_refreshing` end; a refresh under way ends after the tables that it is reading."""
         is_over.set()
         self._wake.set()
 
@@ -145,18 +145,18 @@ class Board:
             return None
         match path:
             case "/":
-                self._look_if_due()
+                self._refresh_if_due()
                 return _page(shown.report)
             case "/runs":
-                self._look_if_due()
+                self._refresh_if_due()
                 return _page(self._runs_page(shown, query.get("table", "")))
             case "/state":
-                self._look_if_due()
+                self._refresh_if_due()
                 return Answer(body=json.dumps(self._state(shown)), content_type="application/json")
         return None
 
-    def _look_if_due(self) -> None:
-        if not self._lock.locked() and self._runtime.monotonic_ms() >= self._looks_again_ms:
+    def _refresh_if_due(self) -> None:
+        if not self._lock.locked() and self._runtime.monotonic_ms() >= self._due_ms:
             self._wake.set()
 
     def _refresh(self, listener: Listener, check: Callable[[], None]) -> None:
@@ -166,12 +166,12 @@ class Board:
             self._shown = before = _with_runs(before, found)
         report = report_on(self._wanted, partial(self._look, listener, check), listener)
         key = [live.version for live in self._live.values()], [(one.name, one.reason) for one in report.not_read]
-        looked_ms = self._runtime.now_ms()
+        refreshed_ms = self._runtime.now_ms()
         if before is not None and key == self._report_key:
-            self._shown = msgspec.structs.replace(before, looked_ms=looked_ms, wrong="")
+            self._shown = msgspec.structs.replace(before, refreshed_ms=refreshed_ms, wrong="")
             return
         version = 1 if before is None else before.report_version + 1
-        page = filled_report(report, live=_live("report", version, found, looked_ms))
+        page = filled_report(report, live=_live("report", version, found, refreshed_ms))
         self._report_key = key
         self._shown = _Shown(
             report=page,
@@ -179,7 +179,7 @@ class Board:
             runs=found,
             runs_version=1 if before is None else before.runs_version,
             tables_count=report.tables_count,
-            looked_ms=looked_ms,
+            refreshed_ms=refreshed_ms,
         )
 
     def _look(self, listener: Listener, check: Callable[[], None], settings: CatalogSettings) -> ReportResult:
@@ -207,7 +207,7 @@ class Board:
         catalog = wanted.chosen[0].name if len(wanted.chosen) == 1 else None
         table = None if wanted.table is None else wanted.table.name
         try:
-            found = runs(wanted.known.config, wanted.known, self._opens, catalog, table=table, last=RUNS_READ)
+            found = runs(wanted.known.config, wanted.known, self._opens, catalog, table=table, last=_RUNS_READ)
         except IcekeepError as error:
             return _RunsRead(notes=(first_line(error),))
         glob = wanted.glob
@@ -216,44 +216,44 @@ class Board:
 
     def _runs_page(self, shown: _Shown, table: str) -> Filled:
         found = [one for one in shown.runs.runs if not table or one.table == table]
-        rows = [run_row(one) for one in (found if table else found[:RUNS_SHOWN])]
+        rows = [run_row(one) for one in (found if table else found[:_RUNS_SHOWN])]
         return filled_runs(
             rows,
-            {**_live("runs", shown.runs_version, shown.runs, shown.looked_ms, shown.wrong), "table": table},
+            {**_live("runs", shown.runs_version, shown.runs, shown.refreshed_ms, shown.wrong), "table": table},
             records=shown.runs.records,
             notes=shown.runs.notes,
             wrong_statuses=_WRONG,
-            left_out=len(found) > len(rows) or len(shown.runs.runs) == RUNS_READ,
+            left_out=len(found) > len(rows) or len(shown.runs.runs) == _RUNS_READ,
             read_count=len(shown.runs.runs),
         )
 
     def _state(self, shown: _Shown) -> Mapping[str, Any]:
-        said = _live("", 0, shown.runs, shown.looked_ms, shown.wrong)
-        is_looking = self._lock.locked()
+        said = _live("", 0, shown.runs, shown.refreshed_ms, shown.wrong)
+        is_refreshing = self._lock.locked()
         return {
             "report": shown.report_version,
             "runs": shown.runs_version,
-            "told": f"{said['told']}, looking again" if is_looking else said["told"],
+            "refreshed": f"{said['refreshed']}, refreshing" if is_refreshing else said["refreshed"],
             "running": said["running"],
             "wrong": shown.wrong,
         }
 
 
 def _with_runs(shown: _Shown, found: _RunsRead) -> _Shown:
-    """The same with the runs as they are now; the report follows when all of it is read."""
+    """The same with the runs as they are now; the report follows once it is read."""
     has_changed = found.version != shown.runs.version
     return msgspec.structs.replace(shown, runs=found, runs_version=shown.runs_version + has_changed)
 
 
-def _live(page: str, version: int, found: _RunsRead, looked_ms: int, wrong: str = "") -> dict[str, Any]:
-    """What `live.html` takes."""
+def _live(page: str, version: int, found: _RunsRead, refreshed_ms: int, wrong: str = "") -> dict[str, Any]:
+    """The values that `live.html` takes."""
     running = [one for one in found.runs if one.status == RUNNING]
     return {
         "page": page,
         "version": version,
         "table": "",
         "running": f"{len(running)} running" if running else "",
-        "told": f"Looked at {format_moment(looked_ms)}",
+        "refreshed": f"Refreshed at {format_moment(refreshed_ms)}",
         "wrong": wrong,
     }
 
@@ -263,11 +263,11 @@ def _page(filled: Filled) -> Answer:
 
 
 def _no_spark() -> NoReturn:
-    raise UsageError("the table is too large to be looked at without Spark; `icekeep report --table` starts it")
+    raise UsageError("the table is too large to be read without Spark; `icekeep report --table` starts it")
 
 
 class _Ending:
-    """Ends a look where it tells of a table or asks for the next one, once the server has ended."""
+    """Ends a refresh at its next event, or when it asks for the next table, once the server has ended."""
 
     def __init__(self, is_over: threading.Event) -> None:
         self._is_over = is_over

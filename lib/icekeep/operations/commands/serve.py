@@ -29,18 +29,18 @@ _END_SECONDS = 5
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server did until it was ended.
+    """What a server did until it was stopped.
 
     Attributes:
-        address: of its first page, without the token, which has ended with it.
-        tables_count: that were looked at last, those that could not be read among them.
-        looks_count: how often tables and runs were looked at.
+        address: of its first page, without the token, which is no longer valid.
+        tables_count: in the last refresh, including those that could not be read.
+        refreshes_count: how often the report and the runs were refreshed, the first reading included.
     """
 
     status: str = "done"
     address: str
     tables_count: int
-    looks_count: int
+    refreshes_count: int
 
 
 def serve(  # noqa: PLR0913 - the settings of the command
@@ -57,17 +57,17 @@ def serve(  # noqa: PLR0913 - the settings of the command
     shows: bool = False,
     listener: Listener = SILENT,
 ) -> Served:
-    """Look at the tables, then answer requests until an interrupt, by which it ends well.
+    """Read the tables, then answer requests until an interrupt, which is its normal end.
 
     Args:
         catalog: the one whose tables are shown; `None` for all that are configured.
         port: 0 for any that is free.
-        host: an address of this machine alone.
-        keep_ms: what was read of a table longer ago is read again though its metadata has not moved.
+        host: a loopback address.
+        keep_ms: a table read longer ago than this is read again even if its metadata has not moved.
         shows: whether a browser is asked to show it.
 
     Raises:
-        UsageError: a package is missing that the pages need; the host is no address of this machine alone, or the port is taken.
+        UsageError: a package is missing that the pages need; the host is not a loopback address, or the port is taken.
         NotFoundError: there is no such catalog or table, or none that the pattern matches.
         IcekeepError: the only catalog cannot be opened or listed.
     """
@@ -76,8 +76,10 @@ def serve(  # noqa: PLR0913 - the settings of the command
     is_over = threading.Event()
     with LocalServer(board, host, port, new_token()) as server:
         board.refresh(listener)
-        looking = threading.Thread(target=board.keep_looking, args=(is_over,), name="icekeep looking", daemon=True)
-        looking.start()
+        refreshing = threading.Thread(
+            target=board.keep_refreshing, args=(is_over,), name="icekeep refreshing", daemon=True
+        )
+        refreshing.start()
         try:
             listener.on(Noted(f"open {server.opening_address()} (Ctrl-C ends it)"))
             with _opening_page(server.opening_address()) as page:
@@ -85,15 +87,15 @@ def serve(  # noqa: PLR0913 - the settings of the command
                     open_in_browser(page, listener, server.address)
                 server.serve_forever()
         except (Interrupted, KeyboardInterrupt):
-            # So it is meant to end.
-            board.end_looking(is_over)
-            looking.join(_END_SECONDS)
-    return Served(address=server.address, tables_count=board.tables_count, looks_count=board.looks_count)
+            # This is how it is meant to end.
+            board.stop_refreshing(is_over)
+            refreshing.join(_END_SECONDS)
+    return Served(address=server.address, tables_count=board.tables_count, refreshes_count=board.refreshes_count)
 
 
 @contextmanager
 def _opening_page(address: str) -> Iterator[Path]:
-    """A file for this user alone that leads to an address: who can list processes would read the token in their arguments."""
+    """A file that only this user can read, and that redirects to an address with the token: other users can list arguments."""
     with tempfile.TemporaryDirectory(prefix="icekeep-") as directory:
         page = Path(directory, "open.html")
         with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:

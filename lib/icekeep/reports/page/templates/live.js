@@ -1,4 +1,4 @@
-// Asks every few seconds what has been read last, and loads the page again where that has changed: as its reader left it.
+// Polls the state every few seconds, and reloads the page when it has changed, with the state in which its reader left it.
 (() => {
   "use strict";
   const EVERY_MS = 3000, bar = document.getElementById("live"), key = "icekeep " + location.pathname + location.search;
@@ -46,7 +46,7 @@
     history.replaceState(null, "", location.pathname + location.search);
     location.reload();
   };
-  // Whoever writes or marks something is not disturbed.
+  // A reader who is typing or selecting text is not disturbed.
   const isBusy = () => document.activeElement instanceof HTMLInputElement || !getSelection().isCollapsed;
 
   let timer = 0;
@@ -56,17 +56,17 @@
     try {
       const answer = await fetch("/state", { cache: "no-store", credentials: "same-origin" });
       if (answer.status === 403) {
-        show("wrong", "The server was started again: open the address that it printed.");
+        show("wrong", "The server was restarted: open the address that it printed.");
         return;
       }
       const state = await answer.json();
-      for (const name of ["told", "running", "wrong"]) { show(name, state[name]); }
+      for (const name of ["refreshed", "running", "wrong"]) { show(name, state[name]); }
       if (String(state[bar.dataset.page]) !== bar.dataset.version && !isBusy()) {
         again();
         return;
       }
     } catch {
-      show("wrong", "The server does not answer; this is what it said last.");
+      show("wrong", "The server does not answer; this is the last state that it sent.");
       wait *= 3;
     }
     if (!document.hidden) { timer = setTimeout(ask, wait); }
