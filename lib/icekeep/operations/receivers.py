@@ -27,11 +27,11 @@ from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel
 from icekeep.telemetry.guarded import Sink, guarded
-from icekeep.telemetry.notifications import Notification, ending_of_status, shown_address
+from icekeep.telemetry.notifications import Notification, outcome_of_status, shown_address
 from icekeep.telemetry.prometheus import MetricsFile, Pushed
 
 _NOTIFYING_MS = 15_000
-"""So long messages may take to be sent when all else is done: more than a server of mail or of a chat is waited for."""
+"""How long sending may take when all else is done: longer than the timeouts for a mail server or a chat."""
 
 _TALKATIVE = ("opentelemetry", "openlineage", "urllib3")
 """Libraries that log each failure to send; one warning says so already."""
@@ -55,8 +55,7 @@ def telling(command: Command, settings: TellingSettings, log_format: str, runtim
     """A listener for a command, by which the operator and all others hear; they are done when the block ends."""
     sinks = _sinks(command, settings, os.environ) if _is_told_of(command.name) else []
     if sinks and not command.verbose:
-        for name in _TALKATIVE:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        _quieten_libraries()
     with _operator(command, log_format, runtime) as operator:
         listener = unfailing(operator)
         if not sinks:
@@ -64,6 +63,11 @@ def telling(command: Command, settings: TellingSettings, log_format: str, runtim
             return
         with guarded(sinks, listener, runtime) as others:
             yield Listeners(listener, *others)
+
+
+def _quieten_libraries() -> None:
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -85,24 +89,24 @@ def notify(
     status: int,
     runtime: Runtime,
 ) -> None:
-    """Send messages of how a command ended to those who want them; what cannot be sent is one warning each.
+    """Send messages about how a command ended to those who want them; each that cannot be sent is one warning.
 
     Args:
-        document: what it answered.
-        status: what it exits with.
+        document: its outcome or error, as `--output json` prints it.
+        status: its exit status.
     """
     if not _is_told_of(command.name) or command.dry_run or command.arguments.get("lists"):
         return
-    ending = ending_of_status(status)
+    outcome = outcome_of_status(status)
     sinks: list[tuple[str, Callable[[], Sink]]] = [
         (f"{shown_address(one.url)} cannot be notified", partial(_notification, one, document, status, os.environ))
         for one in settings.notifications
-        if ending in one.when and (one.jobs is None or command.name in one.jobs)
+        if outcome in one.when and (one.jobs is None or command.name in one.jobs)
     ]
     if not sinks:
         return
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # With --verbose too: urllib3 would log addresses.
+    _quieten_libraries()
     # A signal ends no more than the wait.
     with suppress(Interrupted, KeyboardInterrupt), _operator(command, log_format, runtime) as operator:
         listener = unfailing(operator)

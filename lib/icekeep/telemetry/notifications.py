@@ -23,20 +23,20 @@ FORM = "SERVICE://..."
 """Of an address, as errors show it."""
 
 SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED = "success", "partial", "failure", "retry", "interrupted"
-ENDINGS = (SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED)
-"""What a command may have come to, as the configuration names it under `when`."""
+OUTCOMES = (SUCCESS, PARTIAL, FAILURE, RETRY, INTERRUPTED)
+"""How a command may have ended, as the configuration names it under `when`."""
 
 _BY_STATUS = {0: SUCCESS, 3: PARTIAL, TryAgainError.exit_status: RETRY, 130: INTERRUPTED, 143: INTERRUPTED}
 _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://\S+")
 _PARTS = re.compile(r"[/@?&=:#]+")
 _TOKEN = re.compile(r"(?=.*[0-9A-Z]).{8,}|.{20,}")
-"""What no word of an address is, such as `services` in a path."""
+"""What looks like a token, as an ordinary word of an address, such as `services` in a path, does not."""
 
 
-def ending_of_status(exit_status: int) -> str:
-    """Which of `ENDINGS` an exit status is.
+def outcome_of_status(exit_status: int) -> str:
+    """Which of `OUTCOMES` an exit status is.
 
-    >>> ending_of_status(4), ending_of_status(75)
+    >>> outcome_of_status(4), outcome_of_status(75)
     ('failure', 'retry')
     """
     return _BY_STATUS.get(exit_status, FAILURE)
@@ -51,26 +51,26 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Notification:
-    """The sink that sends one message, at the end; what happens before is nothing to it.
+    """The sink that sends one message, at the end; it ignores all events before.
 
     Args:
         url: the address, with all references filled in.
 
     Raises:
-        UsageError: `apprise` is not installed, or the address is none that it knows.
+        UsageError: `apprise` is not installed, or does not know the address.
     """
 
     def __init__(self, url: str, message: Message) -> None:
         self._receiver, self._message = checked_receiver(url), message
 
     def on(self, event: Event, at_ms: int) -> None:
-        """The message says it all."""
+        """Ignored: the message says it all."""
 
     def close(self) -> None:
         """Send it; raises `UnavailableError` where it is not taken."""
-        told = self._message
+        message = self._message
         with _reasons() as said:
-            is_taken = self._receiver.notify(title=told.title, body=told.body, notify_type=told.kind)
+            is_taken = self._receiver.notify(title=message.title, body=message.body, notify_type=message.kind)
         if not is_taken:
             raise UnavailableError(said[-1].rstrip(".") if said else "the service did not take the message")
 
@@ -81,7 +81,7 @@ def checked_receiver(url: str) -> Any:
     It is called by itself: `apprise.Apprise` would send in threads that the process waits for when it ends.
 
     Raises:
-        UsageError: `apprise` is not installed, or the address is none that it knows.
+        UsageError: `apprise` is not installed, or does not know the address.
     """
     try:
         import apprise
@@ -93,7 +93,7 @@ def checked_receiver(url: str) -> Any:
         service = apprise.Apprise.instantiate(url, asset=asset)
     if service is None:
         raise UsageError(
-            f"{LIBRARY} knows no such address; its pages say how that of each service is written (docs/notifications.md)"
+            f"{LIBRARY} does not know this kind of address; docs/notifications.md says how that of each service is written"
         )
     # Some take the message for HTML, and would run its lines together.
     service.notify_format = apprise.NotifyFormat.TEXT

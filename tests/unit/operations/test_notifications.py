@@ -188,7 +188,7 @@ def test_slack_is_sent_what_it_takes(tmp_path, monkeypatch, address):
         ("down", "A Connection error occurred sending JSON notification to 127.0.0.1"),
         ("refusing", "Failed to send JSON POST notification: Internal server error"),
         ("without its variable", "configuration key 'notifications[0].url': refers to environment variable 'NOT_SET'"),
-        ("unknown", "apprise knows no such address"),
+        ("unknown", "apprise does not know this kind of address"),
         ("not installed", "apprise is not installed; icekeep[notify] brings apprise"),
     ],
 )
@@ -255,14 +255,20 @@ def test_what_other_software_says_of_an_address_has_no_token_but_its_host():
     [
         ("{}", "'notifications': should be a list, but is keys with values"),
         ("[{}]", "'notifications[0].url': is missing"),
-        ("[{url: xyzzy}]", "'notifications[0].url': is no address; give SERVICE://..., or a reference to a variable"),
+        (
+            "[{url: xyzzy}]",
+            "'notifications[0].url': is not an address; give SERVICE://..., or a reference to a variable",
+        ),
         ("[{url: 'slack://${A'}]", "'notifications[0].url': holds '${' that is no reference"),
         (
             "[{url: 'json://x', when: [broken]}]",
             "'notifications[0].when[0]': is 'broken'; there is success, partial, failure",
         ),
         ("[{url: 'json://x', when: [sucess]}]", "'notifications[0].when[0]': is 'sucess'; did you mean 'success'?"),
-        ("[{url: 'json://x', when: []}]", "'notifications[0].when': is empty, and nobody would hear of anything"),
+        (
+            "[{url: 'json://x', when: []}]",
+            "'notifications[0].when': is empty, so that nothing would be sent; give one or more of success",
+        ),
         ("[{url: 'json://x', jobs: [report]}]", "'notifications[0].jobs[0]': is 'report'; "),
         ("[{url: 'json://x', at: x}]", "'notifications[0].at': there is no such key"),
     ],
@@ -301,7 +307,7 @@ def job(name, status, why, kind=None):
     return {"job": name, "status": status, "why": why, "error_kind": kind}
 
 
-def test_of_a_night_those_who_need_somebody_are_named():
+def test_of_a_night_what_needs_attention_is_named():
     tables = [
         {"table": "a.b.good", "jobs": [job("compact", "done", "x"), job("check", "not_due", "y")]},
         {
@@ -330,7 +336,7 @@ def test_of_a_night_those_who_need_somebody_are_named():
         "failed: a.b.bad compact: the disk is full (icekeep help job-failed)",
         "faulty: a.b.bad check: z (icekeep help partial)",
         "not read: a.b.c: cut short (icekeep help invalid-table)",
-        "failing for nights: a.b.old compact: too young",
+        "failing repeatedly: a.b.old compact: too young",
         "run maintain-1",
     ]
 

@@ -22,7 +22,7 @@ from icekeep.policies.triggers import CONDITIONS, SPANS
 from icekeep.policies.values import KEYS_OF_JOBS, Mode
 from icekeep.settings import Kind, Setting
 from icekeep.spec.filters.ages import AGE
-from icekeep.telemetry.notifications import ENDINGS
+from icekeep.telemetry.notifications import OUTCOMES
 
 Schema = dict[str, Any]
 
@@ -106,7 +106,7 @@ def _prices() -> Schema:
 def _notification() -> Schema:
     known = {
         "url": _TEXT,
-        "when": {"type": "array", "items": {"enum": [*ENDINGS]}, "minItems": 1},
+        "when": {"type": "array", "items": {"enum": [*OUTCOMES]}, "minItems": 1},
         "jobs": {"type": "array", "items": {"enum": [*receivers.notifying_jobs()]}, "minItems": 1},
     }
     return {**_keys(receivers.NOTIFICATION_KEYS, known), "required": ["url"]}

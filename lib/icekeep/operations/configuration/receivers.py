@@ -1,4 +1,4 @@
-"""What the configuration says under `log`, `metrics` and `notifications`: how a run is told of, and to whom."""
+"""The keys `log`, `metrics` and `notifications` of the configuration: who hears of a run, and how."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verb_values import tells_of_runs
 from icekeep.spelling import did_you_mean, near_words
 from icekeep.telemetry.metrics import OF_RUN
-from icekeep.telemetry.notifications import ENDINGS, FAILURE, FORM, PARTIAL, is_address, shown_address
+from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL, is_address, shown_address
 
 LOG, METRICS, NOTIFICATIONS = "log", "metrics", "notifications"
 NOTIFICATION_KEYS = frozenset({"url", "when", "jobs"})
@@ -26,7 +26,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key_path: where it stands in the file.
         url: the address, with references to environment variables as they are written.
-        when: what the command has come to, of `ENDINGS`.
+        when: how the command has ended, of `OUTCOMES`.
         jobs: names of jobs and commands; `None` for all.
     """
 
@@ -80,13 +80,13 @@ def _notification(entry: Entry) -> NotificationSettings:
     url = address.text()
     if not url.startswith("${") and not is_address(url):
         # It may hold a token, so it is not repeated.
-        raise address.wrong(f"is no address; give {FORM}, or a reference to a variable that holds one")
-    words = {
-        "when": (given["when"], ENDINGS) if "when" in given else None,
-        "jobs": (given["jobs"], notifying_jobs()) if "jobs" in given else None,
-    }
-    chosen = {key: _words(*told) for key, told in words.items() if told is not None}
-    return NotificationSettings(key_path=address.key_path, url=url, **chosen)
+        raise address.wrong(f"is not an address; give {FORM}, or a reference to a variable that holds one")
+    words: dict[str, frozenset[str]] = {}
+    if "when" in given:
+        words["when"] = _words(given["when"], OUTCOMES)
+    if "jobs" in given:
+        words["jobs"] = _words(given["jobs"], notifying_jobs())
+    return NotificationSettings(key_path=address.key_path, url=url, **words)
 
 
 def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
@@ -99,7 +99,7 @@ def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
             raise item.wrong(f"is {word!r}; {did_you_mean(near) if near else f'there is {listed}'}")
         found.add(word)
     if not found:
-        raise entry.wrong(f"is empty, and nobody would hear of anything; there is {listed}")
+        raise entry.wrong(f"is empty, so that nothing would be sent; give one or more of {listed}")
     return frozenset(found)
 
 

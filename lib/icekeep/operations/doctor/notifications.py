@@ -1,4 +1,4 @@
-"""Those to whom messages are sent: whether the library is there and takes their addresses. Nothing is sent."""
+"""The addresses that messages are sent to: whether `apprise` is installed and takes them. Nothing is sent."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

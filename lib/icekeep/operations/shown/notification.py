@@ -1,4 +1,4 @@
-"""How a command ended, as a short message to people elsewhere: from the document that it answers with."""
+"""How a command ended, as a short message to people elsewhere, made of its outcome document."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, printable, shortened
 from icekeep.operations.runbooks import ending_of, without_ending
 from icekeep.secrets import without_secrets
-from icekeep.telemetry.notifications import FAILURE, INTERRUPTED, PARTIAL, SUCCESS, Message, ending_of_status
+from icekeep.telemetry.notifications import FAILURE, INTERRUPTED, PARTIAL, SUCCESS, Message, outcome_of_status
 
 _WORDS: Mapping[int, str] = {
     SafetyError.exit_status: "refused",
@@ -15,17 +15,17 @@ _WORDS: Mapping[int, str] = {
     130: INTERRUPTED,
     143: INTERRUPTED,
 }
-"""What is said of a command that has come to an error; of others: failed."""
+"""How a command ended, by the exit status of its error; any other has failed."""
 
 _KINDS = {SUCCESS: "success", FAILURE: "failure"}
 _JOBS = "_jobs_count"
 _COUNTED = ("failed", "refused", "interrupted", "not_begun", "elsewhere", "observed", "postponed")
-_NEED_SOMEBODY = frozenset({"failed", "refused", "interrupted", "partial", "faulty"})
+_NEED_ATTENTION = frozenset({"failed", "refused", "interrupted", "partial", "faulty"})
 _LINES_MAX, _LINE_LENGTH, _FIGURES_MAX = 10, 300, 4
 
 
 def message_of(document: Mapping[str, Any], exit_status: int) -> Message:
-    """What is sent of a command; without secrets, and short.
+    """The message about a command: short, and without secrets.
 
     Args:
         document: that of an outcome or of an error.
@@ -37,13 +37,13 @@ def message_of(document: Mapping[str, Any], exit_status: int) -> Message:
     if error is not None:
         lines = [_line(error["message"], error["kind"])]
     elif isinstance(result, Mapping) and f"due{_JOBS}" in result:
-        lines = [_counts(result), *_limited([*_needing_somebody(result)])]
+        lines = [_counts(result), *_limited([*_needing_attention(result)])]
     else:
         lines = [*_figures(result)]
     if "run_id" in document:
         lines.append(f"run {document['run_id']}")
     text = without_secrets("\n".join(map(printable, lines)))
-    kind = _KINDS.get(ending_of_status(exit_status), "warning")
+    kind = _KINDS.get(outcome_of_status(exit_status), "warning")
     return Message(printable(f"{about}: {status} (exit status {exit_status})"), text, kind)
 
 
@@ -56,11 +56,11 @@ def _counts(result: Mapping[str, Any]) -> str:
     return ", ".join([done, *more])
 
 
-def _needing_somebody(result: Mapping[str, Any]) -> Iterator[str]:
+def _needing_attention(result: Mapping[str, Any]) -> Iterator[str]:
     named = set()
     for table in result["tables"]:
         for job in table["jobs"]:
-            if job["status"] in _NEED_SOMEBODY:
+            if job["status"] in _NEED_ATTENTION:
                 named.add((table["table"], job["job"]))
                 kind = job["error_kind"] or (PARTIAL if job["status"] in ("partial", "faulty") else None)
                 yield _line(f"{job['status']}: {table['table']} {job['job']}: {job['why']}", kind)
@@ -68,7 +68,7 @@ def _needing_somebody(result: Mapping[str, Any]) -> Iterator[str]:
         yield _line(f"not read: {one['name']}: {one['reason']}", one["kind"])
     for one in result["failing"]:
         if (one["table"], one["job"]) not in named:
-            yield _line(f"failing for nights: {one['table']} {one['job']}: {one['why']}", None)
+            yield _line(f"failing repeatedly: {one['table']} {one['job']}: {one['why']}", None)
 
 
 def _line(text: str, kind: str | None) -> str:

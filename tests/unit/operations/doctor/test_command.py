@@ -236,7 +236,7 @@ def test_each_address_of_notifications_is_looked_at_and_nothing_is_sent(
     assert [(one["check"], one["status"], one["message"].partition(";")[0].partition(",")[0]) for one in found] == [
         ("${SLACK}", "ok", "the address is well formed"),
         ("${NOT_SET}", "wrong", "configuration key 'notifications[1].url': refers to environment variable 'NOT_SET'"),
-        ("slack://******", "wrong", "apprise knows no such address"),
+        ("slack://******", "wrong", "apprise does not know this kind of address"),
         ("json://******", "ok", "the address is well formed"),
     ]
     assert "S3cretPart" not in json.dumps(document)
