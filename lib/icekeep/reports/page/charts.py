@@ -14,6 +14,7 @@ from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
 from icekeep.reports.values import MaintenanceRun
 from icekeep.spec.times import format_time
 from icekeep.spec.units import DAY_MS, format_bytes
+from icekeep.spelling import counted
 
 _WIDTH, _NARROW, _HEIGHT = 340, 270, 170
 _LABELS = 5
@@ -54,11 +55,11 @@ def scores_chart(tables: Sequence[TableHealth]) -> Chart:
     for some in counts.values():
         chart.add("", [count or None for count in some])
     _scale(chart, max(together), _count)
-    told = [f"{_tables(count)} of {scores}" for scores, count in zip(ranges, together, strict=True) if count]
+    told = [f"{counted(count, 'tables')} of {scores}" for scores, count in zip(ranges, together, strict=True) if count]
     broken_count = sum(counts["broken"])
-    told += [f"{_tables(broken_count)} broken"] if broken_count else []
+    told += [f"{counted(broken_count, 'tables')} broken"] if broken_count else []
     titles = [
-        f"score {scores}: {_tables(count)}{', broken' if band == 'broken' else ''}"
+        f"score {scores}: {counted(count, 'tables')}{', broken' if band == 'broken' else ''}"
         for band, some in counts.items()
         for scores, count in zip(ranges, some, strict=True)
         if count
@@ -91,7 +92,7 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
         [(size, counts)] = files.items()
         kinds = [(count, name) for count, (_, name) in zip(counts, _SIZE_KINDS, strict=True) if count]
         named = kinds[0][1] if len(kinds) == 1 else ", ".join(f"{count:,} {name}" for count, name in kinds)
-        told = f"{_files(sum(counts))} of {_whole_bytes(size)} to {_whole_bytes(2 * size)}: {named}"
+        told = f"{counted(sum(counts), 'files')} of {_whole_bytes(size)} to {_whole_bytes(2 * size)}: {named}"
         return Chart(kind="sizes", title="Data files by size", svg=Markup(""), told=told)
     first, last = (size.bit_length() - 1 for size in (min(files), max(files)))
     sizes = [1 << power for power in range(first, max(last + 1, first + _SIZES_LEAST))]
@@ -103,9 +104,14 @@ def sizes_chart(tables: Sequence[DataHealth]) -> Chart | None:
         chart.add("", [row[kind] or None for row in rows])
     _scale(chart, max(map(sum, rows)), _count)
     ranges = [f"{_whole_bytes(size)} to {_whole_bytes(2 * size)}" for size in sizes]
-    told = "; ".join(f"{text}: {_files(sum(row))}" for text, row in zip(ranges, rows, strict=True) if sum(row))
+    told = "; ".join(
+        f"{text}: {counted(sum(row), 'files')}" for text, row in zip(ranges, rows, strict=True) if sum(row)
+    )
     titles = [
-        f"{text}: {_files(row[kind])}" for kind in range(3) for text, row in zip(ranges, rows, strict=True) if row[kind]
+        f"{text}: {counted(row[kind], 'files')}"
+        for kind in range(3)
+        for text, row in zip(ranges, rows, strict=True)
+        if row[kind]
     ]
     return Chart(
         kind="sizes",
@@ -127,7 +133,7 @@ def ages_chart(tables: Sequence[TableHealth], now_ms: int) -> Chart:
     chart.add("", [None if name == "never" else count or None for name, count in counts.items()])
     chart.add("", [*[None] * (len(counts) - 1), counts["never"] or None])
     _scale(chart, max(counts.values()), _count)
-    told = [f"{name}: {_tables(count)}" for name, count in counts.items() if count]
+    told = [f"{name}: {counted(count, 'tables')}" for name, count in counts.items() if count]
     return Chart(
         kind="ages",
         title="Tables by age of the last maintenance",
@@ -277,11 +283,3 @@ def _short(value: int) -> str:
 
 def _whole_bytes(size: int) -> str:
     return format_bytes(size).replace(".0 ", " ")
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
-
-
-def _tables(count: int) -> str:
-    return f"{count:,} table{'' if count == 1 else 's'}"
