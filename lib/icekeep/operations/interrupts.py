@@ -43,7 +43,7 @@ class Interrupts:
     def spare_delivery(self) -> None:
         """From now on the work is done, and its answer is delivered: the next signal is passed over, and one after it ends that.
 
-        An answer that is cut off looks like a failure to whoever reads it; but it may go to a reader that never reads on.
+        An answer that is cut off looks like a failure to its reader; but it may go to a reader that never reads on.
         """
         self._is_delivering = True
 
@@ -64,7 +64,7 @@ class Interrupts:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Take the signals for the length of a block and put back whoever had them."""
+    """Take the signals for the length of a block and put the handlers back that were there before."""
     before: list[Any] = [signal.getsignal(number) for number in _SIGNALS]
     taken = Interrupts()
     taken.install()
@@ -80,12 +80,12 @@ def interrupts() -> Iterator[Interrupts]:
 
 @contextmanager
 def passing_on() -> Iterator[Interrupts]:
-    """Take the signals for the length of a block; one that came is raised again after it, for whoever had them before.
+    """Take the signals for the length of a block; one that came is raised again after it, for the handler that was there before.
 
     So a program that calls the work ends, or goes on, as it would have without it, once the work has cleaned up.
 
     Raises:
-        KeyboardInterrupt: the block was ended by a signal, and whoever had that goes on.
+        KeyboardInterrupt: the block was ended by a signal, and the handler of the program did not end it.
     """
     taken = Interrupts()
     try:

@@ -100,7 +100,7 @@ def cpu_pace_of(
 ) -> float:
     """How much more processor time than rates say the last runs of a job took on a table; 1 where nothing is on record.
 
-    An estimate is no reason to fail, nor is it worth a warning: the run that follows warns of a record out of reach.
+    A record out of reach is no reason to fail or to warn here: the run that follows warns of it.
     """
     try:
         records = records_of(runs, catalog, environ, is_read=True, runtime=runtime)

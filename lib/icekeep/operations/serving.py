@@ -1,4 +1,4 @@
-"""A server of pages for the user who started it: on this machine alone, read only, behind a token that each start makes anew.
+"""A server of pages for the user who started it: on this machine alone, read only, behind a token that is new at each start.
 
 Everybody on the machine can connect to it, and each page that a browser has open can make that browser ask it. So a request is
 answered only where it names the server by an address of this machine (`Host`: a page elsewhere whose name leads here names that),
@@ -51,14 +51,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pages(Protocol):
-    """What can be asked for; called in several threads at once, and does not wait."""
+    """What a server shows; called in several threads at once, and does not wait."""
 
     def answer(self, path: str, query: Mapping[str, str]) -> Answer | None:
-        """What is there; `None` for nothing."""
+        """The answer for a path; `None` where there is nothing."""
 
 
 class LocalServer(ThreadingHTTPServer):
-    """The server; it listens from the beginning on, and answers while `serve_forever` runs.
+    """The server; it listens once it is made, and answers while `serve_forever` runs.
 
     Args:
         host: one of `LOOPBACK`.
@@ -69,18 +69,18 @@ class LocalServer(ThreadingHTTPServer):
         address: of its first page, without the token.
 
     Raises:
-        UsageError: the host is none of this machine alone, or the port is taken.
+        UsageError: the host is not a loopback address, or the port is taken.
     """
 
     daemon_threads = True
-    # Another program could else listen on the same port, and be told the token.
+    # Another program could else listen on the same port, and be sent the token.
     allow_reuse_port = False
 
     def __init__(self, pages: Pages, host: str, port: int, token: str) -> None:
         if host not in LOOPBACK:
             raise UsageError(
-                f"the server listens on this machine alone: --host is one of {', '.join(LOOPBACK)}, and {host!r} is none; from "
-                "elsewhere use a tunnel, as `ssh -L` makes one",
+                f"the server listens on this machine alone: --host is one of {', '.join(LOOPBACK)}, not {host!r}; from another "
+                "machine use a tunnel, such as `ssh -L`",
                 host=host,
             )
         self.address_family = socket.AF_INET6 if host == "::1" else socket.AF_INET
@@ -112,7 +112,7 @@ class LocalServer(ThreadingHTTPServer):
         return f"{self.address[:-1]}{path}?{urlencode({_TOKEN: self._token})}"
 
     def knows(self, token: str) -> bool:
-        """Whether that is the token; takes as long for any."""
+        """Whether that is the token, compared in constant time."""
         return compare_digest(token.encode(errors="replace"), self._token.encode())
 
     def set_cookie(self) -> str:
@@ -140,11 +140,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What is no request, or asks for more than to look."""
+        """Answer a malformed request, or one whose method is not GET or HEAD."""
         # Else headers are left out, where the version of the protocol could not be read.
         self.request_version = self.protocol_version
         # What the library calls "not implemented" are methods.
-        self._send(_METHOD if code == 501 else Answer(status=code, body="this is no request"))
+        self._send(_METHOD if code == 501 else Answer(status=code, body="bad request"))
 
     def log_message(self, format: str, *args: Any) -> None:
         """What the library logs has the token in it."""
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
             _LOG.warning("%s could not be answered: %s", printable(parts.path), one_line(error), exc_info=True)
             return Answer(status=500, body="unexpected error; the log of `icekeep serve` has it")
         if found is None:
-            return Answer(status=404, body="there is no such page; there is / and /runs")
+            return Answer(status=404, body="there is no such page; open / or /runs")
         if given is not None and found.content_type == "text/html":
             return _without_token(parts.path, query)
         return found
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer) -> None:
         body = answer.body.encode(errors="replace")
-        # What is no request has no path.
+        # A malformed request has no path.
         path = printable(getattr(self, "path", "").partition("?")[0])
         _LOG.debug("%s %s: %s", self.command, path, answer.status)
         self.send_response(answer.status)
@@ -213,13 +213,13 @@ def _refused(why: str) -> Answer:
 def _without_token(path: str, query: Mapping[str, str]) -> Answer:
     """A page that leads on to the same address without the token, so that neither its bar nor the history has it.
 
-    It is no redirect: where a page of another site has the link, as that of a terminal in a browser, the cookie would not be
+    This is not a redirect: where a page of another site has the link, as that of a terminal in a browser, the cookie would not be
     sent with what follows a redirect.
     """
     address = escape(path + (f"?{urlencode(query)}" if query else ""))
     body = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>icekeep</title>\n'
         f'<meta http-equiv="refresh" content="0; url={address}"></head>\n'
-        f'<body><p><a href="{address}">Go on</a></p></body></html>\n'
+        f'<body><p><a href="{address}">Continue</a></p></body></html>\n'
     )
     return _Opened(body=body, content_type="text/html")

@@ -242,7 +242,7 @@ VERBS: Mapping[str, Verb] = {
             Setting(
                 "page", Kind.TEXT, "also write the report as a page for a browser; needs icekeep[report]", shown="FILE"
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show the page", keyword="opens"),
+            Setting("open", Kind.SWITCH, "ask a browser to show the page", keyword="in_browser"),
             Setting(
                 "since",
                 Kind.TEXT,
@@ -285,7 +285,7 @@ VERBS: Mapping[str, Verb] = {
                 minimum=1_000,
                 keyword="keep_ms",
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show it", keyword="shows"),
+            Setting("open", Kind.SWITCH, "ask a browser to show it", keyword="in_browser"),
         ),
         changes=False,
         takes_listener=True,
@@ -444,7 +444,7 @@ VERBS: Mapping[str, Verb] = {
                 is_required=True,
                 is_positional=True,
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show the report", keyword="opens"),
+            Setting("open", Kind.SWITCH, "ask a browser to show the report", keyword="in_browser"),
         ),
         changes=False,
         takes_listener=True,

@@ -22,7 +22,7 @@ AddHistories = Callable[[ReportResult, Sequence[TableHealth]], ReportResult]
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A table as it was read, in the how many-th reading. `location` is `None` where its catalog could not say it."""
+    """A table as it was read, with the number of the refresh that read it; `location` is `None` where its catalog did not say."""
 
     location: str | None
     reading: int
@@ -74,7 +74,7 @@ class LiveReport:
     def refresh(
         self, add_histories: AddHistories, listener: Listener = SILENT, check: Callable[[], None] = lambda: None
     ) -> ReportResult:
-        """The report as it is now. A table that cannot be read is told with the reason, and is tried again.
+        """The report as it is now. A table that cannot be read is listed with the reason, and is tried again.
 
         Args:
             check: is called before each of maybe thousands of questions to the catalog; what it raises ends the refresh.
@@ -100,7 +100,7 @@ class LiveReport:
         if stale:
             self._read(stale, locations, add_histories, listener)
         found = [kept.found for kept in self._kept.values()]
-        told = report_of(
+        report = report_of(
             [self.catalog.name],
             [*not_read, *(one for one in found if isinstance(one, NotRead))],
             [one for one in found if isinstance(one, TableHealth)],
@@ -109,8 +109,8 @@ class LiveReport:
         )
         histories = {kept.history.table: kept.history for kept in self._kept.values() if kept.history is not None}
         return msgspec.structs.replace(
-            told,
-            histories=tuple(histories[one.table] for one in told.tables if one.table in histories),
+            report,
+            histories=tuple(histories[one.table] for one in report.tables if one.table in histories),
             timestamp_ms=runtime.now_ms(),
         )
 
@@ -119,7 +119,7 @@ class LiveReport:
         try:
             return self.catalog.find(identifier).metadata_location
         except IcekeepError:
-            # Why is told when the table is looked at.
+            # The reason is reported when the table is read.
             return None
 
     def _is_current(self, identifier: Identifier, location: str | None, now_ms: int) -> bool:

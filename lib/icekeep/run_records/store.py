@@ -62,10 +62,10 @@ _TAKE_LEASE = sa.text(
     WHERE icekeep_leases.holder = excluded.holder OR icekeep_leases.until_ms <= :now OR icekeep_leases.until_ms > :latest
     """
 )
-_LATELY_MS = 30 * DAY_MS
-_LATE_RUNS = 5
+_RECENT_MS = 30 * DAY_MS
+_RECENT_RUNS = 5
 _PACE_LEAST, _PACE_MOST = 1 / 64, 64.0
-"""The last runs of a job on a table are what its next one is expected to be like."""
+"""From how far back, and from how many runs of a job on a table, its next run is estimated; and the bounds of what they teach."""
 
 _KEPT_PARTS = 4
 _KEPT_PART_MS = 8 * DAY_MS
@@ -225,7 +225,7 @@ class RunRecords:
         """
         of_tables: dict[tuple[str, str], Mapping[str, int]] = {}
         of_jobs: dict[str, dict[str, int]] = {}
-        for row in self._read(_late_runs(now_ms, among), None):
+        for row in self._read(_recent_runs(now_ms, among), None):
             of_tables[row["table_name"], row["job"]] = sums = {name: int(row[name] or 0) for name in _SUMS}
             total = of_jobs.setdefault(row["job"], dict.fromkeys(_SUMS, 0))
             total.update({name: total[name] + sums[name] for name in _SUMS})
@@ -406,7 +406,7 @@ def _last_runs(wanted: ColumnElement[bool], now_ms: int) -> sa.Select[Any]:
     )
 
 
-def _late_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.Select[Any]:
+def _recent_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.Select[Any]:
     """Of each table and job what its last runs took, and were expected to take, in sum: long ones say more than short ones."""
     has_estimate = sa.or_(RUNS.c.estimated_ms > 0, RUNS.c.estimated_cpu_ms > 0)
     each = (RUNS.c.table_name, RUNS.c.job)
@@ -420,14 +420,14 @@ def _late_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.Sel
             RUNS.c.estimated_cpu_ms,
             number.label("number"),
         )
-        .where(RUNS.c.started_ms >= now_ms - _LATELY_MS, RUNS.c.ended_ms <= now_ms + SKEW_MS)
+        .where(RUNS.c.started_ms >= now_ms - _RECENT_MS, RUNS.c.ended_ms <= now_ms + SKEW_MS)
         .where(RUNS.c.exit_status == 0, has_estimate, *among)
         .subquery()
     )
     sums = (sa.func.sum(runs.c[name]).label(name) for name in _SUMS)
     return (
         sa.select(runs.c.table_name, runs.c.job, *sums)
-        .where(runs.c.number <= _LATE_RUNS)
+        .where(runs.c.number <= _RECENT_RUNS)
         .group_by(runs.c.table_name, runs.c.job)
     )
 

@@ -121,7 +121,7 @@ class Paces(msgspec.Struct, frozen=True):
     """What the last runs teach of estimates.
 
     Attributes:
-        by_table: of the jobs that have run on a table lately, by table and job.
+        by_table: of the jobs that have run on a table recently, by table and job.
         by_job: of all tables together, for a table that is new.
     """
 

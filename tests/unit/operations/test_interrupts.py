@@ -53,7 +53,7 @@ def host(monkeypatch):
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_is_passed_on_after_the_block_to_whoever_had_it(host):
+def test_a_signal_is_passed_on_after_the_block_to_the_handler_before(host):
     with passing_on() as taken:
         with pytest.raises(Interrupted):
             os.kill(os.getpid(), signal.SIGTERM)

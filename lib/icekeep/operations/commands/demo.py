@@ -65,12 +65,12 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     try_first: tuple[str, ...]
 
 
-def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) -> DemoResult:
+def demo(*, directory: str, in_browser: bool = False, listener: Listener = SILENT) -> DemoResult:
     """Make a playground in a directory, and look at it.
 
     Args:
         directory: must be empty, or not there.
-        opens: whether a browser is asked to show the report, without waiting for it.
+        in_browser: whether a browser is asked to show the report, without waiting for it.
 
     Raises:
         UsageError: the directory is something else, or cannot be written.
@@ -85,7 +85,7 @@ def demo(*, directory: str, opens: bool = False, listener: Listener = SILENT) ->
             directory=str(where),
             config=str(config),
             report=None if page is None else str(page),
-            is_opened=opens and page is not None and open_in_browser(page, listener),
+            is_opened=in_browser and page is not None and open_in_browser(page, listener),
             catalog=CATALOG,
             tables_count=len(STATES),
             tables=tuple(_told(state, found, config) for state in STATES),

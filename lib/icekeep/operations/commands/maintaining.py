@@ -34,7 +34,7 @@ def maintain(  # noqa: PLR0913 - the settings of the command
     max_bytes: int | None = None,
     listener: Listener = SILENT,
 ) -> MaintainResult:
-    """Do what the policies of the configuration want on all their tables, first what brings most for its cost.
+    """Run the jobs that the policies of the configuration want on all their tables, the most beneficial for their cost first.
 
     It is the command `icekeep maintain` in this process: jobs run in threads, and each is written down as a run of its own
     (`list_runs`). What goes wrong on a table is in the result, and ends nothing else.
@@ -53,12 +53,12 @@ def maintain(  # noqa: PLR0913 - the settings of the command
         workers: how many tables are worked on at a time.
         max_minutes: no job is begun that this time would not hold; what runs goes on to its end.
         max_bytes: no job is begun that would read and write more, all together.
-        listener: is told what happens, in `InRun` of the job's run, from several threads.
+        listener: hears what happens, in `InRun` of the job's run, from several threads.
 
     Raises:
         NotFoundError: there is no configuration, or no such policy, catalog or file.
-        UsageError: there are no policies, a policy has an option that its job does not have, a pattern or a name can be no
-            table's, or a number is less than 1.
+        UsageError: there are no policies, a policy has an option that its job does not have, a pattern or a name cannot
+            be a table's, or a number is less than 1.
         ConfigError: the configuration is wrong.
         UnavailableError: the only catalog is out of reach.
     """
@@ -86,7 +86,7 @@ def plan_maintain(  # noqa: PLR0913 - the settings of the command
     max_bytes: int | None = None,
     listener: Listener = SILENT,
 ) -> MaintainResult:
-    """Tell what `maintain` would do, in its order, and what not and why; nothing is changed or written down.
+    """Show what `maintain` would do, in its order, and what it would skip and why; nothing is changed or written down.
 
     A job that is due has the status `due`. Arguments and errors are those of `maintain`; the plan does not go by the budget.
     """

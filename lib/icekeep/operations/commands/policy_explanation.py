@@ -86,7 +86,7 @@ class PolicyExplanation(Rendered, frozen=True, kw_only=True):
 
 
 def explain_policies(table: Table, *, conf: str | None = None) -> PolicyExplanation:
-    """Tell what policies say of a table: its jobs, and each value with where it comes from; what `icekeep policy explain` shows.
+    """Show what policies say about a table: its jobs, and each value with its source; what `icekeep policy explain` shows.
 
     Args:
         table: as it was loaded; its properties are asked, and what its catalog stores.

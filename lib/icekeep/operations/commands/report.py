@@ -96,7 +96,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     histories: bool = False,
     page: str | None = None,
     since: str | None = None,
-    opens: bool = False,
+    in_browser: bool = False,
     listener: Listener = SILENT,
 ) -> ReportResult:
     """Report one table, or all that match of a catalog, or of each that is configured.
@@ -105,7 +105,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
 
     Args:
         page: a file that the report is also written to, as a page for a browser; then the report has histories.
-        opens: whether a browser is asked to show it, without waiting for it.
+        in_browser: whether a browser is asked to show it, without waiting for it.
         since: a file with the JSON of an earlier report, which the tables are compared with.
 
     Raises:
@@ -114,7 +114,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         NotFoundError: there is no such catalog or table, or none that the pattern matches.
         IcekeepError: the only catalog cannot be opened or listed.
     """
-    if opens and page is None:
+    if in_browser and page is None:
         raise UsageError("--open shows the page that --page FILE writes; give both")
     if page is not None:
         require_directory(page, "page")
@@ -140,7 +140,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         found = with_changes(found, earlier, is_whole=table is None and match is None)
     if page is not None:
         write_at_once(page, report_page(found), "page")
-        if opens:
+        if in_browser:
             open_in_browser(Path(page), listener)
     return found
 

@@ -54,7 +54,7 @@ def serve(  # noqa: PLR0913 - the settings of the command
     port: int = _PORT,
     host: str = LOOPBACK[0],
     keep_ms: int = _KEEP_MS,
-    shows: bool = False,
+    in_browser: bool = False,
     listener: Listener = SILENT,
 ) -> Served:
     """Read the tables, then answer requests until an interrupt, which is its normal end.
@@ -64,7 +64,7 @@ def serve(  # noqa: PLR0913 - the settings of the command
         port: 0 for any that is free.
         host: a loopback address.
         keep_ms: a table read longer ago than this is read again even if its metadata has not moved.
-        shows: whether a browser is asked to show it.
+        in_browser: whether a browser is asked to show it.
 
     Raises:
         UsageError: a package is missing that the pages need; the host is not a loopback address, or the port is taken.
@@ -83,7 +83,7 @@ def serve(  # noqa: PLR0913 - the settings of the command
         try:
             listener.on(Noted(f"open {server.opening_address()} (Ctrl-C ends it)"))
             with _opening_page(server.opening_address()) as page:
-                if shows:
+                if in_browser:
                     open_in_browser(page, listener, server.address)
                 server.serve_forever()
         except (Interrupted, KeyboardInterrupt):

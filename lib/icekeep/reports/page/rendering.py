@@ -24,7 +24,7 @@ from icekeep.spec.times import about_span, format_time
 from icekeep.spec.units import format_bytes
 
 DETAILED_TABLES = 500
-"""So many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
+"""How many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
 
 _NOT_KNOWN = "not known"
 _CODE = re.compile(r"`([^`]+)`")
@@ -42,7 +42,7 @@ def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> 
     """The page, as ASCII.
 
     Args:
-        detailed_count: so many tables have a part of their own.
+        detailed_count: how many tables have a part of their own.
     """
     return filled_report(report, detailed_count=detailed_count).html
 
