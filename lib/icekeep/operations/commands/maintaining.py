@@ -1,14 +1,14 @@
 """The functions `maintain` and `plan_maintain`: the command `maintain`, in the process and the session of a caller in Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from icekeep.errors import UsageError, argument
 from icekeep.events import SILENT, Listener, unfailing
 from icekeep.fleet.job import DEFAULT_WORKERS
 from icekeep.fleet.values import MaintainResult
 from icekeep.operations.arguments import Command
+from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.interrupts import passing_on
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.surroundings import SEAMS, Surroundings
@@ -62,15 +62,8 @@ def maintain(  # noqa: PLR0913 - the settings of the command
         ConfigError: the configuration is wrong.
         UnavailableError: the only catalog is out of reach.
     """
-    given = {
-        "policy": policy,
-        "match": match,
-        "tables": tables,
-        "workers": workers,
-        "max_minutes": max_minutes,
-        "max_bytes": max_bytes,
-    }
-    return _called(catalog, spark, conf, given, listener, is_dry_run=False)
+    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, wishes, listener, is_dry_run=False)
 
 
 def plan_maintain(  # noqa: PLR0913 - the settings of the command
@@ -90,29 +83,23 @@ def plan_maintain(  # noqa: PLR0913 - the settings of the command
 
     A job that is due has the status `due`. Arguments and errors are those of `maintain`; the plan does not go by the budget.
     """
-    given = {
-        "policy": policy,
-        "match": match,
-        "tables": tables,
-        "workers": workers,
-        "max_minutes": max_minutes,
-        "max_bytes": max_bytes,
-    }
-    return _called(catalog, spark, conf, given, listener, is_dry_run=True)
+    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, wishes, listener, is_dry_run=True)
 
 
 def _called(
     catalog: str | None,
     spark: SparkSource,
     conf: str | None,
-    given: Mapping[str, Any],
+    wishes: Wishes,
     listener: Listener,
     *,
     is_dry_run: bool,
 ) -> MaintainResult:
     check_source(spark)
-    if isinstance(given["tables"], str):
-        raise UsageError(f"{argument('tables')} is the text {given['tables']!r}; give a list of names")
+    given = {name: one for name, one in wishes._asdict().items() if one != Wishes._field_defaults[name]}
+    if isinstance(wishes.tables, str):
+        raise UsageError(f"{argument('tables')} is the text {wishes.tables!r}; give a list of names")
     low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
     if low is not None:
         raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")
@@ -124,7 +111,7 @@ def _called(
         verbose=False,
         catalog=catalog,
         dry_run=is_dry_run,
-        arguments={name: one for name, one in given.items() if one is not None and one != ()},
+        arguments=given,
     )
     with passing_on() as taken:
         surroundings = Surroundings(
