@@ -88,11 +88,11 @@ def run_job(
     # What is wrong is told before a table is loaded.
     now_ms = begun.started_ms if given is None else given.created_ms
     parse_arguments(command.arguments, job, now_ms)
-    place = place_of(catalogs, reference, surroundings)
+    place = None if command.dry_run else place_of(catalogs, reference, surroundings)
     if job.has_estimate and is_new:
-        pace = cpu_pace_of(job.name, reference.full_name, place.runs, place.catalog, os.environ, runtime)
+        pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
         begun.run = msgspec.structs.replace(run, cpu_pace=pace)
-    with recorded(begun, None if command.dry_run else place, surroundings) as recording:
+    with recorded(begun, place, surroundings) as recording:
         load = partial(_load, reference, surroundings)
         if command.policy is not None:
             loaded = load()

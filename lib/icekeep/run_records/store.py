@@ -52,7 +52,7 @@ _ANSWER_SECONDS = 15
 
 _RESULT_MAX_BYTES = 262_144
 _JSON = ("arguments", "result")
-_SUMS = ("elapsed_ms", "estimated_ms", "cpu_ms", "estimated_cpu_ms")
+_SUMS = ("elapsed_ms", "estimated_ms", "cpu_ms", "estimated_cpu_ms", "runs_count")
 _TABLES_AT_ONCE = 5_000
 
 _TAKE_LEASE = sa.text(
@@ -64,8 +64,9 @@ _TAKE_LEASE = sa.text(
 )
 _RECENT_MS = 30 * DAY_MS
 _RECENT_RUNS = 5
-_PACE_LEAST, _PACE_MOST = 1 / 64, 64.0
-"""From how far back, and from how many runs of a job on a table, its next run is estimated; and the bounds of what they teach."""
+_PACE_STEP, _PACE_STEPS = 4.0, 3
+"""From how far back, and from how many runs of a job on a table, its next run is estimated. Each run lets a pace be four times
+further from 1, three times at most: a single slow night must not put a table off by its estimate alone."""
 
 _KEPT_PARTS = 4
 _KEPT_PART_MS = 8 * DAY_MS
@@ -418,6 +419,7 @@ def _recent_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.S
             RUNS.c.estimated_ms,
             sa.case((RUNS.c.estimated_cpu_ms > 0, RUNS.c.cpu_ms)).label("cpu_ms"),
             RUNS.c.estimated_cpu_ms,
+            sa.literal(1).label("runs_count"),
             number.label("number"),
         )
         .where(RUNS.c.started_ms >= now_ms - _RECENT_MS, RUNS.c.ended_ms <= now_ms + SKEW_MS)
@@ -433,8 +435,10 @@ def _recent_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.S
 
 
 def _pace(sums: Mapping[str, int], otherwise: Pace) -> Pace:
+    most = _PACE_STEP ** min(_PACE_STEPS, sums["runs_count"])
+
     def ratio(taken: int, estimated: int, unknown: float) -> float:
-        return min(_PACE_MOST, max(_PACE_LEAST, taken / estimated)) if taken > 0 and estimated > 0 else unknown
+        return min(most, max(1 / most, taken / estimated)) if taken > 0 and estimated > 0 else unknown
 
     return Pace(
         elapsed=ratio(sums["elapsed_ms"], sums["estimated_ms"], otherwise.elapsed),
