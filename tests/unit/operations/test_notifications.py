@@ -341,6 +341,32 @@ def test_of_a_night_what_needs_attention_is_named():
     ]
 
 
+def test_of_a_job_on_the_tables_of_a_pattern_those_that_need_somebody_are_named():
+    failed = {"error_kind": "safety", "error_message": "no (icekeep help safety)"}
+    well = {"error_kind": None, "error_message": None}
+    result = {
+        "tables_count": 3,
+        "failed_tables_count": 1,
+        "not_read": [{"name": "lake.x.*", "kind": "unavailable", "reason": "away"}],
+        "tables": [
+            {"table": "lake.air.a", "status": "refused", **failed},
+            {"table": "lake.air.b", "status": "faulty", **well},
+            {"table": "lake.air.c", "status": "sound", **well},
+        ],
+    }
+    arguments = {"match": "lake.**"}
+    told = message_of(
+        {"job": "check", "run_id": "check-1", "status": "partial", "arguments": arguments, "result": result}, 3
+    )
+    assert told.title == "icekeep check lake.**: partial (exit status 3)"
+    assert told.body.splitlines() == [
+        "tables 3, failed_tables 1",
+        "refused: lake.air.a: no (icekeep help safety)",
+        "faulty: lake.air.b (icekeep help partial)",
+        "not read: lake.x.*: away (icekeep help unavailable)",
+    ]
+
+
 def test_a_message_is_short_and_moves_no_cursor():
     rows = [{"name": f"a.b.t{n}", "kind": "error", "reason": "x\x1b[2J" * 200} for n in range(40)]
     lines = message_of(document_of_maintain(not_read=rows), 3).body.splitlines()

@@ -19,6 +19,7 @@ _WORDS: Mapping[int, str] = {
 
 _KINDS = {SUCCESS: "success", FAILURE: "failure"}
 _JOBS = "_jobs_count"
+_FAILED_TABLES = "failed_tables_count"
 _COUNTED = ("failed", "refused", "interrupted", "not_begun", "elsewhere", "observed", "postponed")
 _NEED_ATTENTION = frozenset({"failed", "refused", "interrupted", "partial", "faulty"})
 _LINES_MAX, _LINE_LENGTH, _FIGURES_MAX = 10, 300, 4
@@ -31,16 +32,21 @@ def message_of(document: Mapping[str, Any], exit_status: int) -> Message:
         document: that of an outcome or of an error.
         exit_status: of the command, which differs from that of the document where that could not be delivered.
     """
-    about = " ".join(filter(None, ("icekeep", document.get("job"), document.get("table"))))
     error, result = document.get("error"), document.get("result")
+    of_tables = result if isinstance(result, Mapping) and _FAILED_TABLES in result else None
+    on = document["arguments"]["match"] if of_tables is not None else document.get("table")
+    about = " ".join(filter(None, ("icekeep", document.get("job"), on)))
     status = document["status"] if error is None else _WORDS.get(document["exit_status"], "failed")
     if error is not None:
         lines = [_line(error["message"], error["kind"])]
     elif isinstance(result, Mapping) and f"due{_JOBS}" in result:
         lines = [_counts(result), *_limited([*_needing_attention(result)])]
+    elif of_tables is not None:
+        lines = [*_figures(of_tables), *_limited([*_tables_needing_attention(of_tables)])]
     else:
         lines = [*_figures(result)]
-    if "run_id" in document:
+    # Of the runs on tables of a pattern each has an id of its own.
+    if "run_id" in document and of_tables is None:
         lines.append(f"run {document['run_id']}")
     text = without_secrets("\n".join(map(printable, lines)))
     kind = _KINDS.get(outcome_of_status(exit_status), "warning")
@@ -64,11 +70,24 @@ def _needing_attention(result: Mapping[str, Any]) -> Iterator[str]:
                 named.add((table["table"], job["job"]))
                 kind = job["error_kind"] or (PARTIAL if job["status"] in ("partial", "faulty") else None)
                 yield _line(f"{job['status']}: {table['table']} {job['job']}: {job['why']}", kind)
-    for one in result["not_read"]:
-        yield _line(f"not read: {one['name']}: {one['reason']}", one["kind"])
+    yield from _not_read(result)
     for one in result["failing"]:
         if (one["table"], one["job"]) not in named:
             yield _line(f"failing repeatedly: {one['table']} {one['job']}: {one['why']}", None)
+
+
+def _tables_needing_attention(result: Mapping[str, Any]) -> Iterator[str]:
+    """Of a job on the tables of a pattern."""
+    for one in result["tables"]:
+        if one["status"] in _NEED_ATTENTION:
+            said = f": {one['error_message']}" if one["error_message"] else ""
+            yield _line(f"{one['status']}: {one['table']}{said}", one["error_kind"] or PARTIAL)
+    yield from _not_read(result)
+
+
+def _not_read(result: Mapping[str, Any]) -> Iterator[str]:
+    for one in result["not_read"]:
+        yield _line(f"not read: {one['name']}: {one['reason']}", one["kind"])
 
 
 def _line(text: str, kind: str | None) -> str:
