@@ -189,7 +189,7 @@ def test_the_page_of_a_job_or_a_command_shows_it() -> None:
 def test_readme_counts_as_the_pages_do_that_it_names() -> None:
     text = prose(README)
     states, mine = (
-        re.search(r"\[([\d,]+) states", text),
+        re.search(r"\[([\d,]+) table states", text),
         re.search(r"^\| all \| ([\d,]+) \(([\d,]+)\)", judges(), re.MULTILINE),
     )
     assert states is not None
