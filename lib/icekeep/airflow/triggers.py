@@ -11,7 +11,8 @@ from icekeep.runtime import SYSTEM
 ENDED, TIMED_OUT, UNREACHABLE = "ended", "timed_out", "unreachable"
 
 UNREACHABLE_COUNT_MAX = 60
-"""How often in a row YARN may give no answer: ten minutes at least, more than a ResourceManager takes to come back."""
+"""How often in a row YARN may give no answer, or not know the application: ten minutes at least, more than a restart of a
+ResourceManager takes."""
 
 
 class ApplicationTrigger(BaseTrigger):
@@ -53,8 +54,9 @@ class ApplicationTrigger(BaseTrigger):
                     yield self._event(UNREACHABLE, said=str(error))
                     return
             else:
-                unanswered_count = 0
-                if report.has_ended:
+                # A ResourceManager that has just come back may not know its applications yet.
+                unanswered_count = 0 if report.state else unanswered_count + 1
+                if report.has_ended and (report.state or unanswered_count >= UNREACHABLE_COUNT_MAX):
                     yield self._event(ENDED, report=[*report])
                     return
             if self.until_ms is not None and SYSTEM.now_ms() >= self.until_ms:

@@ -242,6 +242,13 @@ def test_a_triggerer_that_cannot_reach_yarn_gives_up_after_a_while(airflow, task
     assert f"YARN could not be asked to end {ID}: HTTP Error 503" in said
 
 
+def test_a_resource_manager_that_has_just_come_back_need_not_know_the_application_yet(airflow, task, yarn):
+    yarn.answers, context = [RUNNING, 404, 404, RUNNING, DONE], Context()
+    event = event_of(deferred(airflow, lambda: task().execute(context)))
+    assert event["report"][1] == "SUCCEEDED"
+    assert task().execute_complete(context, event)["exit_status"] == 0
+
+
 def test_clearing_a_task_that_waits_kills_its_job(airflow, task, yarn):
     trigger = deferred(airflow, lambda: task().execute(Context()))
     asyncio.run(trigger.on_kill())
