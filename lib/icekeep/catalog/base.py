@@ -15,7 +15,7 @@ from icekeep.errors import UnsupportedError, UsageError
 from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
-from icekeep.secrets import without_login, without_secrets
+from icekeep.secrets import masked, without_secrets
 from icekeep.settings import CatalogChange
 from icekeep.spec.history import HistoryEntry, history
 from icekeep.spec.layout import OWN_DIRECTORY
@@ -404,7 +404,7 @@ class Catalog(Protocol):
 
 def show_catalog(catalog: Catalog) -> str:
     """The `repr` of a catalog, such as `RestCatalog(lake: rest https://host/api)`; it asks no server and holds no login."""
-    warehouse = f", warehouse {without_login(catalog.warehouse)}" if catalog.warehouse else ""
+    warehouse = f", warehouse {masked('warehouse', catalog.warehouse)}" if catalog.warehouse else ""
     return without_secrets(f"{type(catalog).__name__}({catalog.name}: {catalog.identity}{warehouse})")
 
 

@@ -182,7 +182,12 @@ def test_a_catalog_is_told_from_others_by_its_address_without_secrets(monkeypatc
     [
         (
             {"type": "sql", "uri": "postgresql://me:pw-1@h/db", "warehouse": "hdfs://me:pw-2@h:8020/wh"},
-            "SqlCatalog(lake: sql postgresql+psycopg://h/db lake, warehouse hdfs://h:8020/wh)",
+            "SqlCatalog(lake: sql postgresql+psycopg://h/db lake, warehouse hdfs://me:******@h:8020/wh)",
+        ),
+        # What stands before the account is a container, and no user.
+        (
+            {"type": "sql", "uri": "postgresql://h/db", "warehouse": "abfss://c@a.dfs.core.windows.net/wh"},
+            "SqlCatalog(lake: sql postgresql+psycopg://h/db lake, warehouse abfss://c@a.dfs.core.windows.net/wh)",
         ),
         (
             {"type": "hadoop", "warehouse": "s3://b/wh"},
