@@ -11,9 +11,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 _HEAD = """# What can be wrong with a table
 
 `icekeep check --table NAMESPACE.NAME` holds a table against the Iceberg specification, and names what it finds by these
-numbers. A number never changes its meaning. Faults make the job end with exit status 3 (`faulty`). A notice is told
-beside them: no reader gets a wrong row by it. What could not be looked at is told as `not_checked`, and then the table is
-not called sound (`partial`, exit status 3 too).
+numbers. A number never changes its meaning. Faults make the job end with exit status 3 (`faulty`). A notice is
+reported in addition to them: no reader gets a wrong row because of it. What could not be looked at is reported as
+`not_checked`, and then the table is not called sound (`partial`, exit status 3 too).
 
 The last column says what an operator can do about it.
 """

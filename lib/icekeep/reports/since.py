@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from icekeep.decoding import from_json
 from icekeep.errors import UsageError, first_line
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.names import catalog_of
@@ -84,7 +85,7 @@ def read_earlier(path: str) -> EarlierReport:
         UsageError: there is no such file, or it holds something else.
     """
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=_Document).result
+        found = from_json(Path(path).read_bytes(), _Document).result
     except OSError as error:
         reason = (error.strerror or "").lower()
         raise UsageError(f"cannot read earlier report {path!r}: {reason}; {_WRITTEN}", path=path) from error

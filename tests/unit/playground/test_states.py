@@ -121,7 +121,7 @@ def test_orphans(catalog: Catalog) -> None:
     assert len(names) == 40
     [job] = [job for job in health_of(catalog, "orphans").to_do if job.job == "remove_orphan_files"]
     assert job.reason.startswith("up to 28 metadata files left the log")
-    assert "tells of 28 old metadata files" in PAGE
+    assert "shows 28 old metadata files" in PAGE
     assert "12 data files that failed writes have left" in PAGE
     assert "names all 40" in PAGE
 

@@ -59,7 +59,7 @@ def test_flags_make_a_file_that_is_read_and_the_catalog_is_opened(
     assert (status, result["status"]) == (0, "ok")
     assert (result["file"], result["catalog"]) == ("conf/icekeep.yaml", "prod")
     assert [(one["check"], one["status"]) for one in result["findings"]][:3] == [
-        ("open", "ok"),
+        ("settings", "ok"),
         ("namespaces", "ok"),
         ("tables", "not-tried"),
     ]
