@@ -61,8 +61,7 @@ def open_page(browser: Browser, server: LocalServer, path: str, width: int) -> N
     """By the address that is printed, up to the page that it leads to."""
     browser.open(server.opening_address(path), width=width)
     # That is another page, which may be there already.
-    while not browser.ask("document.getElementById('live') !== null && document.readyState === 'complete'"):
-        pass
+    browser.await_true("document.getElementById('live') !== null && document.readyState === 'complete'")
     assert browser.ask("location.href") == server.address[:-1] + path
 
 

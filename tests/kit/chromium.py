@@ -20,6 +20,10 @@ PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 _WAIT_S = 60
 
 
+class PageLeftError(Exception):
+    """The browser went to another page before it could answer."""
+
+
 class Browser:
     """A page that can be opened and asked. What it logs or throws is kept, and what it requests that its policy allows."""
 
@@ -64,6 +68,15 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def await_true(self, expression: str) -> None:
+        """Wait until an expression holds, across pages that lead to others by themselves meanwhile."""
+        while True:
+            try:
+                if self.ask(expression):
+                    return
+            except PageLeftError:
+                continue
+
     def press(self, key: str, code: int, text: str = "") -> None:
         """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
@@ -88,7 +101,10 @@ class Browser:
         os.write(self._write_fd, json.dumps(message).encode() + b"\0")
         while (answer := self._take()).get("id") != number:
             pass
-        assert "error" not in answer, answer["error"]
+        error = answer.get("error")
+        if error is not None and "navigated" in error["message"]:
+            raise PageLeftError(error["message"])
+        assert error is None, error
         found: dict[str, Any] = answer["result"]
         return found
 
