@@ -145,15 +145,15 @@ class Board:
             return None
         match path:
             case "/":
-                self._refresh_if_due()
-                return _page(shown.report)
+                found = _page(shown.report)
             case "/runs":
-                self._refresh_if_due()
-                return _page(self._runs_page(shown, query.get("table", "")))
+                found = _page(self._runs_page(shown, query.get("table", "")))
             case "/state":
-                self._refresh_if_due()
-                return Answer(body=json.dumps(self._state(shown)), content_type="application/json")
-        return None
+                found = Answer(body=json.dumps(self._state(shown)), content_type="application/json")
+            case _:
+                return None
+        self._refresh_if_due()
+        return found
 
     def _refresh_if_due(self) -> None:
         if not self._lock.locked() and self._runtime.monotonic_ms() >= self._due_ms:
