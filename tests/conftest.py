@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, core, settings
 
 from icekeep import secrets
-from icekeep.planning.spark import source
+from icekeep.planning.spark import session as source
 from kit.budget import Budget
 from kit.cases import FEW_EXAMPLES, scaled, set_share
 from kit.limits import GIVEN_IS_USED

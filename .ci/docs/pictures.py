@@ -12,7 +12,7 @@ from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Event, StepStarted
-from icekeep.formats.deletes.files import read_position_deletes
+from icekeep.formats.deletes.read import read_position_deletes
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.playground.clock import PastRuntime
@@ -24,7 +24,7 @@ from icekeep.reports.file_layout import file_layout
 from icekeep.reports.layout_picture import layouts_svg, svg_file, text_element
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.units import DAY_MS, format_bytes
+from icekeep.spec.types import DAY_MS, format_bytes
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 NOW_MS = 1_780_315_200_000

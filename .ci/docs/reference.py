@@ -30,7 +30,7 @@ from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Setting
-from icekeep.spec.units import GIB, MAX_INT, MAX_LONG, MIB
+from icekeep.spec.types import GIB, MAX_INT, MAX_LONG, MIB
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUB = DOCS.parent / "lib" / "icekeep" / "airflow" / "__init__.pyi"

@@ -17,10 +17,8 @@ from conformance.reading import DATA, Reader, Rows
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.spec.snapshots import MAIN
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_tag
-from icekeep.tables.rollback import set_current_snapshot
+from icekeep.tables.verbs import append, create_table, set_current_snapshot
 from kit.rest_server import RestServer
 from kit.snapshot_rows import Row, as_table
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, new_data_files

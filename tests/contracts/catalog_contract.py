@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SYSTEM
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef, Update

@@ -27,8 +27,8 @@ from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job
-from icekeep.spec.metadata_codec import parse_metadata
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.metadata import parse_metadata
+from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import some_of
 from kit.job_world import Fault, Killed, World

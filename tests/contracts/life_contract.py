@@ -21,7 +21,7 @@ from pyiceberg.table import Table as ForeignTable
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SYSTEM
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from kit.lake import multiset

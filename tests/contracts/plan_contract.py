@@ -25,8 +25,8 @@ from icekeep.errors import IcekeepError, SafetyError
 from icekeep.operations.commands.applying import ApplyResult, apply_plan, write_plan
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.operations.plan_files.writing import PlanWritten
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.create import create_table
+from icekeep.spec.types import DAY_MS
+from icekeep.tables.verbs import create_table
 from kit.cases import some_of
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import SCHEMA

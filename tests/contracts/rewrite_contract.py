@@ -18,7 +18,7 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.values import value_from_bytes
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
 from kit.job_world import World
 from kit.lake import events, multiset
 from kit.naive_scan import live_entries, scan_rows

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.directories_contract import DirectoriesContract
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError
-from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.formats.deletes.read import write_position_deletes
 from icekeep.operations.doctor.findings import Notes
 from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM

@@ -31,8 +31,7 @@ from rich.table import Table as Columns
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

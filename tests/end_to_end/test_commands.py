@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag
+from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.lake import events, multiset
 from kit.shell import BIN, Finished, Operator

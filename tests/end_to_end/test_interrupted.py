@@ -12,8 +12,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from icekeep import compact, expire_snapshots
 from icekeep.maintenance.deletion import plan_writing
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Limits
+from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.spark_jobs import count_at_rest

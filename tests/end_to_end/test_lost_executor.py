@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from icekeep.planning.deletes import delete_join
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
-from icekeep.tables.scan import scan
+from icekeep.planning.spark.session import Limits
+from icekeep.planning.spark.session import Engine
+from icekeep.tables.read import scan
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_positions
 

@@ -15,9 +15,8 @@ import pytest
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, events, multiset
 from kit.shell import BIN, ROOT, Finished, Operator, run_script
 
@@ -177,7 +176,7 @@ def test_a_run_that_is_ended_and_started_again_goes_on_and_loses_nothing(
 
 SCRIPT = """
 import sys
-import icekeep.planning.spark.limits as limits
+import icekeep.planning.spark.session as limits
 limits.LIMITS = limits.Limits(rewrite_bytes=-1)
 from icekeep.cli import main
 sys.exit(main(["maintain", "--config", sys.argv[1], "--output", "json", "--workers", "2"]))

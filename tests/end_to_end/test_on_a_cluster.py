@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from icekeep import compact, plan_remove_orphan_files
 from icekeep.errors import IcekeepError
 from icekeep.maintenance.orphans import candidates
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Limits
+from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake

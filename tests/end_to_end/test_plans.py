@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.maintenance.compaction.job import compact
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.lake import events, multiset
 from kit.no_spark import no_spark
 from kit.shell import BIN, ROOT, Finished, Operator

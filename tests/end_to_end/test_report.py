@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlparse
 
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.html_pages import Page
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator

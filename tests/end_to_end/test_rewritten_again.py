@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.formats.rewrite.stitching import STITCH_FLOOR_BYTES
+from icekeep.formats.rewrite.copy_row_groups import STITCH_FLOOR_BYTES
 from icekeep.maintenance.compaction.job import compact
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, Lake
 from kit.shell import BIN
 from kit.written_deletes import data_files

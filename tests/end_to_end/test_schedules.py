@@ -12,8 +12,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.http_sink import http_sink
 from kit.lake import SCHEMA, events
 from kit.pages import blocks

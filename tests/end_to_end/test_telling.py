@@ -4,8 +4,7 @@ import json
 import subprocess
 from typing import Any
 
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.http_sink import http_sink
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Finished, Operator

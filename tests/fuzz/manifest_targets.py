@@ -11,11 +11,15 @@ from pyroaring import BitMap64
 
 from fuzz.judging import taken
 from fuzz.mutations import mutate_bytes, mutate_json
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.puffin.files import read_blob, read_puffin_footer
+from icekeep.formats.puffin import (
+    VectorTarget,
+    read_blob,
+    read_deletion_vector,
+    read_puffin_footer,
+    write_deletion_vectors,
+)
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
-from icekeep.spec.manifests.inspection import inspect_manifest
+from icekeep.spec.manifests.read import inspect_manifest, read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestFile
 from kit.manifests import (
     DAY,

@@ -6,7 +6,7 @@ from typing import Any
 
 from fuzz.judging import assert_survives, taken
 from fuzz.mutations import json_bytes, mutate_bytes, mutate_json
-from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
+from icekeep.spec.metadata import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.updates import SetProperties, apply_updates
 from kit.metadata import full_document
 

@@ -11,14 +11,11 @@ from icekeep.errors import (
     ExpressionError,
 )
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.name_mapping import name_mapping_to_json, parse_name_mapping
+from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.partitioning import spec_from_json, spec_to_json
-from icekeep.spec.schema import schema_from_json
+from icekeep.spec.schema import name_mapping_to_json, parse_name_mapping, schema_from_json
 from icekeep.spec.sorting import sort_order_from_json, sort_order_to_json
-from icekeep.spec.type_json import type_from_json, type_to_json
-from icekeep.spec.types import parse_type
+from icekeep.spec.types import parse_type, type_from_json, type_to_json
 from icekeep.spec.values import value_from_bytes, value_from_json, value_to_bytes, value_to_json
 from icekeep.storage.locations import canonical
 from kit.metadata import full_document

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.in_airflow import SAID, run
 from kit.lake import SCHEMA, events
 from kit.shell import BIN, Operator

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
+from icekeep.tables.verbs import append, create_table
 from kit.cases import cases, chosen_of, thinned
 from kit.choices import Choices
 from kit.columns import table_of

@@ -22,8 +22,7 @@ from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compaction.execute import STEP
 from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
 from icekeep.spec.snapshots import Snapshot
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.choices import Choices
 from kit.engines_beside import Engine, Java, Ours, PyIceberg, Together
 from kit.java import IcebergJava, JavaError

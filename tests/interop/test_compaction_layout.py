@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.sort.ordering import Curve
-from icekeep.formats.sort.space_filling import curve_bytes, curve_values
+from icekeep.formats.sort.encode import Curve, curve_bytes, curve_values
 from icekeep.maintenance.compaction.job import compact
-from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import build_spec, partition_path, spec_to_json
+from icekeep.spec.properties import data_layout
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.types import (
     BINARY,
@@ -35,8 +34,7 @@ from icekeep.spec.types import (
     TIMESTAMPTZ,
     PrimitiveType,
 )
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.cases import cases
 from kit.columns import column, schema_of, table_of, values
 from kit.java import IcebergJava

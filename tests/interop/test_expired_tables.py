@@ -16,32 +16,24 @@ from msgspec.structs import replace
 from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.manage_refs import CreateRef
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import CreateRef, RollbackToSnapshot
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
-from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn
-from icekeep.spec.layout import data_directory
+from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import data_directory
+from icekeep.spec.reach import applied_delete, reaching_deletes
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import STRING
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import append, create_table, update_schema, update_spec
 from kit.changes import Staged
 from kit.choices import Choices
 from kit.java import IcebergJava, JavaError

@@ -21,11 +21,11 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import local_path
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.beside import Beside
 from kit.changes import Recorder
 from kit.every_job import ALL, COMMON, FAR_AHEAD_MS, Work, sorting

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.tables.scan import scan
+from icekeep.tables.read import scan
 from kit.cases import cases
 from kit.java import IcebergJava
 from kit.java_histories import ByJava

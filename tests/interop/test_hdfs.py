@@ -28,7 +28,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path
 from icekeep.storage.hdfs.storage import HdfsStorage
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.hdfs import Hdfs
 from kit.java import IcebergJava

@@ -9,8 +9,7 @@ import yaml
 
 from icekeep.errors import ConflictError, OutcomeUnknownError, SafetyError, TryAgainError, UsageError
 from icekeep.operations.configuration.file import parse_config
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.helm import OLDEST, helm, rendered
 from kit.lake import SCHEMA, Lake, events
 from kit.pages import blocks

@@ -12,16 +12,17 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import (
+from icekeep.spec.evolution import (
     AddColumn,
+    AddPartitionField,
     DropColumn,
     MakeOptional,
     MoveAfter,
     MoveFirst,
+    RemovePartitionField,
     RenameColumn,
     SchemaChange,
     UpdateColumnType,
@@ -39,10 +40,7 @@ from icekeep.spec.types import (
     StructType,
     decimal,
 )
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import append, create_table, update_schema, update_spec
 from kit.cases import cases
 from kit.columns import column, rows, schema_of, table_of
 from kit.java import IcebergJava

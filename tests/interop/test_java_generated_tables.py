@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from icekeep.spec.metadata_codec import format_metadata, parse_metadata
+from icekeep.spec.metadata import format_metadata, parse_metadata
 from icekeep.spec.partitioning import build_spec
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.cases import SQL_BY_DAY, cases, thinned
 from kit.columns import table_of
 from kit.java import IcebergJava

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.spec.applicability import own_path
 from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.reach import own_path
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.naive_scan import live_entries

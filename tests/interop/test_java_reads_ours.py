@@ -18,8 +18,7 @@ from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import parse_transform
 from icekeep.spec.types import LONG, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, ListType, MapType, StructType, Type, fixed
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of, table_of
 from kit.java import IcebergJava, JavaError
 from kit.java_tables import check_partitions, java_entries, java_manifests, our_entries, our_manifests

@@ -11,15 +11,14 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
-from icekeep.tables.append import append
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.spec.properties import data_directory
+from icekeep.spec.schema import FILE, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID
+from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import SQL_BY_DAY
 from kit.deletes import AddDeleteFile
 from kit.java import IcebergJava

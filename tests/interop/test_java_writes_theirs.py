@@ -10,13 +10,12 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.manifests import ManifestDecoder, slow_reads
 from icekeep.planning.scan.report import plan_scan
-from icekeep.planning.slow_reads import slow_reads
 from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.structs import ManifestContent
-from icekeep.spec.metadata_codec import format_metadata, metadata_to_json, parse_metadata
+from icekeep.spec.metadata import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection
 from icekeep.spec.types import LONG, TIMESTAMP, TIMESTAMPTZ
 from kit.cases import thinned

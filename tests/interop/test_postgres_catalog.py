@@ -10,8 +10,7 @@ from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
 from icekeep.operations.configuration.catalogs import spark_catalogs
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.catalogs import set_counter
 from kit.java_values import multiset
 from kit.racing import EVENTS, SCHEMA, as_rows, our_rows, row, rows_of

@@ -17,7 +17,7 @@ from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.database import Database
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import JobFailedError, OutcomeUnknownError, UnavailableError, UsageError
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.postgres import Postgres
 from kit.runtime import FakeRuntime

@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.judging.panel import Panel
 from kit.lake import Lake
 from kit.no_spark import no_spark

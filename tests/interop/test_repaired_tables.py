@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.repairing.job import repair
 from kit.choices import Choices

@@ -12,8 +12,7 @@ from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.since import read_earlier, with_changes
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.chromium import Browser, chromium
 from kit.job_world import World
 from kit.lake import SCHEMA, events

@@ -13,24 +13,21 @@ from conformance.gate import Gate, Lost
 from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.purge.job import drop_table
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
-from icekeep.spec.layout import metadata_directory
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.properties import metadata_directory
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.retention import RetentionPolicy
-from icekeep.spec.schema import schema_from_json
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, schema_from_json
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch, create_tag
-from icekeep.tables.rollback import cherrypick_snapshot, rollback_to_snapshot
+from icekeep.tables.verbs import append, cherrypick_snapshot, create_table, rollback_to_snapshot
 from kit.java_rest import JavaRestServer
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows

@@ -28,8 +28,7 @@ from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef
 from icekeep.storage.open import open_storage
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.catalogs import EVENTS, add_snapshot
 from kit.lake import SCHEMA, events, multiset
 from kit.naive_scan import scan_rows

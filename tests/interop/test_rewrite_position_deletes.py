@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.tables.verbs import upgrade_format_version
 from kit.cases import thinned
 from kit.java import IcebergJava
 from kit.java_compaction import Judges

@@ -18,7 +18,7 @@ import pytest
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.cases import thinned
 from kit.java import IcebergJava
 from kit.java_delete_stories import STORIES, partitioned_by

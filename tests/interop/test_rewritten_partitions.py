@@ -10,9 +10,8 @@ from uuid import UUID as UUIDValue
 import pytest
 
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.partitioning import build_spec
-from icekeep.spec.types import (
+from icekeep.spec.types import (  # fmt: skip
     BINARY,
     BOOLEAN,
     DATE,
@@ -25,9 +24,9 @@ from icekeep.spec.types import (
     TIMESTAMPTZ,
     UUID,
     decimal,
-)  # fmt: skip
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+)
+from icekeep.spec.values import decimal_from_unscaled
+from icekeep.tables.verbs import append, create_table
 from kit.columns import column, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_delete_stories import partitioned_by

@@ -15,24 +15,21 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.accessors import leaf_schema
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import write_options
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.spec.layout import data_directory
+from icekeep.formats.arrow.schema import leaf_schema
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.options import write_options
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
+from icekeep.formats.writer import DataFileWriter
+from icekeep.spec.evolution import AddPartitionField
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metadata_columns import FILE, POS
-from icekeep.spec.schema import Schema
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.scan import scan
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.properties import data_directory
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.schema import FILE, POS, Schema
+from icekeep.tables.read import scan
+from icekeep.tables.verbs import append, create_table, update_spec
 from kit.columns import table_of
 from kit.deletes import AddDeleteFile
 from kit.java import IcebergJava, JavaError

@@ -13,11 +13,11 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.scan.tasks import plan_tasks
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import Schema
-from icekeep.tables.scan import scan
+from icekeep.tables.read import scan
 from kit.cases import thinned
 from kit.java import IcebergJava, JavaError
 from kit.java_delete_stories import STORIES, Story

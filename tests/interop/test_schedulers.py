@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, Lake, events
 from kit.shell import BIN, ROOT
 

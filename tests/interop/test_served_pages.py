@@ -14,8 +14,7 @@ from icekeep.operations.serving import LocalServer
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.chromium import Browser, chromium
 from kit.lake import SCHEMA, Lake, events
 

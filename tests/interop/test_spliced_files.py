@@ -13,18 +13,18 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.formats.rewrite.stitching import Stitchable, StitchRules, examine, stitch
+from icekeep.formats.options import write_options
+from icekeep.formats.rewrite.copy_row_groups import Stitchable, StitchRules, examine, stitch
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.job import compact
 from icekeep.runtime import SYSTEM
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DATE, LONG, STRING, UUID, decimal
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
 from kit.java import IcebergJava, JavaError
 from kit.java_compaction import Judges

@@ -7,20 +7,19 @@ import msgspec
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
+from icekeep.formats.options import write_options
 from icekeep.formats.parquet.footer import read_footer
-from icekeep.formats.rewrite.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
+from icekeep.formats.rewrite.copy_row_groups import NotStitchable, Stitchable, StitchRules, examine, stitch
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.write_options import write_options
 from icekeep.runtime import SYSTEM
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import LONG, STRING
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.java import IcebergJava
 from kit.java_tables import java_entries, our_entries

@@ -19,7 +19,7 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import local_path
 from kit.beside import Beside
 from kit.every_job import COMMON, Work, sorting

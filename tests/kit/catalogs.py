@@ -10,8 +10,7 @@ from typing import Any
 from icekeep.catalog.base import Catalog, Committed, Conflict, Identifier, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SystemRuntime
-from icekeep.spec.metadata import TableMetadata, new_table_metadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import TableMetadata, new_table_metadata, parse_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.events import Event, Warned
 from icekeep.spec.metadata import TableMetadata

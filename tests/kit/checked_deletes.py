@@ -6,18 +6,16 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import write_options
+from icekeep.formats.options import write_options
+from icekeep.formats.writer import DataFileWriter
 from icekeep.maintenance.checking.deletes.job import check_delete_content
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.layout import data_directory
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
-from icekeep.spec.schema import Schema
+from icekeep.spec.properties import data_directory
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, Schema
 from icekeep.spec.types import LONG, STRING
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.checked_entries import AddBlindly, all_faults, listed, subject_of
 from kit.choices import Choices
 from kit.columns import column, schema_of, table_of

@@ -11,8 +11,8 @@ from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.manage_refs import CreateRef
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
@@ -22,11 +22,10 @@ from icekeep.maintenance.checking.entries.job import check_entries
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.applicability import is_deletion_vector
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.metadata import TableMetadata, metadata_to_json
+from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.updates import Update
 from icekeep.storage.locations import canonical

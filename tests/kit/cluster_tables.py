@@ -13,12 +13,11 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Identifier, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.java import IcebergJava
 from kit.java_rest import JavaRestServer
 from kit.lake import SCHEMA, events

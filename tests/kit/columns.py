@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema as PyIcebergSchema
 
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.spec.numbers import decimal_from_unscaled, to_single
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.types import (
     BINARY,
@@ -38,6 +37,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from icekeep.spec.values import decimal_from_unscaled, to_single
 
 
 def column(field_id: int, name: str, type_: Type, required: bool = False) -> NestedField:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import fastavro
 
 from icekeep.catalog.base import Catalog, Identifier
-from icekeep.spec.metadata_packing import unpacked
+from icekeep.spec.metadata import unpacked
 from icekeep.storage.locations import canonical, local_path
 from kit.choices import Choices
 from kit.storage import MemoryStorage

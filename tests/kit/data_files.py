@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icekeep.formats.arrow.literals import constant_array
-from icekeep.formats.read import SourceFile, read_file
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions
+from icekeep.formats.arrow.schema import constant_array
+from icekeep.formats.options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions
+from icekeep.formats.reader import SourceFile, read_file
+from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (

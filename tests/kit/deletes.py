@@ -11,9 +11,9 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import data_directory
 from icekeep.spec.updates import Update
 
 

@@ -6,23 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UsageError
-from icekeep.spec.evolution.schema_changes import SchemaChange
-from icekeep.spec.evolution.schema_evolution import evolve_schema
+from icekeep.spec.evolution import SchemaChange, evolve_schema
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
-from icekeep.spec.types import (
-    DATE,
-    FLOAT,
-    INT,
-    LONG,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-    Type,
-)
+from icekeep.spec.types import DATE, FLOAT, INT, LONG, ListType, MapType, NestedField, StructType, Type
 
 
 def field(field_id: int, name: str, type_: Type, required: bool = False, **more: Any) -> NestedField:

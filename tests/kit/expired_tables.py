@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.manage_refs import DropRef
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import DropRef
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.claims import LEASE_MS
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots

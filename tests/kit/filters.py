@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 
 from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral, locate_literal
-from icekeep.spec.iso8601 import parse_time, parse_timestamp
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import (
@@ -57,7 +55,14 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from icekeep.spec.values import TICKS_PER_SECOND, value_to_bytes, value_to_text
+from icekeep.spec.values import (
+    TICKS_PER_SECOND,
+    decimal_from_unscaled,
+    parse_time,
+    parse_timestamp,
+    value_to_bytes,
+    value_to_text,
+)
 
 PRICE = decimal(5, 2)
 COLUMN_TYPES: tuple[PrimitiveType, ...] = (

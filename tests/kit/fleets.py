@@ -16,8 +16,7 @@ from icekeep.planning.memory import Memory
 from icekeep.policies.values import Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

@@ -13,7 +13,7 @@ from typing import Any
 from icekeep.catalog.base import Identifier, Table
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BINARY, BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, decimal
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.choices import Choices
 from kit.columns import column
 from kit.flink import Checkpoint, Flink, Job, quoted

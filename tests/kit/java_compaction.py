@@ -9,13 +9,12 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.scan.tasks import plan_tasks
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import PrimitiveType, Type
-from icekeep.tables.scan import scan
+from icekeep.tables.read import scan
 from kit.java import IcebergJava
 from kit.lake import Lake
 from kit.naive_scan import live_entries

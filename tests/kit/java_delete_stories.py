@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
+from icekeep.spec.values import decimal_from_unscaled
 from kit.java_row_deletes import JavaTable
 from kit.story_rows import (
     EVENTS,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
-from icekeep.spec.numbers import unscaled
 from icekeep.spec.partitioning import partition_path, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.transforms import Transform, parse_transform
@@ -31,7 +30,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from icekeep.spec.values import value_from_bytes
+from icekeep.spec.values import unscaled, value_from_bytes
 from kit.columns import PRIMITIVES, field_values
 from kit.java import IcebergJava
 from kit.java_values import to_wire

@@ -11,9 +11,8 @@ from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.updates import Update
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import FakeRuntime

@@ -15,8 +15,7 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 
 EVENTS = ("db", "events")
 SCHEMA = pa.schema(

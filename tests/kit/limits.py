@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine, Limits
 
 NOTHING_HERE = Limits(**dict.fromkeys(Limits.__struct_fields__, -1))
 """Nothing is so little that this process would do it by itself."""

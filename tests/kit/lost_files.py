@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction.job import compact

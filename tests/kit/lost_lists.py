@@ -5,12 +5,12 @@ from collections import Counter
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import Status
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.choices import Choices
 from kit.columns import table_of
 from kit.damager import Damager

@@ -7,10 +7,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.transcode.cluster_keys import SortPart, sort_parts
-from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
-from icekeep.spec.manifests.decode import read_manifest
+from icekeep.planning.manifests import ManifestDecoder
+from icekeep.planning.transcode.records import RecordsTask, RecordTarget, SortPart, live_records, sort_parts
+from icekeep.spec.manifests.read import read_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from icekeep.spec.avro import read_header, write_header
-from icekeep.spec.manifests.decode import read_manifest
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
+from icekeep.spec.manifests.read import read_manifest
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot

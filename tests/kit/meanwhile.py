@@ -12,43 +12,47 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.change_statistics import ChangeStatistics
-from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.manage_refs import (
+from icekeep.commit.changes.definitions import (
+    ChangeProperties,
+    ChangeStatistics,
+    RaiseLowCounters,
+    UpdateSchema,
+    UpdateSortOrder,
+    UpdateSpec,
+    UpgradeTable,
+)
+from icekeep.commit.changes.deletes import (
+    AddedDeletes,
+    ConvertDeletes,
+    ConvertedFile,
+    EntryDigests,
+    NamedFile,
+    RewriteDeletes,
+    RowDelta,
+)
+from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
+from icekeep.commit.changes.snapshots import (
     CreateRef,
     DropRef,
+    ExpireSnapshots,
     FastForwardBranch,
     RenameBranch,
     ReplaceRef,
+    RestoreExpired,
+    RollbackToSnapshot,
+    SetCurrentSnapshot,
     SetRefRetention,
 )
-from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.raise_counters import RaiseLowCounters
-from icekeep.commit.changes.restore_snapshots import RestoreExpired
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, RewriteDeletes
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
-from icekeep.commit.changes.update_schema import UpdateSchema
-from icekeep.commit.changes.update_sort_order import UpdateSortOrder
-from icekeep.commit.changes.update_spec import UpdateSpec
-from icekeep.commit.changes.upgrade_format_version import UpgradeTable
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.file_sets import entry_digest
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
-from icekeep.spec.applicability import applied_delete, path_digest
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.reach import applied_delete, path_digest
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef, StatisticsFile
 from icekeep.spec.sorting import SortKey

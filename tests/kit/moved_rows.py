@@ -11,14 +11,14 @@ import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.read import open_reader
-from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
+from icekeep.formats.reader import open_reader
+from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
-from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import INT, LONG, STRING
 from icekeep.storage.base import Storage

@@ -16,19 +16,19 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
-from icekeep.formats.read import SourceFile, read_file
+from icekeep.formats.puffin import read_deletion_vector
+from icekeep.formats.reader import SourceFile, read_file
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
-from icekeep.spec.metadata_columns import (
+from icekeep.spec.partitioning import identity_values
+from icekeep.spec.schema import (
     DELETE_FILE_PATH,
     DELETE_FILE_POS,
     DELETED,
     LAST_UPDATED_SEQUENCE_NUMBER,
     ROW_ID,
+    Schema,
+    name_mapping_of,
 )
-from icekeep.spec.name_mapping import name_mapping_of
-from icekeep.spec.partitioning import identity_values
-from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import ListType, MapType, NestedField, StructType, Type
 from kit.row_texts import row_texts

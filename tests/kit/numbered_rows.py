@@ -11,11 +11,10 @@ from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import Event, StepStarted, Warned
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.metadata_columns import FILE, POS
+from icekeep.spec.schema import FILE, POS
 from icekeep.spec.types import LONG, STRING
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
+from icekeep.tables.verbs import append, create_table
 from kit.columns import column, schema_of, table_of
 from kit.lake import Lake
 from kit.naive_scan import live_entries, scan_rows

@@ -8,13 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Catalog, Table
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.spec.metadata_columns import FILE, POS
-from icekeep.spec.schema import Schema
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.spec.schema import FILE, POS, Schema
+from icekeep.tables.verbs import append, create_table
 from kit.columns import table_of
 from kit.memory_catalog import MemoryCatalog
 from kit.naive_scan import live_entries, scan_rows

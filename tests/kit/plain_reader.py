@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from icekeep.spec.metadata_packing import unpacked
+from icekeep.spec.metadata import unpacked
 
 Record = dict[str, Any]
 _PATH, _POSITION = 2147483546, 2147483545

@@ -13,8 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.naive_scan import scan_rows
 from kit.tables import EVENTS
 

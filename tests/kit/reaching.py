@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES, SOLE_PATH
-from icekeep.spec.applicability import own_path, reaching_deletes
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.manifests import ENTRIES, REACHING_DELETES, SOLE_PATH
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.reach import own_path, reaching_deletes
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Transform, Void
 from icekeep.spec.types import DOUBLE, INT, STRING, NestedField, PrimitiveType, StructType
 from kit.table_strategies import partition_tuples

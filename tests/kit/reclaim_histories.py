@@ -12,21 +12,16 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
+from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
-from icekeep.spec.applicability import applied_delete, is_deletion_vector, reaching_deletes
-from icekeep.spec.layout import data_directory
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
+from icekeep.spec.properties import data_directory
+from icekeep.spec.reach import applied_delete, is_deletion_vector, reaching_deletes
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import MAIN, Snapshot

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
-from icekeep.commit.changes.manage_refs import CreateRef, DropRef, FastForwardBranch, ReplaceRef
-from icekeep.commit.changes.update_schema import UpdateSchema
-from icekeep.commit.changes.update_spec import UpdateSpec
-from icekeep.commit.changes.upgrade_format_version import UpgradeTable
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn
+from icekeep.commit.changes.definitions import (
+    ChangePartitionStatistics,
+    ChangeStatistics,
+    UpdateSchema,
+    UpdateSpec,
+    UpgradeTable,
+)
+from icekeep.commit.changes.snapshots import CreateRef, DropRef, FastForwardBranch, ReplaceRef
+from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField, RenameColumn
 from icekeep.spec.refs import is_ancestor
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.transforms import Void

@@ -9,10 +9,10 @@ from typing import Any
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.properties import data_directory
 from icekeep.spec.transforms import Void
 from kit.choices import Choices
 from kit.memory_catalog import MemoryCatalog

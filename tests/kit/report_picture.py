@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.health.prices import Prices
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import new_table_metadata
-from icekeep.spec.units import DAY_MS, HOUR_MS, MIB
+from icekeep.spec.types import DAY_MS, HOUR_MS, MIB
 from kit.choices import Choices
 from kit.chromium import chromium
 from kit.memory_catalog import MemoryCatalog

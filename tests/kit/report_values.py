@@ -22,7 +22,7 @@ from icekeep.health.values import (
 )
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
 from icekeep.reports.values import MaintenanceRun, NotRead, ReportResult, TableHistory
-from icekeep.spec.units import DAY_MS, MIB
+from icekeep.spec.types import DAY_MS, MIB
 
 NOW_MS = 1_790_000_000_000
 _JOBS = ("compact", "rewrite_position_deletes", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")

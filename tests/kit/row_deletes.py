@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.storage.base import Storage
 from kit.tables import data_file
 

@@ -8,7 +8,6 @@ from random import Random  # noqa: TID251 - its type alone: hypothesis hands ove
 from typing import Any
 from uuid import UUID as UUIDValue
 
-from icekeep.spec.numbers import decimal_from_unscaled, to_single
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
     BINARY,
@@ -32,6 +31,7 @@ from icekeep.spec.types import (
     StructType,
     Type,
 )
+from icekeep.spec.values import decimal_from_unscaled, to_single
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of
 from kit.row_texts import row_texts
 

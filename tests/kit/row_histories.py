@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, MoveFirst, RenameColumn, UpdateColumnType
-from icekeep.spec.metadata_columns import FILE
-from icekeep.spec.numbers import decimal_from_unscaled
-from icekeep.spec.schema import Schema
+from icekeep.spec.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DropColumn,
+    MoveFirst,
+    RemovePartitionField,
+    RenameColumn,
+    UpdateColumnType,
+)
+from icekeep.spec.schema import FILE, Schema
 from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, NestedField, PrimitiveType, Type, decimal
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.values import decimal_from_unscaled
+from icekeep.tables.verbs import update_schema, update_spec
 from kit.choices import Choices
 from kit.columns import column, schema_of
 from kit.naive_scan import scan_rows

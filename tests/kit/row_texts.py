@@ -12,7 +12,7 @@ from icekeep.catalog.base import Table
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import NestedField, StructType
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
 from kit.java_values import multiset, to_wire
 
 Row = Mapping[Any, Any]

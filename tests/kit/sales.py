@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.runtime import FakeRuntime
 
 COMMITS = {"orders": 40, "refunds": 7, "customers": 1}

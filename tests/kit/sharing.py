@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_part
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering
 from icekeep.commit.manifests import StorageManifestReader

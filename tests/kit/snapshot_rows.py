@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
+from icekeep.formats.puffin import read_deletion_vector
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import INT, LONG, STRING
-from icekeep.tables.scan import scan
+from icekeep.tables.read import scan
 from kit.columns import column, schema_of
 from kit.naive_scan import newest_deletes
 

@@ -9,15 +9,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from icekeep.events import Listener
-from icekeep.planning.spark import steps
+from icekeep.planning.spark import rows as steps
 from icekeep.runtime import SYSTEM
 
 NAMESAKES = (
     "icekeep.maintenance.requests",
-    "icekeep.planning.scan.explain",
     "icekeep.planning.scan.report",
-    "icekeep.planning.scan.task_groups",
-    "icekeep.tables.scan",
+    "icekeep.planning.scan.report",
+    "icekeep.planning.scan.tasks",
+    "icekeep.tables.read",
 )
 """The modules that open a run."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from icekeep.planning.spark.java import java_program
+from icekeep.planning.spark.session import java_program
 from icekeep.runtime import SYSTEM
 from kit.killing import processes
 

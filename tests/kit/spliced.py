@@ -10,10 +10,10 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.parquet.thrift import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
+from icekeep.formats.parquet.footer import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
+from icekeep.formats.rewrite import copy_pages as splicing
 from icekeep.formats.rewrite import run as rewriting
-from icekeep.formats.rewrite.page_copy import splicing
-from icekeep.formats.rewrite.page_copy.spliced_file import SplicedFile
+from icekeep.formats.rewrite.copy_pages import SplicedFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID as UUIDValue
 
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, LONG, STRING, TIME, DecimalType, PrimitiveType, decimal
+from icekeep.spec.values import decimal_from_unscaled
 from kit.columns import EVERY_TYPE, PRIMITIVES, column, schema_of
 
 MOVED = {"key"} | {

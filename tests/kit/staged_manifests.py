@@ -7,13 +7,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.no_spark import no_spark

@@ -8,15 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.column_metrics import count_nans
-from icekeep.formats.parquet.footer import read_footer
-from icekeep.formats.parquet.footer_metrics import file_metrics
-from icekeep.formats.parquet.thrift import Struct
-from icekeep.formats.rewrite.stitching import NotStitchable, Stitchable, StitchRules, examine, stitch
+from icekeep.formats.base import count_nans
+from icekeep.formats.options import WriteOptions
+from icekeep.formats.parquet.footer import Struct, read_footer
+from icekeep.formats.parquet.metrics import file_metrics
+from icekeep.formats.rewrite.copy_row_groups import NotStitchable, Stitchable, StitchRules, examine, stitch
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.write_options import WriteOptions
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import INT, LONG, STRING, ListType, MapType, StructType
 from icekeep.storage.base import Storage

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID as UUIDValue
 
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -26,6 +25,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from icekeep.spec.values import decimal_from_unscaled
 from kit.columns import column, schema_of
 
 PLACE = StructType((column(7, "lat", FLOAT), column(8, "zone", STRING)))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
@@ -21,8 +21,7 @@ from icekeep.maintenance.deletion.plans import (
     write_part,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import TableMetadata, format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.base import Storage
 

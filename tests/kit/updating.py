@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Identifier, SwapOutcome, Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import CommitRetried, Event

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.write_options import write_options
-from icekeep.spec.layout import data_directory
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.options import write_options
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
+from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
-from icekeep.tables.new_files import new_files
+from icekeep.tables.verbs import new_files
 from kit.naive_scan import live_entries
 from kit.row_model import Place
 

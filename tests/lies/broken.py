@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 from icekeep.commit import dangling, live_files
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes import expire_snapshots
-from icekeep.formats import read
-from icekeep.formats.arrow.field_ids import has_ids
+from icekeep.commit.changes import snapshots as expire_snapshots
+from icekeep.formats import reader as read
+from icekeep.formats.arrow.projection import has_ids
 from icekeep.maintenance.manifests import candidates
-from icekeep.planning.deletes import delete_index
-from icekeep.planning.entries import select_manifests
+from icekeep.planning import deletes as delete_index
+from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
-from icekeep.spec import applicability, reached_files
+from icekeep.spec import reach as applicability
+from icekeep.spec import reach as reached_files
 from simulation.replacing import replaced
 
 NUMBERS_MAX = 60

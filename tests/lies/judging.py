@@ -17,8 +17,8 @@ from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.repairing.job import repair
-from icekeep.spec.evolution.schema_changes import DropColumn
-from icekeep.tables.update_schema import update_schema
+from icekeep.spec.evolution import DropColumn
+from icekeep.tables.verbs import update_schema
 from kit.choices import Choices
 from kit.damager import CannotDamageError, Damager
 from kit.memory_catalog import MemoryCatalog

@@ -16,7 +16,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.parquet.thrift import Struct
+from icekeep.formats.parquet.footer import Struct
 from kit.choices import Choices
 from kit.damager import DATA, POSITION_DELETES, CannotDamageError, Damager, Place, Record, is_vector
 

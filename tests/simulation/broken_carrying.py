@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.carrying import Carried, ChangedDeletes
-from icekeep.commit.changes import rewrite_files
-from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
+from icekeep.commit.changes import rewrites as rewrite_files
+from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles
+from icekeep.commit.file_sets import Carried, ChangedDeletes
 from icekeep.spec.manifests.structs import ManifestContent
 from simulation.carrying import CarriedRows
 from simulation.replacing import replaced

@@ -9,12 +9,14 @@ from icekeep.catalog import filesystem, version_files
 from icekeep.catalog.base import Committed
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import dropped_from_log
-from icekeep.commit import settle as settling
-from icekeep.commit.changes import cherry_pick, expire_snapshots, manage_refs, overwrite_files
-from icekeep.commit.changes.change_statistics import ChangeStatistics
-from icekeep.commit.changes.manage_refs import RenameBranch
-from icekeep.commit.filtering import MergeManifests
-from icekeep.commit.selection import Matching
+from icekeep.commit import retry as settling
+from icekeep.commit.changes import files as cherry_pick
+from icekeep.commit.changes import files as overwrite_files
+from icekeep.commit.changes import snapshots as expire_snapshots
+from icekeep.commit.changes import snapshots as manage_refs
+from icekeep.commit.changes.definitions import ChangeStatistics
+from icekeep.commit.changes.snapshots import RenameBranch
+from icekeep.commit.filtering import Matching, MergeManifests
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef

@@ -8,14 +8,15 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.commit import attempt as attempts
-from icekeep.commit import cleanup, late_swaps, retry
+from icekeep.commit import retry
+from icekeep.commit import retry as cleanup
+from icekeep.commit import retry as late_swaps
 from icekeep.commit.attempt import CommitFiles
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot
-from icekeep.commit.cleanup import remove_all
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot
+from icekeep.commit.retry import remove_all
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
@@ -23,11 +24,10 @@ from icekeep.maintenance.deletion import due_plans, earlier_runs
 from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
-from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.reach import applied_delete, reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import SetSnapshotRef
+from icekeep.spec.updates import SetSnapshotRef, UpgradeFormatVersion
 from simulation.replacing import replaced
 
 _commit, _swap, _settle = retry.commit, retry._swap, retry.settle

@@ -7,13 +7,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.commit import dangling, live_files
-from icekeep.commit.changes import rewrite_files
-from icekeep.commit.changes.rewrite_files import AppliedDeletes, RewriteFiles
+from icekeep.commit.changes import rewrites as rewrite_files
+from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.runs import start_tag
-from icekeep.spec import applicability
-from icekeep.spec.applicability import is_global, partition_key
+from icekeep.spec import reach as applicability
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.reach import is_global, partition_key
 from simulation import compaction_operations
 from simulation.replacing import replaced
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.commit.changes.convert_deletes import ConvertDeletes
-from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
+from icekeep.commit.changes.deletes import ConvertDeletes, RewriteDeletes
 from simulation.replacing import replaced
 
 

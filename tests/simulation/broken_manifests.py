@@ -4,8 +4,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes import rewrite_manifests
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes import rewrites as rewrite_manifests
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.filtering import identity
 from simulation.replacing import replaced
 

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from icekeep.commit.changes import rewrite_files
-from icekeep.commit.changes.rewrite_files import AppliedDeletes
-from icekeep.formats.row_mapping.row_moves import MovedPiece
+from icekeep.commit.changes import rewrites as rewrite_files
+from icekeep.commit.changes.rewrites import AppliedDeletes
+from icekeep.formats.row_moves import MovedPiece
 from icekeep.maintenance.compaction import carrying, commits
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from simulation.replacing import replaced

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 from icekeep.catalog import metadata_files
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.planning.entries import decode as entries
-from icekeep.spec import metadata_codec
-from icekeep.spec.manifests import decode, encode
-from icekeep.spec.manifests.row_lineage import RowIdInheritance
+from icekeep.planning import entries
+from icekeep.spec import metadata as metadata_codec
+from icekeep.spec.manifests import read as decode
+from icekeep.spec.manifests import write as encode
 from icekeep.spec.manifests.structs import (
     MANIFEST_FILE_FIELDS,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    PartitionSummarizer,
+    RowIdInheritance,
     Status,
 )
-from icekeep.spec.manifests.summaries import PartitionSummarizer
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema

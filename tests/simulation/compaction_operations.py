@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.events import Event, Warned
 from icekeep.maintenance.runs.start_tag import TAG_PREFIX, hold_start
-from icekeep.spec.applicability import applied_delete, reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.reach import applied_delete, reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
 from simulation.carrying import CarriedRows
 from simulation.client import Client

@@ -3,14 +3,16 @@
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
-from icekeep.commit.changes.update_schema import UpdateSchema
-from icekeep.commit.changes.update_sort_order import UpdateSortOrder
-from icekeep.commit.changes.update_spec import UpdateSpec
-from icekeep.commit.changes.upgrade_format_version import UpgradeTable
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.commit.changes.definitions import (
+    ChangePartitionStatistics,
+    ChangeProperties,
+    ChangeStatistics,
+    UpdateSchema,
+    UpdateSortOrder,
+    UpdateSpec,
+    UpgradeTable,
+)
+from icekeep.spec.evolution import AddColumn, AddPartitionField, RemovePartitionField
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.sorting import SortKey, build_sort_order

@@ -7,18 +7,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, RewriteDeletes
-from icekeep.commit.file_sets import entry_digest
-from icekeep.spec.applicability import (
-    is_deletion_vector,
-    is_newer,
-    path_digest,
-    reaching_deletes,
-    sequence_number,
+from icekeep.commit.changes.deletes import (
+    AddedDeletes,
+    ConvertDeletes,
+    ConvertedFile,
+    EntryDigests,
+    NamedFile,
+    RewriteDeletes,
 )
+from icekeep.commit.file_sets import entry_digest
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import is_deletion_vector, is_newer, path_digest, reaching_deletes, sequence_number
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.file_operations import OnBranch

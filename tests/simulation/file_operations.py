@@ -10,18 +10,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles, OverwriteFiles
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.spec.applicability import own_path, partition_key
 from icekeep.spec.filters.expressions import Expression, Predicate
 from icekeep.spec.filters.expressions import Operation as Compares
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.reach import own_path, partition_key
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 from simulation.client import Client

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
 from icekeep.spec.metadata import TableMetadata
 from simulation.client import Client
 from simulation.compaction_operations import dangling, require_no_dangling

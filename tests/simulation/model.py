@@ -16,9 +16,9 @@ from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
 from icekeep.catalog.metadata_files import file_version, read_table
 from icekeep.catalog.version_files import HINT
 from icekeep.commit.manifests import StorageManifestReader
-from icekeep.spec.applicability import PartitionKey, is_global, partition_key
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import PartitionKey, is_global, partition_key
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.base import DeleteStatus
 from simulation.doing import Doing, Effect, Told, Violation, kind_of

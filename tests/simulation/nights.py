@@ -31,7 +31,7 @@ from icekeep.health.values import (
 )
 from icekeep.run_records import values
 from icekeep.run_records.values import SILENT_MS, LastRuns, Paces, RunFilter, RunRecord
-from icekeep.spec.units import HOUR_MS, MINUTE_MS
+from icekeep.spec.types import HOUR_MS, MINUTE_MS
 from kit.catalogs import simple_metadata
 from kit.fleets import fleet_of
 from kit.memory_catalog import MemoryCatalog

@@ -5,9 +5,7 @@ from typing import Any
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import STAGED_WAP_ID, CherryPick
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
+from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, OverwriteFiles
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent

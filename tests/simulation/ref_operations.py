@@ -1,6 +1,6 @@
 """Operations on branches and tags."""
 
-from icekeep.commit.changes.manage_refs import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
+from icekeep.commit.changes.snapshots import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
 from icekeep.maintenance.runs.start_tag import TAG_PREFIX
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import is_ancestor

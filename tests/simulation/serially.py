@@ -15,10 +15,10 @@ from icekeep.maintenance.deletion import neighbours, reachable
 from icekeep.maintenance.orphans import listing, metadata_files, waiting
 from icekeep.maintenance.orphans import reachable as reachable_by_metadata
 from icekeep.maintenance.restoring import needs
-from icekeep.planning.entries import read as entries
-from icekeep.planning.manifests.lists import ListedManifests
+from icekeep.planning import entries
+from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.planning.spark import tasks
-from icekeep.planning.transcode import commit_reader
+from icekeep.planning.transcode import records as commit_reader
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage import many

@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
+from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.errors import NotFoundError
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring.job import restore

@@ -17,8 +17,8 @@ from icekeep.catalog.metadata_files import (
 )
 from icekeep.catalog.name_errors import no_such_table
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, OutcomeUnknownError, UnavailableError
-from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import metadata_directory
 from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, RemoveSnapshots, Update
 from icekeep.storage.base import (

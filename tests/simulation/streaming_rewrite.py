@@ -16,8 +16,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.events import SILENT, CommitRetried, Event, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
-from icekeep.formats.row_mapping.origins import OriginsWriter
-from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
+from icekeep.formats.row_moves import MovedPiece, OriginsWriter, RowMoves
 from icekeep.maintenance.compaction.commits import Commits, commit_groups
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
@@ -32,12 +31,12 @@ from icekeep.maintenance.compaction.plan import (
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.spec.applicability import reaching_deletes
-from icekeep.spec.layout import own_directory
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.position_sets import PositionSet
+from icekeep.spec.properties import own_directory
+from icekeep.spec.reach import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
 from simulation.file_operations import live_entries

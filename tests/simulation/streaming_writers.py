@@ -9,11 +9,11 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit import retry
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError
-from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.deletes.read import write_position_deletes
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.snapshots import MAIN

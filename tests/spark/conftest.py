@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.planning.spark.amounts import NEW_MANIFESTS, Amount
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
+from icekeep.planning.spark.workers import NEW_MANIFESTS, Amount
 from kit.lake import Lake
 from kit.limits import NOTHING_HERE
 from kit.spark_jobs import NAMESAKES, checked_run

@@ -10,7 +10,7 @@ from bench.tables.big_rows import FIRST_DAY, Shape
 from bench.tables.big_tables import FILTERS, filters, make
 from bench.tables.kept import Kept, kept, make_anew
 from icekeep import plan_scan
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
+from icekeep.spec.manifests.read import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, FieldSummary, ManifestFile
 from icekeep.spec.types import DATE
 from icekeep.spec.values import value_to_bytes

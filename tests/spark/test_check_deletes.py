@@ -3,8 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.spec.metadata_columns import ROW_ID
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import ROW_ID, Schema
 from kit.cases import thinned
 from kit.checked_deletes import SCHEMA, checked, damager, made, with_files, written
 from kit.limits import limited

@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.maintenance.checking.entries import comparing
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
 from kit.checked_entries import Damaged, all_faults, checked, expected, told
 from kit.limits import limited

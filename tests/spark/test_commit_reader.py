@@ -6,16 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction import commits
 from icekeep.maintenance.compaction import job as compaction
-from icekeep.planning.spark.source import Engine
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.spark.session import Engine
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.lake import Lake

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
@@ -24,14 +24,14 @@ from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan import plan as scan_plan
 from icekeep.planning.scan.plan import open_scan
-from icekeep.spec.applicability import applied_delete
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.layout import own_directory
+from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.properties import own_directory
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.types import LONG, STRING
 from icekeep.spec.values import value_to_bytes
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import update_spec
 from kit.cases import thinned
 from kit.lake import Lake
 from kit.limits import limited

@@ -12,20 +12,19 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import MissingFileError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.rewrite.moved_positions import moves_locations
+from icekeep.formats.deletes.read import write_position_deletes
+from icekeep.formats.rewrite.moves import moves_locations
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rolling_writer import DataFileWriter
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.formats.sort.ranges import ranges_of_files, sample_keys, split_points
+from icekeep.formats.writer import DataFileWriter
 from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionSpec, build_spec
-from icekeep.spec.position_sets import PositionSet
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, Schema
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, NestedField, StructType
 from icekeep.storage.open import open_storage

@@ -10,7 +10,7 @@ from icekeep.maintenance.equality_deletes import plan as planning
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.equality_deletes.plan import plan
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
 from kit.counted_tasks import Counted
 from kit.lake import Lake

@@ -14,16 +14,14 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.deletes import delete_tasks
-from icekeep.planning.deletes.delete_index import reaching
-from icekeep.planning.deletes.delete_join import deletes_in_use, with_deletes
-from icekeep.planning.deletes.delete_tasks import with_deletes_in_tasks
-from icekeep.planning.manifests.entry_schema import ENTRIES, REACHING_DELETES
+from icekeep.planning import deletes as delete_tasks
+from icekeep.planning.deletes import deletes_in_use, reaching, with_deletes, with_deletes_in_tasks
+from icekeep.planning.manifests import ENTRIES, REACHING_DELETES
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.tasks import dataframe_from_tasks
-from icekeep.spec.applicability import reaching_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.reach import reaching_deletes
+from icekeep.spec.schema import DELETE_FILE_PATH
 from kit.cases import cases, thinned
 from kit.reaching import (
     REFUSED,

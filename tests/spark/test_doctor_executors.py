@@ -7,8 +7,7 @@ from pyspark.sql import SparkSession
 import icekeep
 from icekeep.operations.doctor.executors import look_at_executors
 from icekeep.operations.doctor.findings import Notes
-from icekeep.planning.spark.executors import executor_processes, executors_seen
-from icekeep.planning.spark.process import described_process
+from icekeep.planning.spark.executors import described_process, executor_processes, executors_seen
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from kit.lake import Lake

@@ -9,14 +9,11 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.planning.entries import read as entries_read
-from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadBy, Reading, chosen_reading, entries, folded
-from icekeep.planning.manifests import reader as manifest_reader
-from icekeep.planning.manifests.entry_schema import ENTRIES
-from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.scan.plan import FILE_COLUMNS, open_scan, planned_files
-from icekeep.planning.scan.tally import COLUMNS, Tally
+from icekeep.planning import entries as entries_read
+from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.entries import EntryFilter, ReadBy, Reading, chosen_reading, entries, folded
+from icekeep.planning.manifests import ENTRIES, ManifestDecoder
+from icekeep.planning.scan.plan import COLUMNS, FILE_COLUMNS, Tally, open_scan, planned_files
 from icekeep.storage.local.storage import LocalStorage
 from kit.lake import Lake
 from kit.naive_scan import live_entries

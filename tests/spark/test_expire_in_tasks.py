@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
@@ -18,11 +18,11 @@ from icekeep.maintenance.deletion import claims, earlier_runs, last_look, plan_w
 from icekeep.maintenance.deletion.plans import read_part
 from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restoring.job import restore
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
+from icekeep.tables.verbs import append
 from kit.counted_tasks import Counted
 from kit.lake import Lake, events
 from kit.no_spark import no_spark

@@ -14,10 +14,10 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.operations.commands.applying import apply_plan, write_plan
 from icekeep.operations.plan_files.format import read_plan_file
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.append import append
+from icekeep.spec.types import DAY_MS
+from icekeep.tables.verbs import append
 from kit.lake import Lake, events
 from kit.written_deletes import data_files, delete_positions
 

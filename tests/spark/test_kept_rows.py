@@ -15,7 +15,7 @@ from icekeep.events import SILENT
 from icekeep.maintenance.orphans.kept_rows import Look, keeping_rows
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.runtime import SYSTEM
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.lake import Lake
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.planning.manifests import lists as manifest_lists
-from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
-from icekeep.planning.spark.source import Engine, SparkSource
+from icekeep.planning import manifest_lists
+from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
+from icekeep.planning.spark.session import Engine, SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.local.storage import LocalStorage

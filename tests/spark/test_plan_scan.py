@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from icekeep.errors import ExpressionError, NotFoundError
 from icekeep.planning.scan.plan import open_scan, planned_files
 from icekeep.planning.scan.report import plan_scan
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
 from kit.lake import Lake
 from kit.written_deletes import data_files, delete_by_vector, delete_equal
@@ -36,7 +36,7 @@ def test_each_pruning_step_is_counted(lake: Lake, spark_session: SparkSession) -
 def test_entries_are_pruned_by_partition_where_a_manifest_holds_several(
     lake: Lake, spark_session: SparkSession
 ) -> None:
-    from icekeep.tables.append import append
+    from icekeep.tables.verbs import append
     from kit.lake import events
 
     table = append(lake.create(), [events(n, month=1 + n) for n in range(3)])

@@ -13,7 +13,7 @@ from icekeep.maintenance.position_deletes.options import RewritePositionDeletesO
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
 from icekeep.maintenance.position_deletes.planner import plan
 from icekeep.planning.scan.plan import open_scan
-from icekeep.spec.layout import own_directory
+from icekeep.spec.properties import own_directory
 from kit.lake import Lake
 from kit.limits import limited
 from kit.written_deletes import data_files, delete_positions

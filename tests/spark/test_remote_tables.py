@@ -22,8 +22,7 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.planning.scan.report import plan_scan
 from icekeep.runtime import SYSTEM, SystemRuntime
 from icekeep.spec.updates import SetProperties
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
 from kit.lake import EVENTS, SCHEMA, events, multiset
 from kit.naive_scan import live_entries

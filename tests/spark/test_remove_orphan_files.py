@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
@@ -35,10 +35,10 @@ from icekeep.maintenance.orphans.plan import plan_orphans
 from icekeep.maintenance.orphans.result import result
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.planning.spark.rows import arrow_dataframe
-from icekeep.planning.spark.source import Engine, SparkSource
+from icekeep.planning.spark.session import Engine, SparkSource
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.cases import thinned
 from kit.choices import Choices
 from kit.damager import Damager

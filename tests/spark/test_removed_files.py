@@ -7,18 +7,18 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.removed_files import read_files, store_removed_files
-from icekeep.planning.spark.source import Engine
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.spark.session import Engine
+from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.position_sets import PositionSet
+from icekeep.spec.manifests.write import PartitionCodec
 from kit.lake import Lake
 
 

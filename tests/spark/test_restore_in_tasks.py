@@ -16,7 +16,7 @@ from icekeep.maintenance.deletion.restorable_plans import chosen_plan
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring import files as restored_files
 from icekeep.maintenance.restoring.job import restore
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import SYSTEM
 from kit.changes import Recorder

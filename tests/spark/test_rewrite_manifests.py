@@ -5,16 +5,16 @@ from urllib.parse import urlparse
 import fastavro
 from pyspark.sql import SparkSession
 
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
-from icekeep.planning.entries.read import ReadBy, Reading, entries
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.entries import ReadBy, Reading, entries
+from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.scan.plan import open_scan
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
+from icekeep.tables.verbs import append
 from kit.lake import EVENTS, Lake, events, multiset
 
 

@@ -18,7 +18,7 @@ from icekeep.maintenance.manifests.execute import rewritten
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local.storage import LocalStorage
 from kit.limits import NOTHING_HERE

@@ -17,10 +17,9 @@ from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
-from icekeep.planning.spark.limits import LIMITS
-from icekeep.planning.spark.slots import executor_slots
-from icekeep.planning.spark.source import Engine
-from icekeep.tables.append import append
+from icekeep.planning.spark.session import LIMITS, Engine
+from icekeep.planning.spark.workers import executor_slots
+from icekeep.tables.verbs import append
 from kit.cases import thinned
 from kit.lake import Lake, events
 from kit.limits import limited

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from kit.cases import thinned

@@ -10,16 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.scan.tasks import plan_tasks
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.planning.spark.source import Engine, SparkSource
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
+from icekeep.planning.spark.session import Engine, SparkSource
+from icekeep.spec.evolution import AddColumn, DropColumn, RenameColumn, UpdateColumnType
 from icekeep.spec.types import DOUBLE, LONG
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.read import scan
 from icekeep.tables.refs import create_tag
-from icekeep.tables.scan import scan
-from icekeep.tables.update_schema import update_schema
+from icekeep.tables.verbs import append, create_table, update_schema
 from kit.cases import thinned
 from kit.lake import EVENTS, Lake, multiset
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from icekeep.tables.scan import scan
+from icekeep.tables.read import scan
 from kit.lake import Lake
 
 

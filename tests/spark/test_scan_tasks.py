@@ -9,13 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from icekeep.planning.deletes import delete_join, delete_tasks
+from icekeep.planning import deletes as delete_join
+from icekeep.planning import deletes as delete_tasks
 from icekeep.planning.scan import plan as scan_plan
-from icekeep.planning.scan import task_groups
-from icekeep.planning.scan.task_groups import plan_tasks
+from icekeep.planning.scan import tasks as task_groups
+from icekeep.planning.scan.tasks import plan_tasks
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.planning.spark.source import Engine
-from icekeep.tables.scan import read_batches, read_table, scan
+from icekeep.planning.spark.session import Engine
+from icekeep.tables.read import read_batches, read_table, scan
 from kit.lake import Lake, multiset
 from kit.written_deletes import data_files, delete_equal, delete_positions
 

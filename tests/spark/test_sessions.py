@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from icekeep import compact, plan_compact, plan_scan, scan
-from icekeep.planning.spark.source import started
+from icekeep.planning.spark.session import started
 from kit.lake import Lake
 
 

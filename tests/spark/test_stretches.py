@@ -13,12 +13,11 @@ from icekeep.events import Warned
 from icekeep.maintenance.compaction import stretches
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.compaction.plan import GroupFile, RewritePlan, group_files
-from icekeep.planning.spark.source import Engine
-from icekeep.spec.evolution.partition_evolution import RemovePartitionField
+from icekeep.planning.spark.session import Engine
+from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import LONG
 from icekeep.spec.values import value_from_bytes
-from icekeep.tables.append import append
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import append, update_spec
 from kit.cases import thinned
 from kit.lake import Lake, events
 from spark.test_compaction_plans import IN_TASKS, appended, bounded, described, equalities, planned, with_deletes

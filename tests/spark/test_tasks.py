@@ -13,11 +13,10 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
-from icekeep.planning.slow_reads import note_slow_read, slow_reads
-from icekeep.planning.spark import answers
+from icekeep.planning.manifests import note_slow_read, slow_reads
+from icekeep.planning.spark import tasks as answers
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed
-from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import (
     dataframe_from_tasks,
     finished_tasks,
@@ -25,6 +24,7 @@ from icekeep.planning.spark.tasks import (
     run_over_partitions,
     run_tasks,
 )
+from icekeep.planning.spark.workers import attempt_id
 from icekeep.runtime import SYSTEM
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])

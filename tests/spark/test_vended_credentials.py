@@ -12,8 +12,7 @@ from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.planning.scan.report import plan_scan
 from icekeep.runtime import SYSTEM
 from icekeep.storage import vended
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, SCHEMA, events
 from kit.object_store import ObjectStore
 from kit.vending import Vending

@@ -13,8 +13,7 @@ from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.scan.report import plan_scan
-from icekeep.tables.append import append
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import thinned
 from kit.lake import Lake, events
 

@@ -25,10 +25,10 @@ from bench.tables.alike_records import AlikeRecords, varints
 from bench.tables.kept import Kept, kept, make_anew
 from bench.tables.scale_shapes import DeleteKind, Paths, Scale
 from icekeep.planning.spark import tasks
-from icekeep.planning.spark.answers import Shared
+from icekeep.planning.spark.tasks import Shared
 from icekeep.runtime import SYSTEM
-from icekeep.spec.applicability import reaches
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.reach import reaches
 from kit.naive_scan import live_entries
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]

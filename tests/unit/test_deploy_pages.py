@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 from icekeep.planning.spark import session
-from icekeep.planning.spark.limits import LIMITS
-from icekeep.spec.units import GIB, MIB
+from icekeep.planning.spark.session import LIMITS
+from icekeep.spec.types import GIB, MIB
 
 ROOT = Path(__file__).parents[2]
 SPARK = (ROOT / "docs" / "deploy" / "spark.md").read_text()

@@ -16,7 +16,7 @@ from icekeep.errors import UsageError
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.operations.verb_values import About
 from icekeep.operations.verbs import VERBS
-from icekeep.planning.scan.versions import VERSION_ARGUMENTS
+from icekeep.planning.scan.plan import VERSION_ARGUMENTS
 from kit.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[2]

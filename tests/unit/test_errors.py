@@ -13,7 +13,7 @@ import pytest
 from icekeep import errors
 from icekeep.errors import ConfigError, ConflictError, IcekeepError, NotFoundError, OptionError, first_line
 from icekeep.operations.jobs import JOBS
-from icekeep.planning.scan.versions import VERSION_ARGUMENTS
+from icekeep.planning.scan.plan import VERSION_ARGUMENTS
 from kit.cases import for_each
 
 TREE = {

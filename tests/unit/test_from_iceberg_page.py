@@ -17,7 +17,7 @@ from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import PROCEDURES as COMMANDS_OF_PROCEDURES
 from icekeep.settings import Kind
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import for_each
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-iceberg.md").read_text()

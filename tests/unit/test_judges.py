@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.judging import tally
 from kit.judging.examples import EXAMPLES, HISTORY
 from kit.judging.fault import Fault

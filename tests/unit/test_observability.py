@@ -29,8 +29,7 @@ from icekeep.operations.verbs import VERBS
 from icekeep.reports.job import merged, report
 from icekeep.reports.prometheus import REPORT_METRICS, report_figures
 from icekeep.reports.values import NotRead
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from icekeep.telemetry.figures import RunTally
 from icekeep.telemetry.metrics import RUN_METRICS
 from kit.cases import for_each

@@ -7,23 +7,21 @@ import pytest
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import UnsupportedError
-from icekeep.formats.memory import COMFORTABLE_BYTES
+from icekeep.formats.machine import COMFORTABLE_BYTES
 from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
-from icekeep.formats.puffin.files import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
-from icekeep.formats.rewrite.stitching import MAX_ROW_GROUPS
+from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
+from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
 from icekeep.health.references import MAX_HEADS
 from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.deletion.pace import CALL_FILES
-from icekeep.planning.spark.limits import LIMITS
+from icekeep.planning.spark.session import LIMITS
 from icekeep.planning.spark.workers import THREAD_BYTES
 from icekeep.spec.avro import _MAX_BLOCK_BYTES, _MAX_HEADER_BYTES
 from icekeep.spec.filters.expressions import MAX_DEPTH
 from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_TEXT_LENGTH
-from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
-from icekeep.spec.metadata_packing import MAX_METADATA_BYTES
-from icekeep.spec.sort_order_text import MAX_TEXT_LENGTH as SORT_ORDER_LENGTH
-from icekeep.spec.types import MAX_NESTING
-from icekeep.spec.units import GIB, MIB
+from icekeep.spec.metadata import MAX_METADATA_BYTES, SUPPORTED_FORMAT_VERSION
+from icekeep.spec.sorting import MAX_TEXT_LENGTH as SORT_ORDER_LENGTH
+from icekeep.spec.types import GIB, MAX_NESTING, MIB
 from kit.shell import ROOT
 from simulation.mutants import MUTANTS
 

@@ -11,8 +11,7 @@ import pytest
 
 import icekeep
 from icekeep.errors import IcekeepError
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 
 DOCS = Path(__file__).parents[2] / "docs"

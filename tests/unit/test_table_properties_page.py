@@ -6,16 +6,16 @@ from functools import cache
 from pathlib import Path
 
 from icekeep.catalog.status_checks import StatusChecks
+from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
-from icekeep.commit.merging import MergePolicy
 from icekeep.commit.retry import RetryPolicy
-from icekeep.formats.deletes.options import delete_granularity
-from icekeep.formats.write_options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
+from icekeep.formats.deletes.positions import delete_granularity
+from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
 from icekeep.maintenance.deletion.last_look import is_gc_enabled
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
-from icekeep.planning.scan.splits import read_options
+from icekeep.planning.scan.tasks import read_options
 from icekeep.policies.texts import told_by_properties
-from icekeep.spec.metrics_modes import DEFAULT
+from icekeep.spec.properties import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
 from kit.cases import for_each
 from kit.catalogs import simple_metadata

@@ -17,9 +17,9 @@ from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked, without_secrets
 from icekeep.settings import CatalogChange
-from icekeep.spec.history import HistoryEntry, history
-from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import OWN_DIRECTORY
+from icekeep.spec.refs import HistoryEntry, history
 from icekeep.spec.requirements import Requirement
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema

@@ -11,7 +11,7 @@ from contextlib import suppress
 from icekeep.catalog.version_files import list_versions, parse_version_name
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
 

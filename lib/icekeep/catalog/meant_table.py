@@ -2,7 +2,7 @@
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, format_identifier
 from icekeep.errors import ConflictError
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import parse_metadata
 from icekeep.storage.locations import canonical
 
 

@@ -17,13 +17,10 @@ from icekeep.catalog.unknown_keys import unknown_names
 from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import metadata_directory
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import format_metadata, parse_metadata
-from icekeep.spec.metadata_packing import unpacked
+from icekeep.spec.metadata import TableMetadata, format_metadata, parse_metadata, unpacked
+from icekeep.spec.properties import choice, is_true, metadata_directory
 from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
-from icekeep.spec.table_properties import choice, is_true
 from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
 from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.local.links import confined_to

@@ -22,7 +22,7 @@ from icekeep.errors import ConfigError, UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
 from icekeep.spec.retention import LEAST_AGE
-from icekeep.spec.summary_keys import RESERVED, is_reserved
+from icekeep.spec.snapshots import RESERVED, is_reserved
 from icekeep.storage.first_answer import first_answer_ms, milliseconds
 from icekeep.storage.locations import is_root
 from icekeep.storage.open import open_storage

@@ -18,7 +18,7 @@ from icekeep.errors import (
     UsageError,
     and_more,
 )
-from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import ListingShare, Storage
 from icekeep.storage.locations import canonical

@@ -8,7 +8,7 @@ import msgspec
 from icekeep.errors import PropertyError
 from icekeep.runtime import Runtime, patience_ms
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.table_properties import retry_number
+from icekeep.spec.properties import retry_number
 
 _LONGEST_LEAST_WAIT_MS = 1000
 

@@ -1,13 +1,17 @@
 """What one commit writes over its attempts: manifests, which later attempts reuse, and a manifest list for each attempt.
 
 A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
+
+Which partition specs the manifests of some snapshots have, from as few manifest lists as tell.
+
+What every change is: a value that remembers what it wants and can be applied to any base.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import count
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -29,18 +33,16 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import manifest_list_location, manifest_location
-from icekeep.spec.manifests.encode import write_manifest_list
-from icekeep.spec.manifests.inspection import lacks_counts
-from icekeep.spec.manifests.row_lineage import assign_row_ids
-from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
-from icekeep.spec.mending_update import low_counters
+from icekeep.spec.collections import growing
+from icekeep.spec.manifests.read import lacks_counts
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, assign_row_ids
+from icekeep.spec.manifests.write import write_manifest_list
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import manifest_list_location, manifest_location
 from icekeep.spec.refs import moved
-from icekeep.spec.snapshots import MAIN, Snapshot
-from icekeep.spec.summary_keys import carried
-from icekeep.spec.units import MAX_LONG
-from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
+from icekeep.spec.snapshots import MAIN, Snapshot, carried
+from icekeep.spec.types import MAX_LONG
+from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, low_counters
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
 
@@ -349,3 +351,30 @@ def _refuse_doubled_row_ids(base: TableMetadata) -> None:
                 "given out: new files would get ids that other rows have; run `icekeep repair --table NAME --fault 128` first",
                 location=base.location,
             )
+
+
+def used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
+    """Those of some partition specs that a manifest of any of the snapshots has.
+
+    More and more manifest lists are read, until none of the specs is left to be found: so the more likely come first.
+    """
+    unseen = set(spec_ids)
+    wanted = frozenset(unseen)
+    for some in growing(snapshots):
+        if not unseen:
+            break
+        unseen -= reader.spec_ids(some)
+    return wanted - unseen
+
+
+class Change(Protocol):
+    """Something to be different in a table."""
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Work out, from this base alone, the updates that make the change; none if there is nothing to change.
+
+        May be called again with a newer base. Writes nothing but manifests and manifest lists, through `attempt`.
+
+        Raises:
+            ConflictError: the base has changed so that the change may not be applied.
+        """

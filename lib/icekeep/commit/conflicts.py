@@ -2,20 +2,44 @@
 
 Snapshots say what they did, and list what they added and removed; both are read, newest first. A history with a hole
 answers nothing, which is a conflict. Snapshots that say `replace` keep all rows, so they add no data that matters.
+
+Questions to manifests about single live files: of a large table a reader puts them to many manifests at once, in Spark tasks.
+
+A change asks by these, and not by going through all entries: what it gets is as much as it asked for.
+
+What a change would take out of a table, without a commit: the change is applied, and what it writes stays in memory.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 
-from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.selection import Matching
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.attempt import Attempt, Change, CommitFiles
+from icekeep.commit.file_sets import digest_of_all, entry_digest
+from icekeep.commit.filtering import EntryReader, Matching, identity, without_history
+from icekeep.commit.live_files import live_among
+from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import ConflictError
-from icekeep.spec.applicability import reaching_deletes, sequence_number
+from icekeep.runtime import new_snapshot_id
+from icekeep.spec.collections import growing
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import (
+    PartitionKey,
+    PathDigest,
+    only_data_file,
+    partition_key,
+    path_digest,
+    reaching_deletes,
+    sequence_number,
+)
 from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.updates import AddSnapshot
+from icekeep.storage.overlay import RehearsalStorage
 
 
 class Isolation(Enum):
@@ -158,3 +182,132 @@ def _check_none(entries: Iterator[ManifestEntry], problem: str) -> None:
     if entry is not None:
         text = problem.format(path=entry.data_file.file_path)
         raise ConflictError(f"{text} meanwhile; read again and repeat the change")
+
+
+def live_at(
+    paths: Iterable[str], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+) -> dict[str, ManifestEntry]:
+    """The live entries of the data files at some paths, by path, as far as there are any."""
+    question = _LiveAt(without_history(base), frozenset(map(path_digest, paths)))
+    found: dict[str, ManifestEntry] = {}
+    for some in growing(manifests):
+        if len(found) == len(question.paths):
+            break
+        found |= {entry.data_file.file_path: entry for each in attempt.gathered(some, question) for entry in each}
+    return found
+
+
+def any_live_at(
+    paths: Iterable[str], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+) -> str | None:
+    """One of some paths at which there is a live data file; `None` if there is none at any."""
+    question = _LiveAt(without_history(base), frozenset(map(path_digest, paths)))
+    live = (entry for each in attempt.gathered(manifests, question) for entry in each)
+    return next((entry.data_file.file_path for entry in live), None)
+
+
+def deletes_newer_than(
+    number: int, manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+) -> Iterator[ManifestEntry]:
+    """The live delete files with greater data sequence numbers; looked for once they are asked for."""
+    for each in attempt.gathered(manifests, _NewerThan(without_history(base), number)):
+        yield from each
+
+
+def position_deletes_of(
+    data: Iterable[DataFile], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+) -> Iterator[ManifestEntry]:
+    """The live vectors and position delete files that may be for some data files, by path or partition."""
+    files = list(data)
+    question = _PositionDeletesOf(
+        without_history(base),
+        frozenset(path_digest(file.file_path) for file in files),
+        frozenset(map(partition_key, files)),
+    )
+    return (entry for each in attempt.gathered(manifests, question) for entry in each)
+
+
+class _LiveAt(msgspec.Struct, frozen=True):
+    base: TableMetadata
+    paths: frozenset[PathDigest]
+
+    @property
+    def key(self) -> Hashable:
+        return "live at", digest_of_all(self.paths)
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+        return [e for e in _live(manifest, self.base, reader) if path_digest(e.data_file.file_path) in self.paths]
+
+
+class _NewerThan(msgspec.Struct, frozen=True):
+    base: TableMetadata
+    number: int
+
+    @property
+    def key(self) -> Hashable:
+        return "newer than", self.number
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+        return [entry for entry in _live(manifest, self.base, reader) if sequence_number(entry) > self.number]
+
+
+class _PositionDeletesOf(msgspec.Struct, frozen=True):
+    base: TableMetadata
+    paths: frozenset[PathDigest]
+    partitions: frozenset[PartitionKey]
+
+    @property
+    def key(self) -> Hashable:
+        return "position deletes of", digest_of_all(self.paths), digest_of_all(self.partitions)
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+        return [entry for entry in _live(manifest, self.base, reader) if self._may_be_for_them(entry.data_file)]
+
+    def _may_be_for_them(self, delete: DataFile) -> bool:
+        if delete.content is not FileContent.POSITION_DELETES:
+            return False
+        only = only_data_file(delete)
+        return partition_key(delete) in self.partitions if only is None else path_digest(only) in self.paths
+
+
+def _live(manifest: ManifestFile, base: TableMetadata, reader: EntryReader) -> Iterator[ManifestEntry]:
+    return (entry for entry in reader.entries(manifest, base) if entry.is_live)
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """A manifest, and the entries of those of its live delete files that go."""
+
+    manifest: ManifestFile
+    entries: tuple[ManifestEntry, ...]
+
+
+def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
+    """The delete files that a change would remove from a branch of a table as it is; nothing is written.
+
+    Args:
+        change: makes the change; not called for a branch without delete files.
+
+    Raises:
+        ConflictError: the change cannot be applied to the table.
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read.
+    """
+    base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
+    reader, head = StorageManifestReader(storage), base.head(branch)
+    before = () if head is None else live_among(reader.manifests(head)).deletes
+    if not before:
+        return []
+    files = CommitFiles(storage, str(runtime.new_uuid()))
+    attempt = Attempt(base, 1, new_snapshot_id(runtime, base.snapshots_by_id), files, reader, runtime)
+    added = [update.snapshot for update in change().apply(base, attempt) if isinstance(update, AddSnapshot)]
+    if not added:
+        return []
+    after = {identity(one): one for one in live_among(reader.manifests(added[-1])).deletes}
+    stay = {identity(one) for one in before}
+    new = (entry for key, one in after.items() if key not in stay for entry in reader.entries(one, base))
+    kept = {entry_digest(entry) for entry in new if entry.is_live}
+    removed = []
+    for manifest in before:
+        if identity(manifest) not in after:
+            live = (entry for entry in reader.entries(manifest, base) if entry.is_live)
+            removed.append(Removed(manifest, tuple(entry for entry in live if entry_digest(entry) not in kept)))
+    return removed

@@ -14,17 +14,12 @@ from typing import Any
 import msgspec
 
 from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.filtering import EntryReader, Gatherer, Identity, identity, without_history
-from icekeep.commit.live_files import (
-    PathProof,
-    ProvenPaths,
-    live_among,
-    min_data_sequence_number,
-    proven_min_number,
-)
+from icekeep.commit.filtering import EntryReader, Gatherer, Identity, PartitionRanges, identity, without_history
+from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import (
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import (
     DeleteScopes,
     MinNumbers,
     PathDigest,
@@ -35,8 +30,6 @@ from icekeep.spec.applicability import (
     seems_dangling,
     sequence_number,
 )
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import OPAQUE, Type
 
 _Asked = tuple[tuple[Any, ...], int]

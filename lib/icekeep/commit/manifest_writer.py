@@ -5,16 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from icekeep.errors import UnsupportedError
-from icekeep.spec.avro_packing import AVRO_CODECS, LEVELS, Packer
-from icekeep.spec.manifests.carried import carried_manifest
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
+from icekeep.spec.avro import AVRO_CODECS, LEVELS, Packer
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, carried_manifest
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.properties import choice, whole_number
 from icekeep.spec.schema import Schema
-from icekeep.spec.table_properties import choice, whole_number
-from icekeep.spec.types import StructType
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
 
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"

@@ -12,8 +12,14 @@ from typing import Any, Protocol, Self, TypeVar
 
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, LastingKey, MergeManifests, read_as
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_header, read_manifest_list
-from icekeep.spec.manifests.inspection import completed, inspect_manifest
+from icekeep.spec.manifests.read import (
+    ManifestHeader,
+    completed,
+    inspect_manifest,
+    read_manifest,
+    read_manifest_header,
+    read_manifest_list,
+)
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot

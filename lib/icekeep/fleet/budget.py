@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from icekeep.spec.times import about_span
-from icekeep.spec.units import MINUTE_MS, format_bytes
+from icekeep.spec.types import MINUTE_MS, format_bytes
 
 _PACE_LEAST, _PACE_MOST = 1 / 64, 16.0
 

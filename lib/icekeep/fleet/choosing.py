@@ -25,7 +25,7 @@ from icekeep.policies.values import JobCall, Mode
 from icekeep.policies.windows import is_open
 from icekeep.run_records.values import LastRuns
 from icekeep.spec.times import about_span
-from icekeep.spec.units import HOUR_MS
+from icekeep.spec.types import HOUR_MS
 
 REPEAT_MS = 6 * HOUR_MS
 """A job without conditions is not due again before this has passed since it ended well."""

@@ -17,7 +17,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
 from icekeep.names import catalog_of, full_name
 from icekeep.planning.memory import Memory
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.policies.resolution import JobRule, TableRules
 from icekeep.policies.scheduling import never_run

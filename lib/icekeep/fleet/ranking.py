@@ -25,7 +25,7 @@ from icekeep.fleet.budget import Estimate
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
-from icekeep.spec.units import DAY_MS, GIB, MIB
+from icekeep.spec.types import DAY_MS, GIB, MIB
 
 USUAL = Prices(core_hour=0.05, million_requests=0.4, gib_month=0.023)
 """About what object stores and virtual machines cost."""

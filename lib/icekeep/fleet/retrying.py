@@ -16,7 +16,7 @@ What was interrupted after long work has not failed, and is not tried less often
 
 from icekeep.run_records.values import CUT_OFF_MS, LastRuns
 from icekeep.spec.times import about_span
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 
 NAMED_FROM = 3
 """From so many failures in a row on a job is named, and from so many nights in a row in which it was cut off."""

@@ -19,7 +19,7 @@ from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.windows import closes_ms, opened_ms
 from icekeep.run_records.values import SKEW_MS, LastRuns
 from icekeep.runtime import Runtime
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 OVERDUE_NIGHTS = 14
 """What last ended well so long ago is begun at any time of its window, whether the rest of it holds it or not."""

@@ -2,6 +2,10 @@
 
 Values are compared in an Arrow type whose order is Iceberg's: whole numbers for dates and times, bytes for strings (the
 order of UTF-8 is that of code points), UUIDs and fixed values, one zero for floats.
+
+Which parts of an open data file a filter needs, by what the file itself says of the values in each.
+
+On a table that is sorted, and whose files are large, a filter needs a few row groups of many.
 """
 
 import uuid
@@ -13,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.masks import Column, Mask, where_true
-from icekeep.formats.arrow.schema import field_id
-from icekeep.formats.sort.transforms import transformed
+from icekeep.formats.arrow.schema import Column, Mask, field_id, where_true
+from icekeep.formats.base import FileReader
+from icekeep.formats.sort.keys import transformed
+from icekeep.spec.filters.evaluators import file_may_match
 from icekeep.spec.filters.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -26,6 +31,7 @@ from icekeep.spec.filters.expressions import (
     Or,
     chain,
     not_bound,
+    predicates,
 )
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.types import PrimitiveType, Type
@@ -177,3 +183,29 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return value.bytes if isinstance(value, uuid.UUID) else bytes(value)
+
+
+def parts_that_may_match(
+    reader: FileReader, columns: pa.Schema, parts: Sequence[int] | None, bound: Expression
+) -> Sequence[int] | None:
+    """Those of some parts that may hold a row which matches a filter; nothing is decoded for that.
+
+    Args:
+        columns: the file's, with the field ids that they have for the table.
+        parts: positions, `None` for all of the file, which is also what is returned where nothing is known of any part.
+        bound: a filter over rows.
+    """
+    types = {
+        predicate.field.field_id: predicate.field.type
+        for predicate in predicates(bound)
+        if isinstance(predicate.field.type, PrimitiveType)
+    }
+    known = reader.part_metrics(columns, types)
+    if known is None:
+        return parts
+    may_match = evaluate(
+        bound, lambda one: np.array([file_may_match(one, metrics) for metrics in known], np.bool_), len(known)
+    )
+    asked = range(len(known)) if parts is None else parts
+    # One that is not there is an error of whoever reads it.
+    return [number for number in asked if number >= len(known) or may_match[number]]

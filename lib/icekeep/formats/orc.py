@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.field_ids import (
+from icekeep.formats.arrow.projection import (
     MICROSECONDS,
     STORED_AS_KEY,
     Metadata,
@@ -25,11 +25,9 @@ from icekeep.formats.arrow.field_ids import (
     map_fields,
     storage_types,
 )
-from icekeep.formats.arrow.nested import elements, sink_nulls
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
-from icekeep.formats.base import FileMetrics, PartSize, value_width
-from icekeep.formats.column_metrics import MetricsCollector
-from icekeep.formats.write_options import OrcOptions
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, elements, field_id, sink_nulls
+from icekeep.formats.base import FileMetrics, MetricsCollector, PartSize, value_width
+from icekeep.formats.options import OrcOptions
 from icekeep.spec.types import PrimitiveType
 from icekeep.storage.base import Storage
 

@@ -28,11 +28,10 @@ from icekeep.maintenance.position_deletes.job import RewritePositionDeletesOptio
 from icekeep.maintenance.position_deletes.plan import DeletesPlan, preview
 from icekeep.maintenance.position_deletes.planner import plan as plan_position_deletes
 from icekeep.maintenance.rates import ENTRY_CPU_MS
-from icekeep.planning.entries.decode import entries_schema
+from icekeep.planning.entries import entries_schema
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
-from icekeep.spec.applicability import is_newer, own_path
+from icekeep.planning.spark.session import Engine, Limits
+from icekeep.spec.reach import is_newer, own_path
 from icekeep.spec.snapshots import MAIN
 from icekeep.spelling import counted, counted_doing
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from icekeep.commit.made_by import JOB_KEY, made_by
+from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
 from icekeep.maintenance import compaction, manifests, position_deletes, repairing
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import Writer, made, writers_of
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.units import DAY_MS, HOUR_MS
-from icekeep.spec.writer_progress import Writer, made, writers_of
+from icekeep.spec.types import DAY_MS, HOUR_MS
 
 _JOBS = frozenset(
     {compaction.JOB.name, position_deletes.JOB.name, manifests.JOB.name, repairing.JOB.name, "convert_equality_deletes"}

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 
 from icekeep.health.files import DATA_COLUMNS, DataFold, DeleteFold, own_sizes
 from icekeep.health.values import DeletesHealth
-from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
-from icekeep.planning.entries.decode import entries_schema
-from icekeep.planning.manifests.entry_schema import SOLE_PATH
+from icekeep.planning.deletes import EVERY_PAIR, Reaching, reaching
+from icekeep.planning.entries import entries_schema
+from icekeep.planning.manifests import SOLE_PATH
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 

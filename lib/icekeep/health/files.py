@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from icekeep.health.values import SizeBucket
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
-from icekeep.planning.entries.decode import DecodedEntries
-from icekeep.planning.scan.tally import SizeDistribution
+from icekeep.planning.entries import DecodedEntries
+from icekeep.planning.scan.plan import SizeDistribution
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 

@@ -48,18 +48,23 @@ from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.run import chosen_sizes
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.planning.deletes.delete_index import Reaching
-from icekeep.planning.entries.decode import EntryFilter, SpecFilter, entries_schema
-from icekeep.planning.entries.read import entries_count, folded
-from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests, snapshot_manifests
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.scan.tally import SizeDistribution
-from icekeep.planning.spark.source import limits_of
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.deletes import Reaching
+from icekeep.planning.entries import (
+    EntryFilter,
+    SpecFilter,
+    data_manifests,
+    delete_manifests,
+    entries_count,
+    entries_schema,
+    folded,
+    snapshot_manifests,
+)
+from icekeep.planning.scan.plan import SizeDistribution
+from icekeep.planning.spark.session import limits_of, refuse_encrypted
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_to_json
-from icekeep.spec.units import MIB
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.metadata import TableMetadata, metadata_to_json
+from icekeep.spec.types import MIB
 from icekeep.spelling import counted_doing
 
 E = TypeVar("E")

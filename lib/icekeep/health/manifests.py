@@ -14,12 +14,12 @@ from icekeep.maintenance.checking.subject import Listed
 from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.manifests.partition_overlap import Overlap, overlap, sampled
 from icekeep.maintenance.manifests.ranges import expected_manifests_count
-from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
-from icekeep.planning.scan.tally import SizeDistribution
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.entries import data_manifests, delete_manifests
+from icekeep.planning.scan.plan import SizeDistribution
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.table_properties import is_true
+from icekeep.spec.properties import is_true
 
 _NUMBER = re.compile(r"(?:v(\d+)|(\d+)-[^/]*)\.(?:[a-z]+\.)?metadata\.json(?:\.[a-z]+)?")
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"

@@ -13,7 +13,7 @@ from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.values import OwnFiles, TableHealth
 from icekeep.maintenance.deletion.plans import DONE, DeletionPlan, plan_directories, read_plan
-from icekeep.spec.layout import own_directory
+from icekeep.spec.properties import own_directory
 
 
 def with_own_files(health: TableHealth, table: Table) -> TableHealth:

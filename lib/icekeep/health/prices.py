@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from icekeep.spec.units import GIB, HOUR_MS
+from icekeep.spec.types import GIB, HOUR_MS
 
 _MILLION = 1_000_000
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from icekeep.health.files import own_sizes
 from icekeep.health.values import RefHealth
-from icekeep.planning.entries.decode import DecodedEntries
+from icekeep.planning.entries import DecodedEntries
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.location_keys import location_keys
 

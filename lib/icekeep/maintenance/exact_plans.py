@@ -13,13 +13,13 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import entry_digest
-from icekeep.commit.made_by import PLAN_KEY, made_by
+from icekeep.commit.summary import PLAN_KEY, made_by
 from icekeep.errors import SafetyError, and_more
 from icekeep.runs import Run, new_run
 from icekeep.runtime import Runtime
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.times import format_time
 from icekeep.spelling import counted

@@ -9,7 +9,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.metadata_files import file_version, is_metadata_file
 from icekeep.errors import IcekeepError
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import parse_metadata
 from icekeep.storage.base import ListingShare, Storage
 
 _READ_MAX = 10

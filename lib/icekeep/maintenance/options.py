@@ -10,7 +10,7 @@ import msgspec
 
 from icekeep.decoding import from_plain
 from icekeep.errors import OptionError
-from icekeep.spec.units import parse_bytes
+from icekeep.spec.types import parse_bytes
 
 _BYTES = "-bytes"
 O = TypeVar("O", bound="Options")  # noqa: E741

@@ -15,8 +15,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.retry import RetryPolicy, reloaded
-from icekeep.commit.submitter import check_submitter
+from icekeep.commit.retry import RetryPolicy, check_submitter, reloaded
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.events import Listener, Warned
 from icekeep.spec.metadata import TableMetadata

@@ -12,7 +12,7 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.operations.jobs import resolve
 from icekeep.settings import Job
-from icekeep.spec.units import MAX_INT, MAX_LONG
+from icekeep.spec.types import MAX_INT, MAX_LONG
 
 _MOST_WIDTH = 100
 EXIT_STATUSES = """exit statuses:

@@ -7,7 +7,7 @@ from typing import Any
 from icekeep.errors import UsageError
 from icekeep.maintenance import checking, compaction, expiration, manifests, orphans, position_deletes, purge, repairing
 from icekeep.planning import scan
-from icekeep.planning.spark.lazily import PACKAGES, spark_is_missing
+from icekeep.planning.spark.session import PACKAGES, spark_is_missing
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {

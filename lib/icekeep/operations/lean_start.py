@@ -2,8 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE, is_limited
-from icekeep.formats.imported_with import imported_with
+from icekeep.formats.machine import LIMITED_POOL, POOL_VARIABLE, imported_with, is_limited
 
 
 def start_lean() -> None:
@@ -14,8 +13,7 @@ def start_lean() -> None:
     """
     # They need Arrow, which help and mistakes do without.
     with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
-        from icekeep.formats.arrow.memory_pool import choose_pool
-        from icekeep.formats.arrow.without_pandas import leave_pandas_out
+        from icekeep.formats.machine import choose_pool, leave_pandas_out
     leave_pandas_out()
     choose_pool()
 

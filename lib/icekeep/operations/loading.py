@@ -9,7 +9,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.configuration.file import CatalogSettings, read_config
-from icekeep.planning.spark.conf import current_properties
+from icekeep.planning.spark.session import current_properties
 from icekeep.runtime import SYSTEM, Runtime
 
 

@@ -23,7 +23,7 @@ from icekeep.policies.resolution import JobRule
 from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.values import Mode
 from icekeep.settings import Job, Kind
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
 
 HELD = "held"

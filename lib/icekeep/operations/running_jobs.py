@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import check_change, parse_identifier
-from icekeep.commit.submitter import check_submitter
+from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, StepFinished, StepStarted
 from icekeep.health.prices import Prices
@@ -34,9 +34,9 @@ from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import Place, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
-from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
-from icekeep.planning.slow_reads import warning_of_slow_reads
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE, current_properties
+from icekeep.planning.manifests import warning_of_slow_reads
+from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
+from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
 from icekeep.settings import CatalogChange, Job, Kind

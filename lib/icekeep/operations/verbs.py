@@ -139,7 +139,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "drop-statistics": Verb(
         summary="drop the statistics and partition statistics of a snapshot (Trino's drop_extended_stats)",
-        run="icekeep.tables.statistics:drop_statistics",
+        run="icekeep.tables.verbs:drop_statistics",
         settings=(_AT,),
     ),
     "history": Verb(

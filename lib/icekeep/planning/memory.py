@@ -1,4 +1,9 @@
-"""Manifests that were read once are not read again, and their columns not decoded again: the look at a table and each of its
+"""Columns of entries that were decoded, for whoever asks for them again: manifests never change.
+
+What is decoded together is kept together and goes together. Of maps from field ids only the fields that a filter looks at are
+kept, as whole ones are most of an entry.
+
+Manifests that were read once are not read again, and their columns not decoded again: the look at a table and each of its
 jobs want the same ones, and so do plans of scans that one process makes one after another.
 
 Manifests and manifest lists never change, and their names have an identifier in them that does not come again. So what was read
@@ -12,21 +17,256 @@ make place for columns, which took longer to make.
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.wrapped import WrappedCatalog
-from icekeep.planning.manifests.column_memory import ColumnMemory, Columns, KnowsColumns, Stretch
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.types import StructType
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
+
+Columns: TypeAlias = Mapping[str, frozenset[int] | None]
+"""Names of `reader.batch_schema`; and of a map which field ids are wanted, `None` for all of them, or where it is no map."""
+
+
+class KnownColumns(Protocol):
+    """Columns of manifests' entries that were read before, of one catalog."""
+
+    def stretches(
+        self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
+    ) -> Iterator["Stretch"]:
+        """The manifests in order, cut into stretches whose columns are known, and others."""
+
+    def keep(
+        self,
+        manifests: Sequence[ManifestFile],
+        lengths: Sequence[int],
+        partition: StructType,
+        columns: Columns,
+        batches: Sequence[pa.RecordBatch],
+    ) -> None:
+        """Keep the columns of manifests that were read whole, so many entries of each."""
+
+
+class Stretch(NamedTuple):
+    """Neighbouring manifests, and their entries; `batches` is `None` where these are not known."""
+
+    manifests: Sequence[ManifestFile]
+    batches: Sequence[pa.RecordBatch] | None
+
+
+class KnowsColumns:
+    """A storage over whose manifests something is remembered.
+
+    Attributes:
+        known_columns: what plans find of manifests' columns, and leave there.
+    """
+
+    known_columns: KnownColumns
+
+
+def known_columns(storage: Storage) -> KnownColumns | None:
+    """What is remembered of the manifests that are reached through a storage; `None` where nothing is."""
+    return storage.known_columns if isinstance(storage, KnowsColumns) else None
+
+
+def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """The wanted columns in memory of their own, maps with the wanted fields alone.
+
+    What DataFusion decodes together is held as a whole as long as any buffer of it is: eleven times what is kept.
+    """
+    arrays = [_of_fields(batch[name], columns[name]) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
+    if field_ids is None or not len(column):
+        return pa.concat_arrays([column])
+    offsets = column.offsets.to_numpy()
+    first, after = int(offsets[0]), int(offsets[-1])
+    is_wanted = np.isin(column.keys.to_numpy()[first:after], [*field_ids])
+    wanted = pa.array(np.flatnonzero(is_wanted) + first)
+    new_offsets = np.concatenate([[0], np.cumsum(is_wanted)])[offsets - first].astype(np.int32)
+    type_ = column.type
+    pairs = pa.StructArray.from_arrays(
+        [column.keys.take(wanted), column.items.take(wanted)], fields=[type_.key_field, type_.item_field]
+    )
+    validity = column.is_valid().buffers()[1] if column.null_count else None
+    buffers = [validity, pa.py_buffer(new_offsets)]
+    return pa.Array.from_buffers(type_, len(column), buffers, null_count=column.null_count, children=[pairs])
+
+
+_Key: TypeAlias = tuple[Any, ...]
+
+
+def _key(catalog: str, manifest: ManifestFile, partition_number: int) -> _Key:
+    """All of a row of a manifest list that decides what its entries are read as, or whether they are whole."""
+    return (
+        catalog,
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.content,
+        manifest.added_snapshot_id,
+        manifest.sequence_number,
+        manifest.first_row_id,
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+        partition_number,
+    )
+
+
+class _Segment:
+    """What was decoded together: one batch of several manifests, or several batches of one.
+
+    `used_at` says how many manifests the memory had been asked for when this was last used.
+    """
+
+    def __init__(self, columns: Columns, batches: Sequence[pa.RecordBatch]) -> None:
+        self.columns, self.batches = columns, batches
+        self.bytes = sum(batch.get_total_buffer_size() for batch in batches)
+        self.places: dict[_Key, slice] = {}
+        self.used_at = 0
+
+    def has(self, columns: Columns) -> bool:
+        return all(name in self.columns and _has(self.columns[name], wanted) for name, wanted in columns.items())
+
+    def rows(self, rows: slice, names: Sequence[str]) -> list[pa.RecordBatch]:
+        if len(self.batches) > 1:
+            return [batch.select(names) for batch in self.batches]
+        return [batch.select(names).slice(rows.start, rows.stop - rows.start) for batch in self.batches]
+
+
+class _Place(NamedTuple):
+    """Where the entries of a manifest are."""
+
+    segment: _Segment
+    rows: slice
+
+
+def _is_next(one: _Place | None, other: _Place | None) -> bool:
+    """Whether a manifest belongs to the stretch of the one before it."""
+    if one is None or other is None:
+        return one is other
+    return one.segment is other.segment and one.rows.stop == other.rows.start
+
+
+def _has(known: frozenset[int] | None, wanted: frozenset[int] | None) -> bool:
+    return known is None or (wanted is not None and wanted <= known)
+
+
+class ColumnMemory:
+    """Columns by catalog and manifest, for several threads.
+
+    Attributes:
+        bytes: what is held.
+        hits_count, misses_count: manifests that it was asked for, and knew or did not.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._of_manifest: dict[_Key, list[_Segment]] = {}
+        self._partitions: dict[StructType, int] = {}
+        self.bytes = self.hits_count = self.misses_count = 0
+
+    def stretches(
+        self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
+    ) -> Iterator[Stretch]:
+        """As `KnownColumns.stretches`."""
+        with self._lock:
+            number = self._partitions.setdefault(partition, len(self._partitions))
+            found = [self._found(_key(catalog, manifest, number), columns) for manifest in manifests]
+        start = 0
+        while start < len(manifests):
+            stop = start + 1
+            while stop < len(manifests) and _is_next(found[stop - 1], found[stop]):
+                stop += 1
+            first, last = found[start], found[stop - 1]
+            batches = None
+            if first is not None and last is not None:
+                batches = first.segment.rows(slice(first.rows.start, last.rows.stop), [*columns])
+            yield Stretch(manifests[start:stop], batches)
+            start = stop
+
+    def keep(
+        self,
+        catalog: str,
+        manifests: Sequence[ManifestFile],
+        lengths: Sequence[int],
+        partition: StructType,
+        columns: Columns,
+        batches: Sequence[pa.RecordBatch],
+    ) -> None:
+        """As `KnownColumns.keep`; what is more than all room is not kept."""
+        segment = _Segment(columns, batches)
+        if segment.bytes > self._max_bytes:
+            return
+        with self._lock:
+            number = self._partitions.setdefault(partition, len(self._partitions))
+            start = 0
+            for manifest, length in zip(manifests, lengths, strict=True):
+                segment.places[_key(catalog, manifest, number)] = slice(start, start + length)
+                start += length
+            if len(segment.places) < len(manifests):
+                # A list that names one twice is not sound.
+                return
+            for key in segment.places:
+                known = self._of_manifest.setdefault(key, [])
+                # Those that have nothing that this one lacks are asked no more.
+                for older in [one for one in known if segment.has(one.columns)]:
+                    self._forget(older, key)
+                self._of_manifest.setdefault(key, []).append(segment)
+            segment.used_at = self.hits_count + self.misses_count
+            self._segments[id(segment)] = segment
+            self.bytes += segment.bytes
+            self._make_room(segment)
+
+    def _make_room(self, newest: _Segment) -> None:
+        """Let go what nobody has asked for while twice as many manifests were asked for as are known, or else the newest.
+
+        Of a table that has no room as a whole most is known so when it is read again; whatever was not used for longest
+        would always be what is asked for next.
+        """
+        while self.bytes > self._max_bytes:
+            oldest = next(iter(self._segments.values()))
+            asked_count = self.hits_count + self.misses_count - oldest.used_at
+            self._drop(oldest if asked_count > 2 * len(self._of_manifest) else newest)
+
+    def _found(self, key: _Key, columns: Columns) -> _Place | None:
+        for segment in self._of_manifest.get(key, ()):
+            if segment.has(columns):
+                self._segments.move_to_end(id(segment))
+                self.hits_count += 1
+                segment.used_at = self.hits_count + self.misses_count
+                return _Place(segment, segment.places[key])
+        self.misses_count += 1
+        return None
+
+    def _forget(self, segment: _Segment, key: _Key) -> None:
+        """Let a segment be no longer that of a manifest, and go with its last one."""
+        del segment.places[key]
+        known = self._of_manifest[key]
+        known.remove(segment)
+        if not known:
+            del self._of_manifest[key]
+        if not segment.places:
+            del self._segments[id(segment)]
+            self.bytes -= segment.bytes
+
+    def _drop(self, segment: _Segment) -> None:
+        for key in [*segment.places]:
+            self._forget(segment, key)
+
 
 REMEMBERED_BYTES = 256 * MIB
 """So much is kept of all tables together; what was not used for longest goes first."""

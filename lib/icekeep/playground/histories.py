@@ -11,9 +11,9 @@ from icekeep.playground.layouts import FAST_APPENDS
 from icekeep.playground.maker import Maker
 from icekeep.playground.rows import orders
 from icekeep.runtime import new_snapshot_id
-from icekeep.spec.layout import data_directory
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS
+from icekeep.spec.properties import data_directory
+from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
 from icekeep.spec.updates import Update, apply_updates
 from icekeep.storage.base import Storage
 from icekeep.tables.refs import create_branch, create_tag

@@ -2,9 +2,9 @@
 
 from icekeep.playground.maker import Maker
 from icekeep.playground.rows import REGIONS, orders
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
+from icekeep.tables.verbs import update_spec
 
 FAST_APPENDS = {"commit.manifest-merge.enabled": "false"}
 """As streaming writers append: no commit merges the manifests of those before it."""

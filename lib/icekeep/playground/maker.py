@@ -7,25 +7,23 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Catalog, Identifier, Table
-from icekeep.commit.changes.base import Change
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.attempt import Change
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import OverwriteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.write_options import write_options
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.options import write_options
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.rows import SCHEMA
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
-from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
+from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.new_files import new_files
+from icekeep.tables.verbs import append, create_table, new_files
 
 
 class Maker:

@@ -3,8 +3,8 @@
 from icekeep.playground.layouts import FAST_APPENDS
 from icekeep.playground.maker import Maker
 from icekeep.playground.rows import REGIONS, orders
-from icekeep.spec.units import HOUR_MS, MINUTE_MS
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.spec.types import HOUR_MS, MINUTE_MS
+from icekeep.tables.verbs import upgrade_format_version
 
 _FILES, _FILE_ROWS = 6, 1000
 

@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.playground import histories, layouts, row_changes
 from icekeep.playground.maker import Maker
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

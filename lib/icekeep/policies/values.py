@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.names import catalog_of, join_parts, split_name
 from icekeep.policies.globs import Glob
-from icekeep.spec.units import GIB
+from icekeep.spec.types import GIB
 
 ENABLED = "enabled"
 MODE = "mode"
@@ -24,7 +24,7 @@ SUBMIT_OVER = "submit_over"
 KEYS_OF_JOBS = (ENABLED, WHEN)
 """What can be said of a job beside its settings; each condition is a key of its own, `when.small_files_over`."""
 SUBMIT_OVER_BYTES = 2 * GIB
-"""What one process reads and rewrites about as soon as Spark has begun (`planning/spark/limits.py`)."""
+"""What one process reads and rewrites about as soon as Spark has begun (`planning/spark/session.py`)."""
 
 
 class Mode(Enum):

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60

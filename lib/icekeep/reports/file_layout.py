@@ -6,11 +6,10 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
-from icekeep.planning.scan.plan import few_files, open_scan
-from icekeep.planning.scan.versions import VersionArguments
+from icekeep.planning.scan.plan import VersionArguments, few_files, open_scan
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.write import PartitionCodec
 
 __all__ = ["FileLayout", "file_layout"]
 

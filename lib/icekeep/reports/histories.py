@@ -10,7 +10,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Catalog, Table, parse_identifier
-from icekeep.commit.made_by import POLICY_KEY, made_by, run_of
+from icekeep.commit.summary import POLICY_KEY, made_by, run_of
 from icekeep.errors import IcekeepError, first_line, one_line
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import job_of, number_of

@@ -27,7 +27,7 @@ from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.maintenance.checking.job import check_unreadable
 from icekeep.names import NAME_IN_CATALOG, full_name
-from icekeep.planning.spark.source import Engine, SparkSource, check_source, is_started, limits_of, started
+from icekeep.planning.spark.session import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import Glob, parse_glob
 from icekeep.reports.histories import with_histories
 from icekeep.reports.side_by_side import in_threads

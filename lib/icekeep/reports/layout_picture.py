@@ -12,7 +12,7 @@ import msgspec
 from icekeep.errors import printable
 from icekeep.reports.colours import COLOURS
 from icekeep.reports.file_layout import FileLayout, LaidFile, LaidPartition
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 
 __all__ = ["LayoutPicture", "layout_picture"]
 

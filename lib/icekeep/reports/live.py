@@ -11,7 +11,7 @@ from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
 from icekeep.health.values import TableHealth
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.reports.job import TABLES_AT_ONCE, look_over, report_of, tables_matching
 from icekeep.reports.side_by_side import in_threads

@@ -11,7 +11,7 @@ from icekeep.errors import UsageError, first_line
 from icekeep.health.values import FaultsCount, TableHealth
 from icekeep.names import catalog_of
 from icekeep.reports.values import ReportResult, ReportSince, TableChange, TableFigures
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 
 _WRITTEN = "`icekeep report --output json` prints one, --result-file writes one"
 

@@ -10,8 +10,7 @@ from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RUNNING, RunFilter, RunRecord
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 
 _TIME = pa.timestamp("us", tz="UTC")
 COLUMNS = pa.schema(

@@ -19,7 +19,7 @@ from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import BEAT_EVERY_MS, RunRecord
 from icekeep.runs import Run, icekeep_version
 from icekeep.runtime import Runtime
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 _LOG = logging.getLogger(__name__)
 

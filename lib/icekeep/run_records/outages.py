@@ -11,7 +11,7 @@ from functools import cache
 from icekeep.errors import OutcomeUnknownError, UnavailableError
 from icekeep.runtime import Runtime
 from icekeep.spec.times import format_span
-from icekeep.spec.units import MINUTE_MS, SECOND_MS
+from icekeep.spec.types import MINUTE_MS, SECOND_MS
 
 LEFT_ALONE_MS = 2 * MINUTE_MS
 """Less than it takes until a run that does not say that it is alive is taken for dead."""

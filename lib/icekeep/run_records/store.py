@@ -34,7 +34,7 @@ from icekeep.run_records.values import (
 from icekeep.runs import GOOD_EXIT_STATUSES
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 T = TypeVar("T")
 

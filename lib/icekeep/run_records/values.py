@@ -7,7 +7,7 @@ import msgspec
 
 from icekeep.maintenance.deletion.processes import has_ended
 from icekeep.rendered import Rendered
-from icekeep.spec.units import HOUR_MS, MINUTE_MS
+from icekeep.spec.types import HOUR_MS, MINUTE_MS
 
 RUNNING = "running"
 """The status of a run that has begun, and that nobody has seen the end of."""

@@ -1,24 +1,43 @@
 """Table metadata: the one object that a catalog points at (spec, "Table Metadata").
 
 A value: changes make new ones (`updates.py`). Reading and writing its JSON is `metadata_codec.py`.
+
+How metadata files are packed: plain or gzip by the spec, and zstd, which other writers use all the same; we read all three.
+
+Table metadata of format version 1 and that of later versions: what the one leaves out, what the others must not have.
+
+Version 1 has one `schema` and one `partition-spec`; lists of them, ids and sort orders came with version 2, and writers
+of version 1 may or may not give them (spec, "Table Metadata Fields"; Appendix E "Version 2").
+
+Table metadata as JSON, both ways (spec, Appendix C "Table Metadata and Snapshots").
+
+Bytes in, values out, and back; how files are packed is in `metadata_packing.py`. Unknown keys survive at every level.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import gzip
+import io
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from icekeep.errors import InvalidTableError, NotFoundError
+from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError
 from icekeep.spec.partitioning import (
     PartitionSpec,
     last_assigned_field_id,
+    partition_fields_from_json,
     partition_path,
     partition_type,
+    spec_from_json,
+    spec_to_json,
     validate_spec,
 )
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from icekeep.spec.snapshots import (
     MAIN,
     MetadataLogEntry,
@@ -28,9 +47,17 @@ from icekeep.spec.snapshots import (
     SnapshotRef,
     StatisticsFile,
 )
-from icekeep.spec.sorting import UNSORTED, SortOrder, find_sort_order, validate_sort_order
+from icekeep.spec.sorting import (
+    UNSORTED,
+    SortOrder,
+    find_sort_order,
+    sort_order_from_json,
+    sort_order_to_json,
+    validate_sort_order,
+)
 from icekeep.spec.transforms import Void
 from icekeep.spec.types import StructType
+from icekeep.spec.views import View, view_from_json, view_to_json
 
 SUPPORTED_FORMAT_VERSION = 3
 
@@ -291,3 +318,338 @@ def _validate_refs(metadata: TableMetadata, where: str) -> None:
         raise InvalidTableError(
             f"{where}: the current snapshot is {metadata.current_snapshot_id}, but main points at {main.snapshot_id}"
         )
+
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_METADATA_BYTES = 4 << 30
+"""A file that grows beyond this is an attack or an accident, not table metadata."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_OTHERS = {
+    b"\x04\x22\x4d\x18": "lz4",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\xff\x06\x00\x00sNaPpY": "snappy",
+}
+_NAMED = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
+
+
+def unpacked(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> bytes:
+    """A metadata file's text; raises `OSError`, `EOFError` or `zlib.error` for what does not unpack to it."""
+    if data.startswith(_ZSTD):
+        plain, is_whole = _zstd_unpacked(data, max_bytes + 1)
+        if not is_whole and len(plain) <= max_bytes:
+            raise EOFError("the packed file ends before its end was reached")
+    elif data.startswith(_GZIP):
+        with gzip.open(io.BytesIO(data)) as stream:
+            plain = stream.read(max_bytes + 1)
+    else:
+        return data
+    if len(plain) > max_bytes:
+        raise OSError(f"it unpacks to more than {max_bytes} bytes")
+    return plain
+
+
+def unpacked_head(data: bytes, max_bytes: int) -> bytes:
+    """The text of a metadata file of which there may be the first bytes only; raises `zlib.error` where it is broken."""
+    if data.startswith(_ZSTD):
+        return _zstd_unpacked(data, max_bytes)[0]
+    if data.startswith(_GZIP):
+        return zlib.decompressobj(wbits=31).decompress(data, max_bytes)
+    return data
+
+
+def refuse_unknown_packing(data: bytes, location: str) -> None:
+    """Raise `UnsupportedError` for a file that is packed in a way that we do not read, by its first bytes or its name."""
+    codec = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
+    named = _NAMED.search(location)
+    is_packed = not data.lstrip().startswith((b"{", _GZIP, _ZSTD))
+    # One whose name says that we read it is spoilt, if its bytes say something else.
+    if codec is None and named is not None and named[1] not in ("gz", "zstd") and is_packed:
+        codec = named[1]
+    if codec is not None:
+        raise UnsupportedError(
+            f"cannot read table metadata {location!r}: it is packed with {codec}; plain files, gzip and zstd are read",
+            location=location,
+        )
+
+
+def _zstd_unpacked(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """At most this many bytes of text, and whether that is the end of it: the last of its frames is whole."""
+    plain = bytearray()
+    while True:
+        stream: Any = zstd.ZstdDecompressor()
+        try:
+            plain += stream.decompress(data, max_bytes - len(plain))
+        except zstd.ZstdError as error:
+            raise zlib.error(f"Error while unpacking zstd: {error}") from error
+        if not stream.eof or not stream.unused_data or len(plain) >= max_bytes:
+            return bytes(plain), stream.eof and not stream.unused_data
+        data = stream.unused_data
+
+
+CURRENT_ONLY = ("schema", "partition-spec")
+"""Keys of version 1 that repeat the current schema and the default spec for old readers."""
+
+
+def with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 metadata with every key that version 2 requires, but `table-uuid`: derived as the spec says.
+
+    Args:
+        raw: the JSON object; keys that it has are kept, and `schemas` and `partition-specs` rule over what they replace.
+
+    Raises:
+        InvalidTableError: it has neither the old key nor the new one.
+    """
+    full = {key: value for key, value in raw.items() if value is not None}
+    full["last-sequence-number"] = 0
+    if "schemas" not in full:
+        schema = full.get("schema")
+        if not isinstance(schema, dict):
+            raise InvalidTableError("the required key 'schema' is missing")
+        full["schemas"] = [schema]
+        full["current-schema-id"] = schema.get("schema-id", 0)
+    if "partition-specs" not in full:
+        if "partition-spec" not in full:
+            raise InvalidTableError("the required key 'partition-spec' is missing")
+        spec = PartitionSpec(spec_id=0, fields=partition_fields_from_json(full["partition-spec"]))
+        full["partition-specs"] = [spec_to_json(spec)]
+        full["default-spec-id"] = spec.spec_id
+    if "last-partition-id" not in full and isinstance(full["partition-specs"], list):
+        full["last-partition-id"] = last_assigned_field_id(map(spec_from_json, full["partition-specs"]))
+    if "sort-orders" not in full:
+        full["sort-orders"] = [sort_order_to_json(UNSORTED)]
+        full["default-sort-order-id"] = UNSORTED.order_id
+    return full
+
+
+def current_only(metadata: TableMetadata) -> dict[str, Any]:
+    """The current schema and the fields of the default spec under their old keys, which version 1 requires."""
+    return {"schema": schema_to_json(metadata.schema), "partition-spec": spec_to_json(metadata.spec)["fields"]}
+
+
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
+
+
+def parse_metadata(data: bytes, location: str) -> TableMetadata:
+    """Decode a metadata file.
+
+    Args:
+        data: the file's bytes, plain, gzip or zstd; which of them is seen from the bytes, not from the name.
+        location: where they come from, for errors.
+
+    Raises:
+        InvalidTableError: the bytes are not table metadata of the spec.
+        UnsupportedError: the format version, or the way it is packed, is one that we do not read.
+    """
+    raw = metadata_document(data, location)
+    try:
+        return metadata_from_json(raw)
+    except RecursionError as error:
+        raise InvalidTableError(
+            f"cannot read table metadata {location!r}: it is nested too deeply", location=location
+        ) from error
+    except InvalidTableError as error:
+        raise InvalidTableError(
+            f"cannot read table metadata {location!r}: {error.message}", location=location
+        ) from error
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"cannot read table metadata {location!r}: {error.message}", location=location
+        ) from error
+
+
+def metadata_document(data: bytes, location: str) -> Any:
+    """The JSON of a metadata file, whatever it says; raises `InvalidTableError` where it is none, else as `parse_metadata`."""
+    refuse_unknown_packing(data, location)
+    try:
+        return msgspec.json.decode(unpacked(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
+
+
+def format_metadata(metadata: TableMetadata) -> bytes:
+    """Encode metadata as the bytes of an uncompressed metadata file."""
+    return msgspec.json.encode(metadata_to_json(metadata))
+
+
+def metadata_from_json(raw: Any) -> TableMetadata:
+    """Build metadata from a decoded JSON object; raises as `parse_metadata` does."""
+    if not isinstance(raw, dict):
+        raise InvalidTableError("it is no JSON object")
+    rest = dict(raw)
+    version = _required(rest, "format-version", int)
+    if version > SUPPORTED_FORMAT_VERSION:
+        raise UnsupportedError(
+            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known{_dialect(rest)}"
+        )
+    if version < 1:
+        raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
+    if version == 1:
+        rest = with_derived_keys(rest)
+    # Kept as they were, these would contradict what a commit changes, or come to life by an upgrade.
+    for key in CURRENT_ONLY if version >= 3 else (*CURRENT_ONLY, "next-row-id"):
+        rest.pop(key, None)
+    current = rest.pop("current-snapshot-id", None)
+    metadata = TableMetadata(
+        format_version=version,
+        table_uuid=_table_uuid(rest, version),
+        location=_required(rest, "location", str),
+        last_sequence_number=_required(rest, "last-sequence-number", int),
+        last_updated_ms=_required(rest, "last-updated-ms", int),
+        last_column_id=_required(rest, "last-column-id", int),
+        schemas=_required_list(rest, "schemas", schema_from_json),
+        current_schema_id=_required(rest, "current-schema-id", int),
+        partition_specs=_required_list(rest, "partition-specs", spec_from_json),
+        default_spec_id=_required(rest, "default-spec-id", int),
+        last_partition_id=_required(rest, "last-partition-id", int),
+        sort_orders=_required_list(rest, "sort-orders", sort_order_from_json),
+        default_sort_order_id=_required(rest, "default-sort-order-id", int),
+        properties=_properties(rest.pop("properties", None)),
+        # Java wrote -1 for "no snapshot" in v1 and v2.
+        current_snapshot_id=None if current in (None, -1) else _whole("current-snapshot-id", current),
+        snapshots=_snapshots(rest, version),
+        snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
+        metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
+        refs=_refs(rest.pop("refs", None)),
+        statistics=_views(rest, "statistics", StatisticsFile),
+        partition_statistics=_views(rest, "partition-statistics", PartitionStatisticsFile),
+        next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
+        encryption_keys=tuple(_list(rest, "encryption-keys")),
+        extra=rest,
+    )
+    return validate_metadata(_with_main(metadata))
+
+
+def _dialect(raw: Mapping[str, Any]) -> str:
+    """Which of two a table of a newer version is: Iceberg 1.12 writes a shape of its own, before version 4 is adopted."""
+    snapshots = raw.get("snapshots")
+    keys = {key for one in snapshots if isinstance(one, dict) for key in one} if isinstance(snapshots, list) else set()
+    if "root-manifest" in keys:
+        return "; its snapshots have root manifests, as the draft of version 4 says"
+    if "manifest-list" in keys:
+        return "; its snapshots have manifest lists, as Iceberg 1.12 writes them and the draft of version 4 does not"
+    return ""
+
+
+def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
+    """The JSON object of metadata, in the order of the spec's table."""
+    version = metadata.format_version
+    out: dict[str, Any] = {"format-version": version}
+    if metadata.table_uuid is not None:
+        out["table-uuid"] = metadata.table_uuid
+    out["location"] = metadata.location
+    if version > 1:
+        out["last-sequence-number"] = metadata.last_sequence_number
+    out |= {
+        "last-updated-ms": metadata.last_updated_ms,
+        "last-column-id": metadata.last_column_id,
+        **(current_only(metadata) if version == 1 else {}),
+        "current-schema-id": metadata.current_schema_id,
+        "schemas": [schema_to_json(s) for s in metadata.schemas],
+        "default-spec-id": metadata.default_spec_id,
+        "partition-specs": [spec_to_json(s) for s in metadata.partition_specs],
+        "last-partition-id": metadata.last_partition_id,
+        "default-sort-order-id": metadata.default_sort_order_id,
+        "sort-orders": [sort_order_to_json(o) for o in metadata.sort_orders],
+        "properties": dict(metadata.properties),
+    }
+    if metadata.current_snapshot_id is not None:
+        out["current-snapshot-id"] = metadata.current_snapshot_id
+    if metadata.next_row_id is not None:
+        out["next-row-id"] = metadata.next_row_id
+    out["refs"] = {name: view_to_json(ref) for name, ref in metadata.refs.items()}
+    out["snapshots"] = [_snapshot_to_json(s, version) for s in metadata.snapshots]
+    out["statistics"] = [view_to_json(s) for s in metadata.statistics]
+    out["partition-statistics"] = [view_to_json(s) for s in metadata.partition_statistics]
+    out["snapshot-log"] = [view_to_json(e) for e in metadata.snapshot_log]
+    out["metadata-log"] = [view_to_json(e) for e in metadata.metadata_log]
+    if metadata.encryption_keys:
+        out["encryption-keys"] = list(metadata.encryption_keys)
+    out.update(metadata.extra)
+    return out
+
+
+def _snapshots(rest: dict[str, Any], version: int) -> tuple[Snapshot, ...]:
+    snapshots = _views(rest, "snapshots", Snapshot)
+    if version > 1:
+        return snapshots
+    return tuple(msgspec.structs.replace(snapshot, sequence_number=0) for snapshot in snapshots)
+
+
+def _snapshot_to_json(snapshot: Snapshot, version: int) -> dict[str, Any]:
+    out = view_to_json(snapshot)
+    if version == 1:
+        del out["sequence-number"]
+    return out
+
+
+def _table_uuid(rest: dict[str, Any], version: int) -> str | None:
+    if version == 1 and rest.get("table-uuid") is None:
+        rest.pop("table-uuid", None)
+        return None
+    return _required(rest, "table-uuid", str)
+
+
+def _required(rest: dict[str, Any], key: str, kind: type[T]) -> T:
+    value = rest.pop(key, None)
+    if value is None:
+        raise InvalidTableError(f"the required key {key!r} is missing")
+    if type(value) is not kind:
+        raise InvalidTableError(f"{key} is {value!r}; it must be {'a whole number' if kind is int else 'text'}")
+    return value
+
+
+def _whole(key: str, value: Any) -> int:
+    if type(value) is not int:
+        raise InvalidTableError(f"{key} is {value!r}; it must be a whole number")
+    return value
+
+
+def _list(rest: dict[str, Any], key: str) -> list[Any]:
+    value = rest.pop(key, None)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidTableError(f"{key} is {value!r}; it must be a list")
+    return value
+
+
+def _required_list(rest: dict[str, Any], key: str, read: Callable[[Any], T]) -> tuple[T, ...]:
+    if rest.get(key) is None:
+        raise InvalidTableError(f"the required key {key!r} is missing")
+    return tuple(map(read, _list(rest, key)))
+
+
+def _views(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
+    return tuple(view_from_json(cls, item, f"{key}[{i}]") for i, item in enumerate(_list(rest, key)))
+
+
+def _properties(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise InvalidTableError("properties must be an object of texts")
+    return dict(value)
+
+
+def _refs(value: Any) -> Mapping[str, SnapshotRef]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidTableError(f"refs is {value!r}; it must be an object")
+    return {name: view_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in value.items()}
+
+
+def _with_main(metadata: TableMetadata) -> TableMetadata:
+    """There is always a main branch at the current snapshot, even if `refs` is missing (spec, "Table Metadata Fields")."""
+    if MAIN in metadata.refs or metadata.current_snapshot_id is None:
+        return metadata
+    main = SnapshotRef(snapshot_id=metadata.current_snapshot_id, type="branch")
+    return msgspec.structs.replace(metadata, refs={MAIN: main, **metadata.refs})

@@ -5,22 +5,20 @@ from typing import assert_never
 
 import msgspec
 
-from icekeep.spec.definition_updates import (
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.updates import (
     AddPartitionSpec,
     AddSchema,
     AddSortOrder,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-)
-from icekeep.spec.mending_update import RaiseCounters
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.restoring_update import RestoreSnapshots
-from icekeep.spec.updates import (
+    RaiseCounters,
     RemovePartitionSpecs,
     RemoveSchemas,
     RemoveSnapshotRef,
     RemoveSnapshots,
+    RestoreSnapshots,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
     SetSnapshotRef,
     Update,
 )

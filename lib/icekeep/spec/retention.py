@@ -9,11 +9,11 @@ import msgspec
 
 from icekeep.errors import OptionError, SafetyError, UsageError, argument
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import whole_number
+from icekeep.spec.refs import ADDED_VECTORS, KeptForWriter, kept_for_writers, made
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
-from icekeep.spec.table_properties import whole_number
 from icekeep.spec.times import format_span, format_time
-from icekeep.spec.units import DAY_MS, HOUR_MS, MAX_LONG
-from icekeep.spec.writer_progress import ADDED_VECTORS, KeptForWriter, kept_for_writers, made
+from icekeep.spec.types import DAY_MS, HOUR_MS, MAX_LONG
 
 MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"

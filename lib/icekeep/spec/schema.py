@@ -1,32 +1,199 @@
-"""A table's schema: a struct with an id (spec, "Schemas and Data Types", Appendix C "Schemas")."""
+"""Default values of struct fields (spec, "Default values"): what a row has where nobody gave a value.
 
+A field stores its defaults in JSON. A struct's own default is null or `{}`, and the defaults of its fields fill it; here
+they become whole values, in the form of `values.py`.
+
+A table's schema: a struct with an id (spec, "Schemas and Data Types", Appendix C "Schemas").
+
+Field ids by name, for data files that carry none (spec, "Column Projection", Appendix C "Name Mapping Serialization").
+
+A mapping is a tree of fields like a schema's: below a struct its fields, below a list `element`, below a map `key` and
+`value`. A name is one name, never a path: `a.b` is a column with a dot in its name.
+
+Columns that every table has though no schema names them (spec, "Reserved Field IDs").
+
+They are ordinary fields with reserved ids: put one into a schema that is read with, and the reader fills it in. The
+columns of position delete files are among them, since those files store them under their ids.
+"""
+
+import datetime
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from itertools import count
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import InvalidTableError, NotFoundError, and_more
-from icekeep.spec.defaults import validate_defaults
-from icekeep.spec.type_json import field_from_json, field_to_json
+from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError, UnsupportedError, UsageError, and_more
 from icekeep.spec.types import (
+    BOOLEAN,
     DOUBLE,
     FLOAT,
+    INT,
+    LONG,
     MAX_COLUMN_ID,
+    OPAQUE,
+    STRING,
     UNKNOWN,
     VARIANT,
+    DecimalType,
+    ListType,
+    MapType,
     NestedField,
     PrimitiveType,
     StructType,
     Type,
     check_nesting,
     child_fields,
+    field_from_json,
+    field_to_json,
     walk,
     with_child_fields,
 )
+from icekeep.spec.values import decimal_from_unscaled, unscaled, value_from_json, value_to_json
 from icekeep.spelling import did_you_mean, near_words
+
+_ALWAYS_NULL = {"unknown", "variant", "geometry", "geography"}
+
+
+def initial_value(field: NestedField) -> Any:
+    """The value of a field in rows that were written before the field was added; null where it has no default.
+
+    Raises:
+        InvalidTableError: the field is required and has no `initial-default`, or a field that fills it is so.
+    """
+    value = _filled(field.type, value_from_json(field.type, field.initial_default), initial_value)
+    if value is None and field.required:
+        raise InvalidTableError(
+            f"field {field.name!r} (id {field.field_id}) is required and has no initial-default, but rows lack it",
+            section="Default values",
+        )
+    return value
+
+
+def write_value(field: NestedField) -> Any:
+    """The value that a writer stores for a field which it was given no value for; null where it has no default.
+
+    Raises:
+        UsageError: the field is required and has no `write-default`, or a field that fills it is so.
+    """
+    value = _filled(field.type, value_from_json(field.type, field.write_default), write_value)
+    if value is None and field.required:
+        raise UsageError(
+            f"field {field.name!r} (id {field.field_id}) is required and has no write-default; give it a value in each row"
+        )
+    return value
+
+
+def validate_defaults(field: NestedField, name: str) -> None:
+    """Raise `InvalidTableError` if a default of a field is not one that the spec allows for its type.
+
+    Args:
+        name: the field's full name, for the error.
+    """
+    for key, default in (("initial-default", field.initial_default), ("write-default", field.write_default)):
+        problem = None if default is None else _problem(field.type, default)
+        if problem is not None:
+            raise InvalidTableError(
+                f"the {key} {default!r} of column {name!r} is none for its type {field.type}: {problem}",
+                column=name,
+                section="Default values",
+            )
+
+
+def default_to_json(type_: Type, default: Any) -> Any:
+    """The stored form of a default that a user gives.
+
+    Args:
+        default: the JSON form of a value in the spec (Appendix D), such as a number, a text, `2024-01-31` for a date, `{}`
+            for a struct; or Python's own date, time, datetime, UUID, bytes, Decimal; null for none.
+
+    Raises:
+        UsageError: it is no default for the type; says why.
+    """
+    stored = _plain(type_, default)
+    problem = None if stored is None else _problem(type_, stored)
+    if problem is not None:
+        raise UsageError(f"{default!r} is no default for the type {type_}: {problem}")
+    return value_to_json(type_, value_from_json(type_, stored)) if isinstance(type_, PrimitiveType) else stored
+
+
+def _plain(type_: Type, default: Any) -> Any:
+    match default:
+        case bytes():
+            return default.hex()
+        case uuid.UUID():
+            return str(default)
+        case datetime.date() | datetime.time():
+            return default.isoformat()
+        case Decimal() | int() if isinstance(type_, DecimalType) and not isinstance(default, bool):
+            # Fewer digits after the point than the type has are fine, more are not.
+            try:
+                return format(decimal_from_unscaled(unscaled(Decimal(default), type_.scale), type_.scale), "f")
+            except ValueError:
+                return str(default)
+    return default
+
+
+def _problem(type_: Type, default: Any) -> str | None:
+    if isinstance(type_, PrimitiveType) and type_.name in _ALWAYS_NULL:
+        return "such columns default to null"
+    if isinstance(type_, StructType):
+        return None if default == {} else "it must be null or {}, which the defaults of its fields fill"
+    try:
+        value = value_from_json(type_, default)
+    except (InvalidTableError, UnsupportedError) as error:
+        return error.message
+    return "it holds null for a required value" if _lacks_required(type_, value) else None
+
+
+def _lacks_required(type_: Type, value: Any) -> bool:
+    match type_:
+        case _ if value is None:
+            return False
+        case StructType():
+            given = [f for f in type_.fields if f.field_id in value]
+            return any(
+                (value[f.field_id] is None and f.required) or _lacks_required(f.type, value[f.field_id]) for f in given
+            )
+        case ListType():
+            return any(
+                (item is None and type_.element_required) or _lacks_required(type_.element, item) for item in value
+            )
+        case MapType():
+            return any(
+                key is None
+                or (item is None and type_.value_required)
+                or _lacks_required(type_.key, key)
+                or _lacks_required(type_.value, item)
+                for key, item in value
+            )
+    return False
+
+
+def _filled(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
+    """A value whose structs have all their fields, those that it does not give from their own defaults."""
+    match type_:
+        case _ if value is None:
+            return None
+        case StructType():
+            return {
+                f.field_id: _filled(f.type, value[f.field_id], default_of) if f.field_id in value else default_of(f)
+                for f in type_.fields
+            }
+        case ListType():
+            return tuple(_filled(type_.element, item, default_of) for item in value)
+        case MapType():
+            return tuple(
+                (_filled(type_.key, key, default_of), _filled(type_.value, item, default_of)) for key, item in value
+            )
+        case PrimitiveType():
+            return value
+    raise IcekeepBug(f"there is no type {type_!r}")
+
 
 _MAX_SHOWN = 10
 """Of more columns an error names the first ones."""
@@ -268,3 +435,148 @@ def renumbered(type_: Type, next_id: Callable[[], int], fresh: dict[int, int] | 
             fresh[field.field_id] = fields[-1].field_id
     below = tuple(msgspec.structs.replace(f, type=renumbered(f.type, next_id, fresh)) for f in fields)
     return with_child_fields(type_, below)
+
+
+PROPERTY = "schema.name-mapping.default"
+
+
+class MappedField(msgspec.Struct, frozen=True, kw_only=True):
+    """The names that a field may have in a file, and its id; null where the table has no such field (any more)."""
+
+    names: tuple[str, ...]
+    field_id: int | None = None
+    fields: tuple["MappedField", ...] = ()
+
+
+NameMapping = tuple[MappedField, ...]
+
+
+def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
+    """The mapping in a table's properties, `None` where there is none; raises as `parse_name_mapping` does."""
+    text = properties.get(PROPERTY)
+    return None if text is None else parse_name_mapping(text)
+
+
+def parse_name_mapping(text: str) -> NameMapping:
+    """Read a mapping from its JSON form.
+
+    Raises:
+        InvalidTableError: the text is not JSON, not a mapping, or maps a name of one level or a field id twice.
+    """
+    try:
+        decoded = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise _invalid(f"is not JSON: {error}") from error
+    mapping = _fields(decoded, "")
+    seen: set[int] = set()
+    for field in _walk(mapping):
+        if field.field_id in seen:
+            raise _invalid(f"maps to the field id {field.field_id} twice")
+        if field.field_id is not None:
+            seen.add(field.field_id)
+    return mapping
+
+
+def find(mapping: NameMapping, name: str) -> MappedField | None:
+    """The field of one level that a name stands for, null if none does."""
+    return next((field for field in mapping if name in field.names), None)
+
+
+def name_mapping_for(schema: Schema) -> NameMapping:
+    """The mapping that finds each field of a schema under its present name."""
+    return _mapped(schema.as_struct())
+
+
+def name_mapping_to_json(mapping: NameMapping) -> list[dict[str, Any]]:
+    """The JSON form of a mapping."""
+    out = []
+    for field in mapping:
+        item: dict[str, Any] = {"names": list(field.names)}
+        if field.field_id is not None:
+            item["field-id"] = field.field_id
+        if field.fields:
+            item["fields"] = name_mapping_to_json(field.fields)
+        out.append(item)
+    return out
+
+
+def _mapped(type_: Type) -> NameMapping:
+    return tuple(
+        MappedField(names=(field.name,), field_id=field.field_id, fields=_mapped(field.type))
+        for field in child_fields(type_)
+    )
+
+
+def _fields(value: Any, path: str) -> NameMapping:
+    where = f"at {path!r}" if path else "at its top"
+    if not isinstance(value, list):
+        raise _invalid(f"is not a list of fields {where}")
+    fields = tuple(_field(item, path, where) for item in value)
+    seen: set[str] = set()
+    for name in (name for field in fields for name in field.names):
+        if name in seen:
+            raise _invalid(f"has the name {name!r} twice {where}")
+        seen.add(name)
+    return fields
+
+
+def _field(value: Any, path: str, where: str) -> MappedField:
+    if not isinstance(value, dict):
+        raise _invalid(f"holds {value!r} {where}, where a field's object must be")
+    names, field_id, fields = value.get("names"), value.get("field-id"), value.get("fields")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _invalid(f"has a field {where} whose 'names' are {names!r}; they must be a list of text")
+    if field_id is not None and type(field_id) is not int:
+        raise _invalid(f"has a field {where} whose 'field-id' is {field_id!r}; it must be a whole number")
+    label = names[0] if names else str(field_id)
+    below = _fields([] if fields is None else fields, f"{path}.{label}" if path else label)
+    return MappedField(names=tuple(names), field_id=field_id, fields=below)
+
+
+def _walk(mapping: NameMapping) -> Iterator[MappedField]:
+    for field in mapping:
+        yield field
+        yield from _walk(field.fields)
+
+
+def _invalid(problem: str) -> InvalidTableError:
+    return InvalidTableError(f"table property {PROPERTY!r} {problem}", property=PROPERTY, section="Appendix C")
+
+
+def _column(field_id: int, name: str, type_: Type, *, required: bool = True) -> NestedField:
+    return NestedField(field_id=field_id, name=name, type=type_, required=required)
+
+
+FILE = _column(2147483646, "_file", STRING)
+POS = _column(2147483645, "_pos", LONG)
+DELETED = _column(2147483644, "_deleted", BOOLEAN)
+SPEC_ID = _column(2147483643, "_spec_id", INT)
+PARTITION_ID = 2147483642
+"""Of `_partition`, whose type depends on the table: see `partition_column`."""
+
+DELETE_FILE_PATH = _column(2147483546, "file_path", STRING)
+DELETE_FILE_POS = _column(2147483545, "pos", LONG)
+DELETE_FILE_ROW_ID = 2147483544
+"""Of `row`, whose type depends on the table: see `deleted_row_column`."""
+
+ROW_ID = _column(2147483540, "_row_id", LONG, required=False)
+LAST_UPDATED_SEQUENCE_NUMBER = _column(2147483539, "_last_updated_sequence_number", LONG, required=False)
+
+
+def partition_column(partition_types: Iterable[StructType]) -> NestedField:
+    """The column `_partition`: a struct with a field for each partition field of any spec, by its field id.
+
+    Where specs disagree on a field of one id, the later one in `partition_types` gives its name and type. A row's value
+    has null for the fields that its file's spec does not have.
+    """
+    fields: dict[int, NestedField] = {}
+    for struct in partition_types:
+        for field in struct.fields:
+            type_ = STRING if field.type == OPAQUE else field.type
+            fields[field.field_id] = NestedField(field_id=field.field_id, name=field.name, type=type_)
+    return _column(PARTITION_ID, "_partition", StructType(tuple(fields.values())), required=False)
+
+
+def deleted_row_column(row: StructType) -> NestedField:
+    """The column `row` of a position delete file: the values of the deleted row, in columns of the table."""
+    return _column(DELETE_FILE_ROW_ID, "row", row, required=False)

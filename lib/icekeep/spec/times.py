@@ -1,14 +1,34 @@
-"""Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own values."""
+"""Ages and spans as people write them: a whole number and a unit, as `7d`, `36h` or `500ms`.
+
+Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own values.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, TypeGuard
 
 from icekeep.errors import UsageError
-from icekeep.spec.filters.ages import AGE, FORM, UNITS_MS, age_ms
-from icekeep.spec.iso8601 import format_timestamp, parse_timestamp
-from icekeep.spec.units import DAY_MS, SECOND_MS
-from icekeep.spec.values import NANOS_PER_SECOND
+from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from icekeep.spec.values import NANOS_PER_SECOND, format_timestamp, parse_timestamp
+
+UNITS_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
+AGE = re.compile(r"[0-9]{1,15}ms|[0-9]{1,9}[smhdw]")
+"""What an age looks like."""
+FORM = "a whole number with ms, s, m, h, d or w"
+"""The same in words."""
+
+
+def age_ms(text: str) -> int:
+    """Milliseconds of an age; raises `ValueError` for any other text.
+
+    >>> age_ms("36h")
+    129600000
+    """
+    if not AGE.fullmatch(text):
+        raise ValueError(f"an age is {FORM}, as in 30m or 7d")
+    number = text.rstrip("smhdw")
+    return int(number) * UNITS_MS[text.removeprefix(number)]
+
 
 Moment: TypeAlias = datetime | timedelta | str | int
 """A `datetime` with a time zone; how long ago, as a `timedelta` or as text such as "7d"; ISO 8601; or epoch milliseconds."""

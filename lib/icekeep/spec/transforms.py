@@ -14,11 +14,18 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.spec.iso8601 import civil_from_days, format_timestamp
-from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, unscaled
-from icekeep.spec.types import DATE, INT, OPAQUE, DecimalType, PrimitiveType, Type
-from icekeep.spec.units import DAY_SECONDS, MAX_INT
-from icekeep.spec.values import INTEGER_WIDTHS, MICROS_PER_SECOND, TICKS_PER_SECOND
+from icekeep.spec.types import DATE, DAY_SECONDS, INT, MAX_INT, OPAQUE, DecimalType, PrimitiveType, Type
+from icekeep.spec.values import (
+    INTEGER_WIDTHS,
+    MICROS_PER_SECOND,
+    TICKS_PER_SECOND,
+    civil_from_days,
+    decimal_from_unscaled,
+    format_timestamp,
+    minimal_twos_complement,
+    shortest_digits,
+    unscaled,
+)
 
 _HASHED = {*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"}
 _TRUNCATED = {"int", "long", "decimal", "string", "binary"}

@@ -1,22 +1,196 @@
-"""Single values as bytes, JSON and text (spec, Appendix D "Single-value serialization").
+"""Dates, times and timestamps as counts since the epoch and as ISO 8601 text.
+
+Counts are those of the spec: days since 1970-01-01, microseconds since midnight, micro- or nanoseconds since the epoch.
+Python's `datetime` ends at the years 1 and 9999 and knows no nanoseconds; Iceberg's values do not, so the calendar is
+worked out here: it repeats every 400 years. Functions that read text raise `ValueError` with a reason.
+
+Numbers as digits: decimals as scaled whole numbers, whole numbers as bytes, floats as text and in 32 bits.
+
+Functions raise `ValueError` with a reason where a number does not fit.
+
+Single values as bytes, JSON and text (spec, Appendix D "Single-value serialization").
 
 A value looks the same everywhere in `spec`: bool, int, float, str, bytes, `uuid.UUID`, `decimal.Decimal` with the scale
 of its type; a date is days and a timestamp micro- or nanoseconds since the epoch in UTC, a time microseconds since
 midnight; null is None. In JSON also: a list is a tuple, a map a tuple of pairs, a struct a dict by field id.
+
+Keys that sort as values do: tuples of values as bytes that compare with memcmp.
+
+For grouping and ordering partition tuples and bounds without their types at hand. Nulls come first; floats in the order
+of the spec's "Sorting", -0.0 before 0.0 and NaN last; strings by code point, binary, fixed and uuid by unsigned bytes.
+
+Lower and upper bounds of a column's values, as a manifest keeps them (spec, Appendix D "Bound serialization").
+
+A bound may be shorter than the value that it stands for, but every value of the column must lie within the two: a lower
+bound is cut, an upper bound is cut and incremented. Values have the form of `values`.
 """
 
 import math
 import re
 import struct
 import uuid
-from decimal import Decimal, InvalidOperation
+from collections.abc import Sequence
+from datetime import date
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.iso8601 import format_date, format_time, format_timestamp, parse_date, parse_time, parse_timestamp
-from icekeep.spec.numbers import decimal_from_unscaled, minimal_twos_complement, shortest_digits, to_single, unscaled
-from icekeep.spec.types import DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
-from icekeep.spec.units import DAY_SECONDS
+from icekeep.spec.types import DAY_SECONDS, DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
+
+_EPOCH_YEAR = 1970
+_CYCLE_YEARS = 400
+_CYCLE_DAYS = 146_097
+_EPOCH_ORDINAL = date(_EPOCH_YEAR, 1, 1).toordinal()
+
+_DATE = re.compile(r"([+-][0-9]{4,10}|[0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
+_OFFSET = re.compile(r"[Zz]|([+-])([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?")
+_TIMESTAMP = re.compile(r"([+-]?[0-9-]+)(?:[Tt ]([0-9:.]+)([Zz]|[+-][0-9:]+)?)?")
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a count of days; the year may be any whole number."""
+    cycles, rest = divmod(days, _CYCLE_DAYS)
+    day = date.fromordinal(_EPOCH_ORDINAL + rest)
+    return day.year + cycles * _CYCLE_YEARS, day.month, day.day
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Count of days of a calendar date; raises `ValueError` for a day that the month does not have."""
+    cycles, rest = divmod(year - _EPOCH_YEAR, _CYCLE_YEARS)
+    return date(_EPOCH_YEAR + rest, month, day).toordinal() - _EPOCH_ORDINAL + cycles * _CYCLE_DAYS
+
+
+def format_date(days: int) -> str:
+    """ISO date; years with more than four digits carry a sign, as ISO 8601 wants it."""
+    year, month, day = civil_from_days(days)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def format_time(ticks: int, ticks_per_second: int) -> str:
+    """ISO time of a count since midnight; the fraction has all its digits, or is left out if it is zero."""
+    seconds, fraction = divmod(ticks, ticks_per_second)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    digits = len(str(ticks_per_second)) - 1
+    return f"{hour:02d}:{minute:02d}:{second:02d}" + (f".{fraction:0{digits}d}" if fraction else "")
+
+
+def format_timestamp(ticks: int, ticks_per_second: int) -> str:
+    """ISO date and time of a count since the epoch, without a zone."""
+    days, rest = divmod(ticks, DAY_SECONDS * ticks_per_second)
+    return f"{format_date(days)}T{format_time(rest, ticks_per_second)}"
+
+
+def parse_date(text: str) -> int:
+    """Days of an ISO date."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError("a date looks like 2013-01-05")
+    return days_from_civil(int(match[1]), int(match[2]), int(match[3]))
+
+
+def parse_time(text: str, ticks_per_second: int) -> int:
+    """Count since midnight of an ISO time; digits finer than a tick must be zeros."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("a time looks like 10:12:55.038194")
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("there is no such time of day")
+    fraction_ns = int((match[4] or "").ljust(9, "0"))
+    fraction, finer = divmod(fraction_ns, 10**9 // ticks_per_second)
+    if finer:
+        raise ValueError("it has more digits after the second than the type holds")
+    return ((hour * 60 + minute) * 60 + second) * ticks_per_second + fraction
+
+
+def parse_timestamp(text: str, ticks_per_second: int) -> tuple[int, int | None]:
+    """Count since the epoch in UTC, and the offset in seconds that the text gave, None if it gave none.
+
+    A text without an offset counts as UTC; a date alone is its first moment.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError("a timestamp looks like 2013-01-05T10:12:55.038194")
+    ticks = parse_date(match[1]) * DAY_SECONDS * ticks_per_second
+    if match[2] is not None:
+        ticks += parse_time(match[2], ticks_per_second)
+    offset_seconds = None if match[3] is None else _parse_offset(match[3])
+    return ticks - (offset_seconds or 0) * ticks_per_second, offset_seconds
+
+
+def _parse_offset(text: str) -> int:
+    match = _OFFSET.fullmatch(text)
+    if match is None:
+        raise ValueError("an offset from UTC looks like +00:00")
+    if match[1] is None:
+        return 0
+    hours, minutes, seconds = int(match[2]), int(match[3]), int(match[4] or 0)
+    if hours > 18 or minutes > 59 or seconds > 59:
+        raise ValueError("there is no such offset from UTC")
+    return (-1 if match[1] == "-" else 1) * ((hours * 60 + minutes) * 60 + seconds)
+
+
+_SINGLE = struct.Struct("<f")
+_LARGEST_SINGLE = 3.4028235e38
+# Beyond 38 digits by what 16 bytes hold: truncating the least decimal of a type may step over its range.
+_LARGEST_UNSCALED = 2**127 - 1
+_EXACT = Context(prec=80)
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    """The whole number of a decimal at a scale: 14.2 at scale 2 is 1420. No digit may be lost."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError("it is not a number")
+    if value and value.adjusted() > 38:
+        raise ValueError("it has more than 38 digits")
+    number = int("".join(map(str, digits)))
+    shift = exponent + scale
+    if shift >= 0:
+        number = number * 10**shift if number else 0
+    else:
+        number, lost = divmod(number, 10**-shift) if -shift <= len(digits) else (0, number)
+        if lost:
+            raise ValueError(f"it has more than {scale} digits after the point")
+    return -number if sign else number
+
+
+def decimal_from_unscaled(number: int, scale: int) -> Decimal:
+    """The decimal of a whole number at a scale: 1420 at scale 2 is 14.20."""
+    if abs(number) > _LARGEST_UNSCALED:
+        raise ValueError("it has more than 38 digits")
+    return Decimal(number).scaleb(-scale, _EXACT)
+
+
+def minimal_twos_complement(number: int) -> bytes:
+    """Big-endian two's complement in the fewest bytes that hold the number, at least one."""
+    bits = (number if number >= 0 else ~number).bit_length() + 1
+    return number.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def to_single(value: float) -> float:
+    """The nearest value of a 32-bit float."""
+    try:
+        single: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        raise ValueError("it is out of the range of float") from None
+    return single
+
+
+def shortest_digits(value: float, *, single: bool) -> str:
+    """The shortest decimal text that reads back as the same 32-bit or 64-bit value, in Python's notation."""
+    if single:
+        for digits in range(1, 10):
+            candidate = float(f"{value:.{digits}g}")
+            # Rounded up, the greatest value of 32 bits is beyond them.
+            if abs(candidate) <= _LARGEST_SINGLE and to_single(candidate) == value:
+                return repr(candidate)
+    return repr(value)
+
 
 MICROS_PER_SECOND = 1_000_000
 NANOS_PER_SECOND = 1_000_000_000
@@ -346,3 +520,152 @@ def require_length(type_: PrimitiveType, data: bytes) -> bytes:
     if isinstance(type_, FixedType) and len(data) != type_.length:
         raise ValueError(f"it has {len(data)} bytes")
     return data
+
+
+_NULL = b"\x00"
+_VALUE = b"\x01"
+_DECIMAL_BYTES = 16
+_JAVA_SIGNS = 1 << 127 | 1 << 63
+_ordering_FLOATS = {"float": struct.Struct(">f"), "double": struct.Struct(">d")}
+
+
+def sort_key(types: Sequence[Type], values: Sequence[Any]) -> bytes:
+    """Bytes that are in the order of the tuples of values, and equal only for equal tuples.
+
+    Args:
+        types: primitive types, one for each value; keys compare only with keys of the same types.
+        values: in the form of `values.py`, None for null.
+
+    Raises:
+        UnsupportedError: a value's type has no order here (variant, geometry, geography, nested types).
+        IcekeepBug: a value is not one of its type.
+    """
+    key = bytearray()
+    for type_, value in zip(types, values, strict=True):
+        if value is None:
+            key += _NULL
+        else:
+            key += _VALUE
+            key += _payload(type_, value)
+    return bytes(key)
+
+
+def java_order(value: UUID) -> int:
+    """A UUID as a number that compares as Java compares UUIDs, as two signed longs: so its writers bound them."""
+    return value.int ^ _JAVA_SIGNS
+
+
+def _payload(type_: Type, value: Any) -> bytes:
+    try:
+        return _ordering_encode(type_, value)
+    except (OverflowError, ValueError, AttributeError, TypeError, struct.error) as problem:
+        raise IcekeepBug(f"value {value!r} is not one of type {type_}: {problem}") from problem
+
+
+def _ordering_encode(type_: Type, value: Any) -> bytes:
+    if not isinstance(type_, PrimitiveType):
+        raise UnsupportedError(f"values of type {type_} have no order", type=str(type_))
+    if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
+        return _signed(value, width)
+    if isinstance(type_, DecimalType):
+        return _signed(unscaled(value, type_.scale), _DECIMAL_BYTES)
+    match type_.name:
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "float" | "double" as name:
+            return _ordering_float(_ordering_FLOATS[name], value)
+        case "string":
+            return _terminated(value.encode())
+        case "fixed" | "binary":
+            return _terminated(value)
+        case "uuid":
+            return bytes(value.bytes)
+    raise UnsupportedError(f"values of type {type_} have no order", type=str(type_))
+
+
+def _signed(number: int, width: int) -> bytes:
+    """Big-endian with the sign bit flipped, so that negative numbers come first."""
+    return (number + (1 << (8 * width - 1))).to_bytes(width, "big")
+
+
+def _ordering_float(packer: struct.Struct, value: float) -> bytes:
+    """IEEE 754's total order; all NaNs are one, as Java compares."""
+    data = packer.pack(math.nan if math.isnan(value) else value)
+    if data[0] & 0x80:
+        return bytes(byte ^ 0xFF for byte in data)
+    return bytes((data[0] | 0x80, *data[1:]))
+
+
+def _terminated(data: bytes) -> bytes:
+    """Zero bytes are escaped and the end is marked, so that a value sorts before those that it begins."""
+    return data.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
+
+
+_HIGHEST_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def are_crossed(lower: Any, upper: Any) -> bool:
+    """Whether a lower bound is above its upper bound, so that neither says anything; null is a bound that is unknown.
+
+    Writers differ on the order of UUIDs: those are crossed that are so in both orders.
+    """
+    if lower is None or upper is None:
+        return False
+    if isinstance(lower, UUID):
+        return lower.int > upper.int and java_order(lower) > java_order(upper)
+    return bool(lower > upper)
+
+
+def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes:
+    """The bound of a column whose least value this is; 0.0 becomes -0.0, so that both zeros lie above it.
+
+    Args:
+        type_: of the column.
+        value: not null and not NaN.
+        length: the most code points of text, the most bytes of a `binary`; any number of them if None.
+    """
+    if type_.name in ("string", "binary"):
+        value = value[:length]
+    elif type_.name in ("float", "double") and value == 0:
+        value = -0.0
+    return value_to_bytes(type_, value)
+
+
+def upper_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes | None:
+    """The bound of a column whose greatest value this is; null where nothing of that length lies above the value.
+
+    Args:
+        type_: of the column.
+        value: not null and not NaN.
+        length: as for `lower_bound`.
+    """
+    if type_.name in ("float", "double") and value == 0:
+        value = 0.0
+    if length is not None and type_.name == "string":
+        value = _text_above(value, length)
+    elif length is not None and type_.name == "binary":
+        value = _bytes_above(value, length)
+    return None if value is None else value_to_bytes(type_, value)
+
+
+def _text_above(text: str, length: int) -> str | None:
+    """The least text of at most `length` code points that is not below `text` nor any text that it begins."""
+    if len(text) <= length:
+        return text
+    for end in range(length - 1, -1, -1):
+        code_point = ord(text[end]) + 1
+        if code_point in _SURROGATES:
+            code_point = _SURROGATES.stop
+        if code_point <= _HIGHEST_CODE_POINT:
+            return text[:end] + chr(code_point)
+    return None
+
+
+def _bytes_above(data: bytes, length: int) -> bytes | None:
+    if len(data) <= length:
+        return data
+    for end in range(length - 1, -1, -1):
+        if data[end] < 0xFF:
+            return data[:end] + bytes([data[end] + 1])
+    return None

@@ -5,7 +5,7 @@ import os
 from typing import BinaryIO
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.local.errors import translated
 
 PIECE_BYTES = 8 * MIB

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
 from icekeep.secrets import remember_while
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ so that the decision is no longer about what is there, it is a conflict: load th
 from fnmatch import fnmatchcase
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.base import Change
-from icekeep.commit.changes.manage_refs import (
+from icekeep.commit.attempt import Change
+from icekeep.commit.changes.snapshots import (
     CreateBranchOfEmptyTable,
     CreateOrReplaceRef,
     CreateRef,

@@ -24,7 +24,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.runs import icekeep_version
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 from icekeep.telemetry.figures import Figure, Tallies, is_done_well
 
 _SCOPE = "icekeep"

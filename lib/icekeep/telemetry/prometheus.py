@@ -17,7 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from icekeep.errors import ConfigError, UsageError, brought_by
 from icekeep.events import Event, RunStarted
 from icekeep.secrets import remember, server_address
-from icekeep.spec.units import DAY_MS, MINUTE_MS
+from icekeep.spec.types import DAY_MS, MINUTE_MS
 from icekeep.telemetry.figures import Figure, Tallies
 from icekeep.telemetry.metrics import LAST_END, LAST_SUCCESS, OF_TABLE, RUN_METRICS, Metric
 

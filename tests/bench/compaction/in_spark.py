@@ -1,7 +1,7 @@
 """The `icekeep` command, to which the smallest table is too much for threads of its own: Spark's tasks rewrite it."""
 
 from icekeep.__main__ import entry_point
-from icekeep.planning.spark import source
+from icekeep.planning.spark import session as source
 
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 

@@ -7,8 +7,7 @@ from urllib.parse import urlparse
 
 from icekeep.catalog.base import Catalog, Table
 from icekeep.maintenance.compaction.job import compact
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions

@@ -22,9 +22,9 @@ def rewrite_manifests(engine: Icekeep, target: Target) -> Callable[[], Any]:
 def append(engine: Icekeep, target: Target) -> Callable[[], Any]:
     """One file in one commit, which merges manifests where the table has enough of them."""
     # Behind the door: another checkout may have none of these.
-    from icekeep.commit.changes.append_files import AppendFiles
+    from icekeep.commit.changes.files import AppendFiles
     from icekeep.commit.retry import commit
-    from icekeep.planning.transcode.merge_append import MergingManifestReader
+    from icekeep.planning.transcode.records import MergingManifestReader
     from icekeep.spec.manifests.structs import DataFile
 
     path, day, size_bytes, records = (engine.request["file"][name] for name in ("path", "day", "bytes", "records"))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from bench.rival.engines import Icekeep, Target
 from bench.tables.delete_entries import SCHEMA
-from icekeep.planning.deletes.delete_join import with_deletes
+from icekeep.planning.deletes import with_deletes
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.partitioning import PartitionField, PartitionSpec

@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.tables.scale_shapes import Paths, Scale
 from bench.tables.scale_tables import data_bytes, delete_bytes
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.local.storage import LocalStorage
 

@@ -11,8 +11,7 @@ from bench.rival.engines import Icekeep, Target
 from bench.scale.counting import SparkCounts
 from bench.scale.listing import AbsentFilesStorage
 from bench.tables.scale_shapes import Scale
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine, Limits
 
 _NOTHING_HERE = Limits(**dict.fromkeys(Limits.__struct_fields__, 0))
 """Small tables warm up what large ones need: all of it is done in tasks."""

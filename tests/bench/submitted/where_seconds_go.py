@@ -25,8 +25,7 @@ from bench.rival.watching import Watch
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.object_store import ObjectStore
 from kit.shell import ROOT
 from kit.spark_processes import bare_python, python_with_wheels

@@ -28,16 +28,16 @@ from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
 from icekeep.catalog.base import Committed, Table
 from icekeep.planning.spark.session import build_session, stop_session
 from icekeep.spec.avro import avro_schema, read_header, write_header
-from icekeep.spec.layout import manifest_list_location, metadata_directory
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import manifest_list_location, metadata_directory
 from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.types import DATE
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef
 from icekeep.spec.values import value_to_bytes
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 
 AVRO_WRITER = "org.apache.spark.sql.avro.AvroFileFormat"
 """Spark's own class: by its short name, `avro`, pip's PySpark does not find it."""

@@ -23,21 +23,20 @@ from pyroaring import BitMap64
 
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.sort.transforms import transformed
-from icekeep.formats.write_options import write_options
-from icekeep.spec.layout import data_directory
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.options import write_options
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
+from icekeep.formats.sort.keys import transformed
+from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import parse_transform
 from icekeep.spec.types import LONG
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 
 LIVE = (NAMESPACE, "live")
 """The table that holds the live rows and no deletes, in the same warehouse."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from bench.tables.kept import Kept
-from icekeep.planning.manifests.entry_schema import ENTRIES
+from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.schema import DELETE_FILE_PATH
 
 TASKS = 8
 _BATCH_ROWS, _NUMBERS = 10_000, 1_000

@@ -16,23 +16,22 @@ from msgspec.structs import replace
 
 from bench.tables.histories import CYCLE, DAY_S, FILE_BYTES, ROWS_A_FILE, History, HistoryFiles
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept, hadoop_catalog
-from icekeep.commit.attempt import Attempt, CommitFiles
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.base import Change
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.cleanup import remove_unused
+from icekeep.commit.attempt import Attempt, Change, CommitFiles
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
+from icekeep.commit.retry import remove_unused
 from icekeep.playground.clock import PastRuntime
 from icekeep.runtime import SYSTEM
-from icekeep.spec.layout import data_directory
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata, validate_metadata
+from icekeep.spec.properties import data_directory
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry
 from icekeep.spec.updates import apply_updates
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.local.unflushed import UnflushedStorage
 from icekeep.storage.locations import local_path
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 
 _SNAPSHOT_EVERY_MS = 1000
 _LAST_AGE_MS = 60_000

@@ -24,12 +24,12 @@ from bench.runner.rivals import OURS, RIVALS, ask, spark_settings
 from bench.tables import copies
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept, made
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.spec.layout import data_directory
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from kit.written_deletes import data_files
 

@@ -21,19 +21,26 @@ from bench.tables.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, schema
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
 from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, Delete, DeleteKind, Paths, Scale, day_text, hashes
 from icekeep.catalog.base import Committed, Table
-from icekeep.planning.transcode.blocks import fast_packer
-from icekeep.spec.layout import data_directory, manifest_list_location, metadata_directory
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder, write_manifest_list
-from icekeep.spec.manifests.row_lineage import assign_row_ids
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.planning.transcode.layout import fast_packer
+from icekeep.spec.manifests.structs import (
+    DataFile,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    Status,
+    assign_row_ids,
+)
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.properties import data_directory, manifest_list_location, metadata_directory
 from icekeep.spec.requirements import requirements_for
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import local_path
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 
 COLUMNS = 10
 TARGET_BYTES = 128 << 20

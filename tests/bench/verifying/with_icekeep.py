@@ -12,7 +12,7 @@ from icekeep.catalog.base import Table
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.rewrite.verify import problem_of_rows
-from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.encode import Ordering
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.written_deletes import data_files

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 
-from icekeep.formats.puffin.files import footer_of
+from icekeep.formats.puffin import footer_of
 from icekeep.spec.types import UUID, DecimalType, FixedType, ListType, StructType, Type
 from icekeep.storage.locations import local_path
 from kit.judging.kinds import Kind, was_promoted

@@ -10,19 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes.files import write_equality_deletes
-from icekeep.formats.puffin.files import footer_of
-from icekeep.spec.layout import data_directory
+from icekeep.formats.deletes.read import write_equality_deletes
+from icekeep.formats.puffin import footer_of
+from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from icekeep.storage.locations import local_path
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, create_table, update_schema, update_spec, upgrade_format_version
 from kit.judging.example_rows import (
     IMPORTED,
     ROWS,

@@ -8,8 +8,14 @@ from uuid import UUID
 import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Table
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnType
+from icekeep.spec.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DropColumn,
+    RemovePartitionField,
+    RenameColumn,
+    UpdateColumnType,
+)
 from kit.judging.example_rows import (
     FIVE,
     NAN,

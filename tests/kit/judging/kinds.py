@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from icekeep.catalog.base import Table
-from icekeep.commit.made_by import JOB_KEY, made_by
+from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, walk

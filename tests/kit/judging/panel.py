@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, UnsupportedError
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
 from kit.judging.answers import answer_texts
 from kit.judging.faults import explained, faults_of
 from kit.judging.judge import Judge, JudgeError

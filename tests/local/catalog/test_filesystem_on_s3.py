@@ -10,9 +10,9 @@ from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import InvalidTableError, OutcomeUnknownError, SafetyError, UnsupportedError
-from icekeep.spec.metadata_codec import format_metadata, parse_metadata
+from icekeep.spec.metadata import format_metadata, parse_metadata
 from icekeep.spec.updates import log_previous
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, increment, set_counter, simple_metadata
 from kit.racing import check_race, names, our_rows, racing_table, row, rows_of, start_appending
 

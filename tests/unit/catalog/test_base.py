@@ -5,7 +5,7 @@ import pytest
 
 from icekeep.catalog.base import format_identifier, parse_identifier, validate_namespace
 from icekeep.errors import ConflictError, UsageError, first_line
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.verbs import rollback_to_snapshot
 from kit.cases import for_each
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import add, memory_table

@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import SystemRuntime
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import format_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties, log_previous
 from icekeep.storage.base import Capabilities

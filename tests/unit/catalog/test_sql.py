@@ -15,7 +15,7 @@ from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.metadata_files import dropped_from_log
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConfigError,

@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.catalog.open import open_catalog
-from icekeep.spec.metadata_codec import metadata_from_json
+from icekeep.spec.metadata import metadata_from_json
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata
 
 SCHEMA = pyiceberg.schema.Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))

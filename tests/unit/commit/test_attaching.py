@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.attaching import attach
+from icekeep.commit.retry import attach
 from icekeep.errors import OutcomeUnknownError
 from icekeep.events import SnapshotCommitted
 from kit.catalogs import COUNTER, set_counter

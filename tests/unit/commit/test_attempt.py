@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from icekeep.commit.attempt import Attempt, CommitFiles
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import UnsupportedError
 from icekeep.spec.avro import read_header, read_records
-from icekeep.spec.manifests.carried import carried_manifest
-from icekeep.spec.manifests.decode import read_manifest_header
+from icekeep.spec.manifests.read import read_manifest_header
 from icekeep.spec.manifests.structs import Status
+from icekeep.spec.manifests.write import carried_manifest
 from icekeep.spec.transforms import UnknownTransform
 from kit.changes import run
 from kit.manifests import field_of, with_metadata, with_schema

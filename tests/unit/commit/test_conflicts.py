@@ -3,9 +3,8 @@ from uuid import UUID as UUIDValue
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import (
     Since,
     check_no_lost_data,

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.maintenance.checking.job import check
-from icekeep.spec.applicability import applied_delete, reaches, reaching_deletes
-from icekeep.spec.definition_updates import AddPartitionSpec
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.reach import applied_delete, reaches, reaching_deletes
 from icekeep.spec.transforms import Bucket
+from icekeep.spec.updates import AddPartitionSpec
 from kit.changes import Applying, run
 from kit.choices import Choices
 from kit.damager import Damager

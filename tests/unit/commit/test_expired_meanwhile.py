@@ -2,14 +2,12 @@
 
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, OutcomeUnknownError
-from icekeep.spec.definition_updates import UpgradeFormatVersion
-from icekeep.spec.updates import RemoveSnapshots
+from icekeep.spec.updates import RemoveSnapshots, UpgradeFormatVersion
 from kit.changes import Applying
 from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import (

@@ -2,15 +2,13 @@
 
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, UsageError
-from icekeep.planning.manifests import list_columns
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.bins import growing
+from icekeep.planning import manifest_lists as list_columns
+from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.spec.collections import growing
 from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes

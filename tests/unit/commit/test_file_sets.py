@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, entry_digest, store_part
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import AppliedDelete
 from icekeep.spec.manifests.structs import ManifestEntry, Status
+from icekeep.spec.reach import AppliedDelete
 from kit.cases import for_each
 from kit.sharing import store_file_set
 from kit.storage import MemoryStorage

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
-from icekeep.spec.applicability import applied_delete
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.reach import applied_delete
 from icekeep.spec.updates import SetProperties
 from kit.changes import Applying, run
 from kit.memory_catalog import MemoryCatalog

@@ -3,10 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.late_swaps import is_over
-from icekeep.commit.retry import commit
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.retry import commit, is_over
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError, UnavailableError
 from icekeep.events import CommitRetried
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid

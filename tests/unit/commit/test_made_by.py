@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from icekeep import __version__, runs
-from icekeep.commit.made_by import made_by, maker_keys, run_of
+from icekeep.commit.summary import made_by, maker_keys, run_of
 from icekeep.runs import Run
 from kit.cases import for_each
 

@@ -9,9 +9,8 @@ from icekeep.commit.changes.mend_entries import LiveTotals, VectorsIn
 from icekeep.commit.live_files import proven_min_number
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.spark.session import Engine, Limits
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.merging import MergePolicy
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from kit.changes import Applying

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.dangling import PossibleManifests
-from icekeep.commit.partition_ranges import PartitionRanges
-from icekeep.spec.applicability import DeleteScopes
+from icekeep.commit.filtering import PartitionRanges
 from icekeep.spec.manifests.structs import FieldSummary
+from icekeep.spec.reach import DeleteScopes
 from icekeep.spec.transforms import UnknownTransform
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import BY_KIND, BY_SCORE, add, data_file, manifests_of, memory_table

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import RetryPolicy, commit
 from icekeep.commit.summary import COMMIT_ID
 from icekeep.errors import ConflictError, IcekeepError, UsageError

@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, UnavailableError
 from icekeep.events import CommitRetried, SnapshotCommitted

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.metadata_files import encode
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
@@ -18,8 +18,7 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.events import CommitRetried, SnapshotCommitted, unfailing
-from icekeep.spec.definition_updates import UpgradeFormatVersion
-from icekeep.spec.updates import log_previous
+from icekeep.spec.updates import UpgradeFormatVersion, log_previous
 from kit.cases import for_each
 from kit.changes import Applying, run, thrown
 from kit.memory_catalog import (

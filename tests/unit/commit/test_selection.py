@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.selection import DataFilesOf, DeleteFilesOf, Matching
+from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching
 from icekeep.errors import UnsupportedError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where

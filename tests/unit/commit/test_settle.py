@@ -3,9 +3,9 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.status_checks import StatusChecks
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.settle import settle
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.retry import settle
 from icekeep.errors import OutcomeUnknownError, UsageError
 from icekeep.spec.updates import RemoveSnapshots, SetProperties
 from kit.changes import run

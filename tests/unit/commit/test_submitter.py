@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.commit.submitter import check_submitter
+from icekeep.commit.retry import check_submitter
 from icekeep.errors import OptionError, UnavailableError
 from kit.runtime import FakeRuntime
 

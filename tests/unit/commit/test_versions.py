@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.retry import commit
-from icekeep.spec.definition_updates import UpgradeFormatVersion
-from icekeep.spec.manifests.encode import write_manifest_list
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.manifests.write import write_manifest_list
+from icekeep.spec.metadata import metadata_to_json
+from icekeep.spec.updates import UpgradeFormatVersion
 from kit.changes import Applying
 from kit.tables import (
     add,

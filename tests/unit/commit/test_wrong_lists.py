@@ -7,22 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, RewriteDeletes, RowDelta
+from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import ConflictError, InvalidTableError, UsageError
-from icekeep.spec.applicability import applied_delete
-from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.updates import UpgradeFormatVersion
 from kit.cases import for_each
 from kit.changes import Staged, run
 from kit.choices import Choices

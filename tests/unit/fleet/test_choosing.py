@@ -21,7 +21,7 @@ from icekeep.policies.resolution import Effective, JobRule, TableRules
 from icekeep.policies.values import Mode, Said
 from icekeep.policies.windows import Window, is_open
 from icekeep.run_records.values import LastRuns
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import cases, for_each
 
 NOW_MS = round(datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp() * 1000)

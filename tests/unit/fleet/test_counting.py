@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.fleet.counting import counted
 from icekeep.maintenance.compaction.job import compact

@@ -22,7 +22,7 @@ from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, RunRecord
-from icekeep.spec.units import DAY_MS, HOUR_MS, MINUTE_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
 from kit.fleets import JOBS, POLICY, Jobs, ends_with, fleet_of, spoil, statuses, whys, world_of
 
 pytestmark = pytest.mark.slow

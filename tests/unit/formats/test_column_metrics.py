@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats import column_metrics
+from icekeep.formats import base as column_metrics
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
-from icekeep.formats.column_metrics import MetricsCollector, count_nans
-from icekeep.spec.metrics_modes import COUNTS, FULL, NONE, metrics_modes
+from icekeep.formats.base import MetricsCollector, count_nans
+from icekeep.spec.properties import COUNTS, FULL, NONE, metrics_modes
 from icekeep.spec.types import (
     DOUBLE,
     FLOAT,

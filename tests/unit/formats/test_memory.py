@@ -14,13 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.arrow.address_space import LIMITED_POOL, POOL_VARIABLE
 from icekeep.formats.base import PartSize
-from icekeep.formats.memory import BATCH_BYTES, COMFORTABLE_BYTES, TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.machine import (
+    BATCH_BYTES,
+    COMFORTABLE_BYTES,
+    LIMITED_POOL,
+    POOL_VARIABLE,
+    TaskMemory,
+    peak_memory_bytes,
+    task_memory_bytes,
+)
 from icekeep.formats.parquet.reader import ParquetReader
-from icekeep.formats.read import SourceFile, read_file
-from icekeep.spec.types import LONG, STRING
-from icekeep.spec.units import MIB
+from icekeep.formats.reader import SourceFile, read_file
+from icekeep.spec.types import LONG, MIB, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.storage import MemoryStorage
 
@@ -171,7 +177,7 @@ def test_batches_that_a_file_is_read_in_have_its_rows_in_order():
 SCRIPT = """
     import json, resource, sys
     from pathlib import Path
-    from icekeep.formats.memory import task_memory_bytes
+    from icekeep.formats.machine import task_memory_bytes
     from icekeep.formats.rewrite.run import rewrite
     from icekeep.formats.rewrite.task import FilePiece, RewriteTask
     from icekeep.spec.partitioning import UNPARTITIONED

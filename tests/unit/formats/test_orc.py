@@ -15,7 +15,7 @@ from pyarrow import orc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.memory import TaskMemory
+from icekeep.formats.machine import TaskMemory
 from icekeep.formats.orc import OrcReader, column_numbers, orc_schema, stripes_of
 from icekeep.spec.types import (
     BINARY,

@@ -13,16 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.datafusion_package import datafusion_package
-from icekeep.formats.parquet.thrift import BINARY, binary_bytes
-from icekeep.formats.read import SourceFile, open_reader, read_positioned
+from icekeep.formats.machine import datafusion_package
+from icekeep.formats.parquet.footer import BINARY, binary_bytes
+from icekeep.formats.reader import SourceFile, open_reader, read_positioned
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.metadata_columns import POS
-from icekeep.spec.name_mapping import parse_name_mapping
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import POS, Schema, parse_name_mapping
 from icekeep.spec.types import DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMPTZ, ListType, StructType, decimal, fixed
 from kit import filters
 from kit.cases import cases, for_each

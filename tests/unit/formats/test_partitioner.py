@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.formats.partitioner import column_values, split_by_partition
-from icekeep.spec.ordering import sort_key
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, ListType, PrimitiveType, StructType
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from icekeep.formats.processors import processors_count
+from icekeep.formats.machine import processors_count
 
 OWN = len(os.sched_getaffinity(0))
 

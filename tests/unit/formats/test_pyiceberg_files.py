@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.schema import assign_fresh_ids
 from icekeep.spec.types import (
     BOOLEAN,

@@ -13,8 +13,8 @@ from pyarrow import orc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
-from icekeep.formats.read import FileColumns, SourceFile, open_reader, read_file
-from icekeep.spec.metadata_columns import (
+from icekeep.formats.reader import FileColumns, SourceFile, open_reader, read_file
+from icekeep.spec.schema import (
     DELETE_FILE_PATH,
     DELETE_FILE_POS,
     DELETED,
@@ -24,9 +24,9 @@ from icekeep.spec.metadata_columns import (
     ROW_ID,
     SPEC_ID,
     deleted_row_column,
+    parse_name_mapping,
     partition_column,
 )
-from icekeep.spec.name_mapping import parse_name_mapping
 from icekeep.spec.types import (
     DATE,
     DOUBLE,

@@ -7,19 +7,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.rolling_writer import DataFileWriter, next_row_group_bytes
-from icekeep.spec.metrics_modes import metrics_modes
-from icekeep.spec.types import (
-    DOUBLE,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    UNKNOWN,
-    ListType,
-    MapType,
-    StructType,
-)
+from icekeep.formats.writer import DataFileWriter, next_row_group_bytes
+from icekeep.spec.properties import metrics_modes
+from icekeep.spec.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, UNKNOWN, ListType, MapType, StructType
 from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_table, read_tables, tables, write_files

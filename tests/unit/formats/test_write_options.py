@@ -1,15 +1,8 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.formats.write_options import (
-    AvroOptions,
-    OrcOptions,
-    ParquetColumns,
-    ParquetOptions,
-    WriteOptions,
-    write_options,
-)
-from icekeep.spec.metrics_modes import DEFAULT, FULL, NONE
+from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, WriteOptions, write_options
+from icekeep.spec.properties import DEFAULT, FULL, NONE
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import INT

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.health.commits import growth, last_maintenance, streams
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.job_world import World
 
 HOUR_MS = DAY_MS // 24

@@ -12,10 +12,9 @@ from icekeep.health.lost_metadata import with_lost_metadata
 from icekeep.health.prices import Prices
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files, remove_orphan_files
 from icekeep.reports.job import report
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.local.storage import LocalStorage
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

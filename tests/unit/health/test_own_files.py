@@ -11,7 +11,7 @@ from icekeep.maintenance.deletion.plans import trash_directory
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.reports.job import report
 from icekeep.reports.prometheus import report_figures
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.job_world import World
 from kit.lake import events
 from kit.no_spark import no_spark

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
 from icekeep.health.facts import facts_of
@@ -17,16 +17,11 @@ from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_sna
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.planning.spark.limits import LIMITS
-from icekeep.planning.spark.source import Engine
-from icekeep.spec.evolution.partition_evolution import RemovePartitionField
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.planning.spark.session import LIMITS, Engine
+from icekeep.spec.evolution import RemovePartitionField
+from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_tag
-from icekeep.tables.rollback import rollback_to_snapshot
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, create_table, rollback_to_snapshot, update_spec, upgrade_format_version
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager

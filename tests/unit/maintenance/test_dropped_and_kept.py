@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.filesystem import FilesystemCatalog
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, SafetyError, TryAgainError
 from icekeep.maintenance.expiration.job import expire_snapshots
@@ -17,8 +17,7 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.purge import unfinished
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.registering import register_table
-from icekeep.spec.metadata import new_table_metadata
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import format_metadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.cases import for_each, scaled
 from kit.choices import Choices

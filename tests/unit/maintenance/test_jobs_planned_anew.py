@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.base import Change
+from icekeep.commit.attempt import Attempt, Change
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, SafetyError
 from icekeep.events import Event, StepStarted
@@ -26,7 +25,7 @@ from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import SetProperties, Update
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import upgrade_format_version
 from kit.changes import Recorder
 from kit.lake import Lake
 from kit.no_spark import no_spark

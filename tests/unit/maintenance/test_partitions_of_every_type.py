@@ -8,17 +8,16 @@ from uuid import UUID
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.numbers import decimal_from_unscaled
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import known_transform
 from icekeep.spec.types import INT, STRING, TIMESTAMP, DecimalType, FixedType, StructType, Type
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.spec.values import decimal_from_unscaled
+from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 from kit.columns import PRIMITIVES, column, schema_of, table_of
 from kit.lake import multiset

@@ -13,7 +13,7 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.job_world import World, reached_files
 from kit.lake import events
 from kit.no_spark import no_spark

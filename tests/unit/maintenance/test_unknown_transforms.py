@@ -10,8 +10,7 @@ from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.job import compact
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.no_spark import no_spark
 
 

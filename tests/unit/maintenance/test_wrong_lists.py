@@ -18,10 +18,9 @@ from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.job import repair
 from icekeep.maintenance.repairing.losses.guards import guard
-from icekeep.planning.spark.limits import LIMITS
-from icekeep.planning.spark.source import Engine
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.planning.spark.session import LIMITS, Engine
+from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.spec.schema import DELETE_FILE_PATH
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import DATA, POSITION_DELETES, Damager

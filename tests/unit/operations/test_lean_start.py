@@ -74,7 +74,7 @@ def test_a_process_of_others_has_pandas_as_before(words):
 
 def test_pandas_can_be_used_afterwards():
     code = """
-from icekeep.formats.arrow.without_pandas import leave_pandas_out
+from icekeep.formats.machine import leave_pandas_out
 leave_pandas_out()
 import sys
 assert "pandas" not in sys.modules

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from icekeep.cli import main
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, SafetyError, UnavailableError, UsageError
 from icekeep.events import InRun, StepAdvanced
@@ -21,8 +21,7 @@ from icekeep.operations.running_jobs import run_job
 from icekeep.operations.shown.maintain import maintain_shown
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
 from kit.lake import SCHEMA, Lake, events
 

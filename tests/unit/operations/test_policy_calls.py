@@ -8,13 +8,12 @@ from msgspec.structs import replace
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.operations import policy_calls
 from icekeep.runtime import SYSTEM
-from icekeep.spec.units import MINUTE_MS
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.spec.types import MINUTE_MS
+from icekeep.tables.verbs import append, create_table
 from kit import fake_jobs
 from kit.runtime import FakeRuntime
 

@@ -12,7 +12,7 @@ from icekeep.errors import NotFoundError
 from icekeep.operations.commands.policy_check import check_policies
 from icekeep.operations.commands.policy_explanation import explain_policies
 from icekeep.operations.loading import load_catalog
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.runtime import FakeRuntime
 
 pytestmark = pytest.mark.slow

@@ -3,15 +3,14 @@
 import pytest
 
 from icekeep.catalog.base import Committed
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.cherry_pick import CherryPick
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles, CherryPick
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, PropertyError
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.storage.base import DeleteStatus
 from icekeep.tables.refs import create_tag
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.verbs import rollback_to_snapshot
 from kit.memory_catalog import COMMITS, CONFLICTS, LANDS_BUT_IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import add, files, live, memory_table, stored
 

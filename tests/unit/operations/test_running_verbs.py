@@ -8,9 +8,8 @@ import pytest
 
 from icekeep import cli
 from icekeep.operations import loading
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch, create_tag, fast_forward, rename_branch
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.verbs import append, rollback_to_snapshot
 from kit.cases import for_each
 from kit.lake import EVENTS, Lake, events, multiset
 from kit.published_schema import problems

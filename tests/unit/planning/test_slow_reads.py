@@ -8,14 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.events import Event, Warned
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries.read import chosen_reading
-from icekeep.planning.manifests import avro_decoder
-from icekeep.planning.manifests import reader as manifest_reader
-from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.planning.manifests.lists import listed_manifests
+from icekeep.planning import decoder as avro_decoder
+from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, chosen_reading, decode
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.manifests import slow_reads, warning_of_slow_reads
 from icekeep.planning.scan.report import _reading_line
-from icekeep.planning.slow_reads import slow_reads, warning_of_slow_reads
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg

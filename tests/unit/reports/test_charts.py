@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from icekeep.health.values import DataHealth, SizeBucket
 from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
 from icekeep.reports.page.charts import ages_chart, growth_charts, round_step, runs_chart, scores_chart, sizes_chart
-from icekeep.spec.units import DAY_MS, HOUR_MS, MIB
+from icekeep.spec.types import DAY_MS, HOUR_MS, MIB
 from kit.cases import cases
 from kit.report_values import NOW_MS, bare_table, full_history, full_run, full_table
 

@@ -15,7 +15,7 @@ from icekeep.reports.histories import (
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page
 from icekeep.run_records.values import RunRecord
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.commit_histories import HOUR_MS, appends, wait
 from kit.html_pages import Page
 from kit.job_world import EVENTS, World

@@ -19,8 +19,7 @@ from icekeep.reports.job import OUT_OF_REACH_MAX, report
 from icekeep.reports.prometheus import prometheus_text
 from icekeep.reports.shown import report_shown
 from icekeep.reports.values import ReportResult
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

@@ -8,7 +8,7 @@ from icekeep.errors import ConflictError, UnavailableError, UsageError
 from icekeep.run_records.iceberg_table import append_runs
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.lake import SCHEMA, Lake
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, fails
 

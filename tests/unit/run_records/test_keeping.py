@@ -13,7 +13,7 @@ from icekeep.run_records.keeping import RunKeeper, new_record
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
 from icekeep.runs import Run, icekeep_version
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.runtime import START_MS, FakeRuntime
 
 RUN = Run(run_id="compact-1", job="compact", policy="nightly", parent_id="maintain-1")

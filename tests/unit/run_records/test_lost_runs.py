@@ -8,7 +8,7 @@ from icekeep.run_records import lost_runs
 from icekeep.run_records.lost_runs import append_with_lost
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import SILENT_MS, SKEW_MS, UNFINISHED, RunFilter, RunRecord
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
 from kit.changes import thrown
 from kit.memory_catalog import MemoryCatalog
 

@@ -27,7 +27,7 @@ from icekeep.run_records.values import (
     RunFilter,
     RunRecord,
 )
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import cases, for_each
 from kit.runtime import FakeRuntime
 

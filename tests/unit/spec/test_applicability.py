@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import (
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.reach import (
     AppliedDelete,
     DeleteScopes,
     MinNumbers,
@@ -22,12 +24,10 @@ from icekeep.spec.applicability import (
     reaches,
     reaching_deletes,
 )
-from icekeep.spec.bounds import lower_bound, upper_bound
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING
+from icekeep.spec.values import lower_bound, upper_bound
 from kit.cases import for_each
 
 POSITION, EQUALITY = FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES

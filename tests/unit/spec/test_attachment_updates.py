@@ -3,17 +3,18 @@ from typing import Any
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.attachment_updates import (
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
+from icekeep.spec.updates import (
     AddEncryptionKey,
     RemoveEncryptionKey,
     RemovePartitionStatistics,
     RemoveStatistics,
     SetPartitionStatistics,
     SetStatistics,
+    Update,
+    apply_updates,
 )
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
-from icekeep.spec.updates import Update, apply_updates
 from kit.metadata import START_MS, MetadataBuilder
 
 BASE = MetadataBuilder().commits(2).build()

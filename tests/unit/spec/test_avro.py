@@ -12,6 +12,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.avro import (
     avro_names,
     avro_schema,
+    encode_block,
     from_avro,
     legal_name,
     min_decimal_bytes,
@@ -22,7 +23,6 @@ from icekeep.spec.avro import (
     without_logical_types,
     write_header,
 )
-from icekeep.spec.avro_packing import encode_block
 from icekeep.spec.types import (
     BINARY,
     DATE,

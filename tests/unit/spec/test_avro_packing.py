@@ -5,8 +5,7 @@ import fastavro
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.spec.avro import encode_long, read_header, read_records, write_header
-from icekeep.spec.avro_packing import encode_block, packer
+from icekeep.spec.avro import encode_block, encode_long, packer, read_header, read_records, write_header
 from kit.cases import for_each
 
 NUMBERS = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long", "field-id": 1}]}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.utils.bin_packing import PackingIterator
 
-from icekeep.spec.bins import balanced, cut_evenly, each_once, packed
+from icekeep.spec.collections import balanced, cut_evenly, each_once, packed
 from kit.cases import for_each
 
 WEIGHTS = st.lists(st.integers(0, 30), max_size=40)

@@ -6,9 +6,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.spec.bounds import are_crossed, lower_bound, upper_bound
 from icekeep.spec.types import BINARY, DOUBLE, FLOAT, INT, STRING, decimal, fixed
-from icekeep.spec.values import value_from_bytes
+from icekeep.spec.values import are_crossed, lower_bound, upper_bound, value_from_bytes
 from kit.cases import for_each
 from kit.strategies import typed_values
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.spec.defaults import default_to_json, initial_value, validate_defaults, write_value
+from icekeep.spec.schema import default_to_json, initial_value, validate_defaults, write_value
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,

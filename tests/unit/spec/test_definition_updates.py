@@ -4,7 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.definition_updates import (
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec, build_spec
+from icekeep.spec.schema import Schema
+from icekeep.spec.sorting import UNSORTED, SortOrder, build_sort_order
+from icekeep.spec.types import LONG, TIMESTAMP_NS, NestedField
+from icekeep.spec.updates import (
     AddPartitionSpec,
     AddSchema,
     AddSortOrder,
@@ -13,14 +18,11 @@ from icekeep.spec.definition_updates import (
     SetDefaultSortOrder,
     SetDefaultSpec,
     SetLocation,
+    SetProperties,
+    Update,
     UpgradeFormatVersion,
+    apply_updates,
 )
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import PartitionSpec, build_spec
-from icekeep.spec.schema import Schema
-from icekeep.spec.sorting import UNSORTED, SortOrder, build_sort_order
-from icekeep.spec.types import LONG, TIMESTAMP_NS, NestedField
-from icekeep.spec.updates import SetProperties, Update, apply_updates
 from kit.cases import for_each
 from kit.metadata import SCHEMA, START_MS, MetadataBuilder
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.spec.iso8601 import (
+from icekeep.spec.values import (
     civil_from_days,
     days_from_civil,
     format_date,

@@ -3,7 +3,8 @@ import msgspec
 import pytest
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.spec.layout import (
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import (
     data_directory,
     data_layout,
     manifest_list_location,
@@ -11,7 +12,6 @@ from icekeep.spec.layout import (
     metadata_directory,
     own_directory,
 )
-from icekeep.spec.metadata import TableMetadata
 from kit.cases import for_each
 from kit.metadata import MetadataBuilder
 

@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, metadata_to_json, parse_metadata
-from icekeep.spec.metadata_packing import unpacked, unpacked_head, zstd
+from icekeep.spec.metadata import (
+    TableMetadata,
+    format_metadata,
+    metadata_from_json,
+    metadata_to_json,
+    parse_metadata,
+    unpacked,
+    unpacked_head,
+    zstd,
+)
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import UUID, parse_type

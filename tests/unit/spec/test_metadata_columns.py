@@ -1,4 +1,4 @@
-from icekeep.spec import metadata_columns as columns
+from icekeep.spec import schema as columns
 from icekeep.spec.types import INT, LONG, MAX_COLUMN_ID, STRING, StructType
 from kit.cases import for_each
 from kit.columns import column

@@ -15,10 +15,9 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
+from icekeep.spec.manifests.read import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, parse_metadata
+from icekeep.spec.metadata import TableMetadata, format_metadata, metadata_from_json, parse_metadata
 from icekeep.storage.locations import local_path
 from kit.cases import cases
 from kit.foreign_files import our_entries, our_manifest

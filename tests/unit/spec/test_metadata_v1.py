@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.metadata_codec import format_metadata, metadata_from_json, metadata_to_json, parse_metadata
+from icekeep.spec.metadata import format_metadata, metadata_from_json, metadata_to_json, parse_metadata
 from kit.cases import for_each
 from kit.metadata import document_bytes, full_document
 

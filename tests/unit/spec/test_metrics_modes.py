@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.spec.metrics_modes import COUNTS, DEFAULT, FULL, NONE, MetricsMode, metrics_modes
+from icekeep.spec.properties import COUNTS, DEFAULT, FULL, NONE, MetricsMode, metrics_modes
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, Truncate, Void
 from icekeep.spec.types import DATE, INT, STRING, ListType, MapType, StructType

@@ -7,7 +7,7 @@ from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json as parse_with_pyiceberg
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.name_mapping import (
+from icekeep.spec.schema import (
     MappedField,
     find,
     name_mapping_for,

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.utils.decimal import decimal_to_bytes
 
-from icekeep.spec.numbers import (
-    decimal_from_unscaled,
-    minimal_twos_complement,
-    shortest_digits,
-    to_single,
-    unscaled,
-)
+from icekeep.spec.values import decimal_from_unscaled, minimal_twos_complement, shortest_digits, to_single, unscaled
 from kit.cases import for_each
 
 UNSCALED = st.integers(-(10**38) + 1, 10**38 - 1)

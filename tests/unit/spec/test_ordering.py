@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, UnsupportedError
-from icekeep.spec.ordering import sort_key
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -26,6 +25,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.strategies import primitive_types, values_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.spec.position_sets import (
+from icekeep.spec.collections import (
     NO_POSITIONS,
     Part,
     PartSet,

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.position_sets import PartSet, PositionSet, spans
-from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
+from icekeep.spec.collections import PartSet, PositionSet, spans
+from icekeep.spec.reach import Comparison, ReachedFiles, applied_delete, reached_files, reaching_deletes
 from kit.cases import for_each
 from kit.reaching import REFUSED, SPECS, A, bounded, entry, equality, generated_tables, positions, vector
 

@@ -6,13 +6,7 @@ from msgspec.structs import replace
 from icekeep.errors import OptionError, UsageError
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.refs import (
-    has_been_current_since,
-    is_ancestor,
-    moved,
-    newest_ancestor_before,
-    validated_ref,
-)
+from icekeep.spec.refs import has_been_current_since, is_ancestor, moved, newest_ancestor_before, validated_ref
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry, SnapshotRef
 from kit.cases import for_each
 from kit.tables import COLUMNS

@@ -3,17 +3,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from icekeep.spec.attachment_updates import RemoveEncryptionKey, RemovePartitionStatistics, RemoveStatistics
-from icekeep.spec.definition_updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSortOrder,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    UpgradeFormatVersion,
-)
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import (
@@ -28,19 +17,30 @@ from icekeep.spec.requirements import (
     failing,
     requirements_for,
 )
-from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import UNSORTED
 from icekeep.spec.updates import (
+    AddPartitionSpec,
+    AddSchema,
     AddSnapshot,
+    AddSortOrder,
+    RemoveEncryptionKey,
     RemovePartitionSpecs,
+    RemovePartitionStatistics,
     RemoveProperties,
     RemoveSchemas,
     RemoveSnapshotRef,
     RemoveSnapshots,
+    RemoveStatistics,
+    RestoreSnapshots,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
     SetProperties,
     SetSnapshotRef,
     Update,
+    UpgradeFormatVersion,
 )
 from kit.cases import for_each
 from kit.metadata import MetadataBuilder

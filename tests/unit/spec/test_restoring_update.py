@@ -4,10 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import format_metadata, parse_metadata
+from icekeep.spec.metadata import TableMetadata, format_metadata, parse_metadata
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.transforms import Identity
@@ -16,6 +14,7 @@ from icekeep.spec.updates import (
     RemovePartitionSpecs,
     RemoveSchemas,
     RemoveSnapshots,
+    RestoreSnapshots,
     SetSnapshotRef,
     Update,
     apply_updates,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UsageError
 from icekeep.runtime import process_cpu_ms
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_from_json
+from icekeep.spec.metadata import TableMetadata, metadata_from_json
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.refs import KeptForWriter
 from icekeep.spec.retention import (
     Expired,
     RetentionPolicy,
@@ -22,7 +22,6 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING, NestedField
-from icekeep.spec.writer_progress import KeptForWriter
 from kit.cases import cases, for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder, full_document
 from kit.retention import WriterNeedsIt, expected_expiration

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.spec.sort_order_text import MAX_TEXT_LENGTH, CurveKeys, parse_sort_order
-from icekeep.spec.sorting import SortKey
+from icekeep.spec.sorting import MAX_TEXT_LENGTH, CurveKeys, SortKey, parse_sort_order
 from kit.cases import for_each
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.spec.summary_keys import carried, checked_properties, is_reserved
+from icekeep.spec.snapshots import carried, checked_properties, is_reserved
 from kit.cases import for_each
 
 

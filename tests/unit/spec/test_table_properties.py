@@ -6,20 +6,26 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.metadata_files import compression_suffix, deletes_old_metadata
+from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
-from icekeep.commit.merging import MergePolicy
 from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import PropertyError
-from icekeep.formats.deletes.options import delete_format, delete_granularity
-from icekeep.formats.write_options import write_options
+from icekeep.formats.deletes.positions import delete_format, delete_granularity
+from icekeep.formats.options import write_options
 from icekeep.maintenance.deletion.last_look import is_gc_enabled
 from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
-from icekeep.planning.scan.splits import read_options
-from icekeep.spec.layout import data_layout
+from icekeep.planning.scan.tasks import read_options
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import (
+    boolean_property,
+    choice,
+    data_layout,
+    metrics_modes,
+    probability,
+    retry_number,
+    whole_number,
+)
 from icekeep.spec.retention import RetentionPolicy, select_expired
-from icekeep.spec.table_properties import boolean_property, choice, probability, retry_number, whole_number
 from icekeep.spec.updates import log_previous
 from kit.cases import for_each
 from kit.metadata import MetadataBuilder

@@ -3,9 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ExpressionError, UsageError
-from icekeep.spec.filters.parsing import FilterReader, parse_where
-from icekeep.spec.sort_order_text import SortOrderReader, parse_sort_order
-from icekeep.spec.text_reader import Token, unquote
+from icekeep.spec.filters.parsing import FilterReader, Token, parse_where, unquote
+from icekeep.spec.sorting import SortOrderReader, parse_sort_order
 from kit.cases import for_each
 
 

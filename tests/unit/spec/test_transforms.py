@@ -9,8 +9,6 @@ from pyiceberg import transforms as foreign_transforms
 from pyiceberg.types import IcebergType
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.iso8601 import civil_from_days
-from icekeep.spec.numbers import to_single
 from icekeep.spec.transforms import (
     Bucket,
     Day,
@@ -52,6 +50,7 @@ from icekeep.spec.types import (
     fixed,
     parse_type,
 )
+from icekeep.spec.values import civil_from_days, to_single
 from kit.cases import cases, for_each
 from kit.filters import value_from_literal
 from kit.strategies import PLAIN_TYPES, decimal_types, primitive_types, typed_values, values_in_python_years, values_of

@@ -7,7 +7,6 @@ from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.types import IcebergType
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.type_json import field_from_json, field_to_json, type_from_json, type_to_json
 from icekeep.spec.types import (
     INT,
     MAX_NESTING,
@@ -26,8 +25,12 @@ from icekeep.spec.types import (
     check_nesting,
     child_fields,
     decimal,
+    field_from_json,
+    field_to_json,
     fixed,
     parse_type,
+    type_from_json,
+    type_to_json,
     walk,
     with_child_fields,
 )

@@ -14,8 +14,8 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
-from icekeep.spec.layout import data_layout
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.properties import data_layout
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import (
@@ -29,9 +29,8 @@ from icekeep.spec.types import (
     NestedField,
 )
 from icekeep.spec.updates import RemovePartitionSpecs, SetProperties
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch, create_tag, drop_branch
+from icekeep.tables.verbs import append, create_table
 from kit.columns import column
 from kit.data_files import read_table
 from kit.memory_catalog import CONFLICTS, IS_UNKNOWN, MemoryCatalog, after, fails, lands_but_raises

@@ -11,8 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
 
 from icekeep.catalog.open import open_catalog
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.tables import EVENTS
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from icekeep.spec.types import (
     NestedField,
     StructType,
 )
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.memory_catalog import MemoryCatalog
 from kit.runtime import START_MS, FakeRuntime
 from kit.tables import stored

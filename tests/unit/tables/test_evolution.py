@@ -7,24 +7,21 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import (
+from icekeep.spec.evolution import (
     AddColumn,
+    AddPartitionField,
     DropColumn,
     MoveFirst,
+    RemovePartitionField,
     RenameColumn,
     SetWriteDefault,
     UpdateColumnType,
 )
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.metadata import metadata_to_json
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import DATE, INT, STRING, UNKNOWN, NestedField, StructType
-from icekeep.tables.create import create_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_sort_order import update_sort_order
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import create_table, update_schema, update_sort_order, update_spec, upgrade_format_version
 from kit.memory_catalog import MemoryCatalog
 
 COLUMNS = Schema(

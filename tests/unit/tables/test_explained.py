@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from icekeep.planning.scan.report import plan_scan
-from icekeep.tables.explained import explaining, plan_text
+from icekeep.tables.read import explaining, plan_text
 from kit.no_spark import no_spark
 from kit.row_deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, add, data_file, memory_table

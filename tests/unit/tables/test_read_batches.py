@@ -15,15 +15,19 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
 from icekeep.errors import MissingFileError, NotFoundError, UsageError
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, MoveFirst, RenameColumn, UpdateColumnType
+from icekeep.spec.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DropColumn,
+    MoveFirst,
+    RemovePartitionField,
+    RenameColumn,
+    UpdateColumnType,
+)
 from icekeep.storage.counted import CountedStorage, Meter
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.read import read_batches, read_table
 from icekeep.tables.refs import create_branch
-from icekeep.tables.scan import read_batches, read_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import append, create_table, update_schema, update_spec
 from kit.cases import cases
 from kit.lake import EVENTS, Lake, events, multiset
 from kit.our_histories import in_memory

@@ -6,7 +6,6 @@ import pytest
 
 from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.tables.append import append
 from icekeep.tables.refs import (
     create_branch,
     create_tag,
@@ -19,6 +18,7 @@ from icekeep.tables.refs import (
     replace_tag,
     set_ref_retention,
 )
+from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.lake import Lake, events
 from kit.memory_catalog import MemoryCatalog

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.errors import ConflictError, NotFoundError, UsageError
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_tag
-from icekeep.tables.rollback import (
+from icekeep.tables.verbs import (
+    append,
     cherrypick_snapshot,
     publish_changes,
     rollback_to_snapshot,

@@ -6,16 +6,15 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.deletes.merge_on_read import LiveRowsReader
-from icekeep.planning.scan.task_groups import PlannedRows
-from icekeep.planning.spark.row_types import spark_columns
+from icekeep.formats.deletes.apply import LiveRowsReader
+from icekeep.planning.scan.tasks import PlannedRows
+from icekeep.planning.spark.rows import spark_columns
+from icekeep.spec.collections import PositionSet, packed_positions
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.position_sets import PositionSet, packed_positions
-from icekeep.spec.types import LONG, STRING, StructType
-from icekeep.spec.units import MIB
-from icekeep.tables import scan
+from icekeep.spec.types import LONG, MIB, STRING, StructType
+from icekeep.tables import read as scan
 from kit.columns import column, parquet_bytes, schema_of
 from kit.storage import MemoryStorage
 

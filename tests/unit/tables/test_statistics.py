@@ -1,10 +1,10 @@
 import pytest
 
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
-from icekeep.tables.statistics import drop_statistics
+from icekeep.tables.verbs import drop_statistics
 from kit.tables import add, memory_table
 
 

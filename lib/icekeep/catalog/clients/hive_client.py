@@ -42,7 +42,7 @@ from icekeep.errors import ConfigError, IcekeepBug, PropertyError, UnavailableEr
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked, server_address, without_login, without_secrets
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.table_properties import is_true
+from icekeep.spec.properties import is_true
 from icekeep.spec.types import PrimitiveType
 from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
 

@@ -7,26 +7,28 @@ import msgspec
 
 from icekeep.catalog.base import Identifier
 from icekeep.errors import UnsupportedError
-from icekeep.spec.definition_updates import (
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec, spec_to_json
+from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
+from icekeep.spec.schema import Schema, schema_to_json
+from icekeep.spec.sorting import SortOrder, sort_order_to_json
+from icekeep.spec.updates import (
     LAST_ADDED,
     AddPartitionSpec,
     AddSchema,
     AddSortOrder,
     AssignUuid,
+    RaiseCounters,
+    RestoreSnapshots,
     SetCurrentSchema,
     SetDefaultSortOrder,
     SetDefaultSpec,
     SetLocation,
+    SetProperties,
+    SetSnapshotRef,
+    Update,
     UpgradeFormatVersion,
 )
-from icekeep.spec.mending_update import RaiseCounters
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import PartitionSpec, spec_to_json
-from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
-from icekeep.spec.restoring_update import RestoreSnapshots
-from icekeep.spec.schema import Schema, schema_to_json
-from icekeep.spec.sorting import SortOrder, sort_order_to_json
-from icekeep.spec.updates import SetProperties, SetSnapshotRef, Update
 from icekeep.spec.views import View, view_to_json
 
 ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}

@@ -43,10 +43,9 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.settings import CatalogChange
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import TableMetadata, parse_metadata
+from icekeep.spec.properties import is_true
 from icekeep.spec.requirements import Requirement
-from icekeep.spec.table_properties import is_true
 from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage

@@ -6,17 +6,16 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes
+from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.filtering import EntryReader, identity, without_history
 from icekeep.commit.live_files import FileKey, add, file_key, require_format_version
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.applicability import is_deletion_vector, partition_key
-from icekeep.spec.manifests.decode import read_manifest
-from icekeep.spec.manifests.inspection import COUNTS, lacks_counts
+from icekeep.spec.manifests.read import COUNTS, lacks_counts, read_manifest
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import is_deletion_vector, partition_key
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import StructType
 from icekeep.spec.updates import Update

@@ -1,28 +1,268 @@
-"""Arrow data of one schema into the columns of another.
+"""Field ids in the Arrow schema of a file: where they come from, and where a name mapping gives them.
+
+Whatever the format calls it (`PARQUET:field_id`, `iceberg.id`, `element-id`), the id of a field stands in the metadata of
+its Arrow field under `arrow.schema.FIELD_ID_KEY`, at every level.
+
+Which Arrow types may become which, and how values move (spec, "Schema Evolution").
+
+A value changes its representation, never what it says: a cast that would round, cut or overflow is refused.
+
+Arrow data of one schema into the columns of another.
 
 `project` matches by field id, for data read from the table's files (spec, "Column Projection"); `cast_to_schema`
 matches by name, for data that a caller hands in. Both promote types as "Schema Evolution" allows and nothing further: a
 value changes its representation, never what it says.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError, UsageError
-from icekeep.formats.arrow.field_ids import child_fields as child_fields_of
-from icekeep.formats.arrow.field_ids import has_ids, is_list
-from icekeep.formats.arrow.literals import constant_array, without_nulls
-from icekeep.formats.arrow.nested import elements, null_mask, offsets
-from icekeep.formats.arrow.promotion import is_same, promoted
-from icekeep.formats.arrow.schema import arrow_field, arrow_schema, arrow_type, field_id
-from icekeep.spec.defaults import initial_value, write_value
-from icekeep.spec.schema import Schema
-from icekeep.spec.types import STRING, UNKNOWN, ListType, MapType, NestedField, StructType, Type, child_fields
+from icekeep.formats.arrow.schema import (
+    FIELD_ID_KEY,
+    arrow_field,
+    arrow_schema,
+    arrow_type,
+    constant_array,
+    elements,
+    field_id,
+    null_mask,
+    offsets,
+    without_nulls,
+)
+from icekeep.spec.schema import NameMapping, Schema, find, initial_value, write_value
+from icekeep.spec.types import STRING, TIMESTAMP, TIMESTAMPTZ, UNKNOWN, ListType, MapType, NestedField, StructType, Type
+from icekeep.spec.types import child_fields as child_fields_of_types
+
+STORED_AS_KEY = b"icekeep:stored-as"
+"""Says, in the metadata of an Arrow field, that its values mean more than the Arrow type can tell."""
+
+INSTANT = b"instant"
+"""A timestamp that counts from the epoch in UTC whatever the file says of a time zone: the table says whether it has one.
+
+Presto and ClickHouse mark columns of type `timestamp` as adjusted to UTC, and INT96 has no mark at all.
+"""
+
+MICROSECONDS = b"microseconds"
+"""A timestamp in nanoseconds of which only whole microseconds count, as ORC's."""
+
+Metadata = Mapping[bytes, bytes]
+
+
+def has_ids(schema: pa.Schema) -> bool:
+    """Whether any field at any level has an id."""
+    return any(_has_id(field) for field in schema)
+
+
+def all_have_ids(schema: pa.Schema) -> bool:
+    """Whether each field at each level has an id."""
+    fields = [*schema]
+    for field in fields:
+        fields += [child for _, child in child_fields(field.type)]
+    return all(field_id(field) is not None for field in fields)
+
+
+def field_ids(schema: pa.Schema) -> set[int]:
+    """The ids of all fields at every level."""
+    fields = [*schema]
+    for field in fields:
+        fields += [child for _, child in child_fields(field.type)]
+    return {id_ for id_ in map(field_id, fields) if id_ is not None}
+
+
+def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection[int] = ()) -> pa.Schema:
+    """The schema of a file with the ids that a name mapping gives to fields without one (spec, "Column Projection").
+
+    An id that a field of the file has is given to no other. Below a field with an id, the names are those that the mapping has
+    for that id, whatever the field is called. A field that the mapping does not name gets no id.
+
+    Args:
+        schema: of the file.
+        mapping: whose names for what lies in lists and maps are `element`, `key` and `value`, whatever the file's are.
+        without: ids that no field shall get.
+    """
+    taken = {*field_ids(schema), *without}
+    below: dict[tuple[str, ...], NameMapping] = {(): mapping}
+
+    def mapped(field: pa.Field, path: tuple[str, ...]) -> Metadata:
+        named, id_, metadata = below[path[:-1]], field_id(field), field.metadata or {}
+        found = find(named, path[-1]) if id_ is None else next((one for one in named if one.field_id == id_), None)
+        below[path] = () if found is None else found.fields
+        if id_ is not None or found is None or found.field_id is None or found.field_id in taken:
+            return metadata
+        return {**metadata, FIELD_ID_KEY: str(found.field_id).encode()}
+
+    return map_fields(schema, mapped)
+
+
+def map_fields(
+    schema: pa.Schema, metadata: Callable[[pa.Field, tuple[str, ...]], Metadata], *, nullable: bool = False
+) -> pa.Schema:
+    """The schema with the metadata of each field made anew, parents before their children.
+
+    Args:
+        schema: of the file.
+        metadata: makes the metadata of a field from the field and its path, in which what lies in lists and maps is
+            called `element`, `key` and `value`.
+        nullable: whether all fields shall be nullable, but for the keys of maps.
+    """
+    return pa.schema([_mapped(field, (field.name,), metadata, nullable) for field in schema])
+
+
+def storage_types(schema: pa.Schema, stored: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """The schema with each type that has no fields below it replaced by another, at every level."""
+    return pa.schema([_restored(field, stored) for field in schema])
+
+
+def child_fields(type_: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """The fields directly below an Arrow type, with Iceberg's names for those in lists and maps."""
+    if pa.types.is_struct(type_):
+        return [(field.name, field) for field in type_]
+    if is_list(type_):
+        return [("element", type_.value_field)]
+    if pa.types.is_map(type_):
+        return [("key", type_.key_field), ("value", type_.item_field)]
+    return []
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Whether values are lists, of any of Arrow's kinds that data files are read as."""
+    return pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+
+
+def _mapped(
+    field: pa.Field,
+    path: tuple[str, ...],
+    metadata: Callable[[pa.Field, tuple[str, ...]], Metadata],
+    nullable: bool,
+) -> pa.Field:
+    own = metadata(field, path)
+    children = [_mapped(child, (*path, name), metadata, nullable) for name, child in child_fields(field.type)]
+    if pa.types.is_map(field.type):
+        children[0] = children[0].with_nullable(False)
+    return pa.field(field.name, _with_children(field.type, children), nullable or field.nullable, own)
+
+
+def _restored(field: pa.Field, stored: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
+    children = [_restored(child, stored) for _, child in child_fields(field.type)]
+    return field.with_type(_with_children(field.type, children) if children else stored(field.type))
+
+
+def _with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        return pa.struct(children)
+    if pa.types.is_map(type_):
+        return pa.map_(*children)
+    if pa.types.is_large_list(type_):
+        return pa.large_list(children[0])
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(children[0], type_.list_size)
+    return pa.list_(children[0]) if pa.types.is_list(type_) else type_
+
+
+def _has_id(field: pa.Field) -> bool:
+    return field_id(field) is not None or any(_has_id(child) for _, child in child_fields(field.type))
+
+
+_EXACT = {
+    (pa.float32(), pa.float64()),
+    (pa.large_string(), pa.string()),
+    (pa.string_view(), pa.string()),
+    (pa.large_binary(), pa.binary()),
+    (pa.binary_view(), pa.binary()),
+    (pa.binary(16), pa.uuid()),
+    (pa.date32(), pa.timestamp("us")),
+    (pa.date32(), pa.timestamp("ns")),
+}
+
+_STORED = {
+    (pa.binary(), pa.string()),
+    (pa.binary(), pa.uuid()),
+    (pa.int64(), pa.time64("us")),
+}
+"""How files store values whose type nothing but the table tells: text that older writers did not mark, ORC's bytes and
+times."""
+
+
+def promoted(
+    array: pa.Array, source: pa.Field, type_: Type, error: Callable[[str], IcekeepError], *, from_file: bool
+) -> pa.Array:
+    """An array of a primitive type in the Arrow type of an Iceberg type.
+
+    Args:
+        array: values, not encoded as a dictionary.
+        source: the field that describes them.
+        type_: that is wanted.
+        error: makes the error for what is wrong with the column.
+        from_file: whether the data is a file's, in which values may be stored as others than a caller may give.
+    """
+    target = arrow_type(type_)
+    if pa.types.is_null(array.type) or pa.types.is_null(target):
+        return pa.nulls(len(array), target)
+    if from_file:
+        array = _as_stored(array, source, type_)
+    if array.type == target:
+        return array
+    if not (_promotes(array.type, target) or (from_file and _is_stored_as(array.type, target))):
+        raise error(f"holds '{array.type}', which cannot become '{type_}'")
+    try:
+        if target == pa.uuid():
+            array = array.cast(pa.binary(16))
+        return array.cast(target)
+    except pa.ArrowInvalid as problem:
+        line = " ".join(str(problem).split())
+        raise error(f"has a value that is not exact as '{type_}': {line}") from problem
+
+
+def is_same(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether types are equal with the ids and nullability below them; what a map names its entries does not matter."""
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        pairs = [(source.key_field, target.key_field), (source.item_field, target.item_field)]
+    elif source.num_fields and source.id == target.id and source.num_fields == target.num_fields:
+        pairs = [(source.field(i), target.field(i)) for i in range(source.num_fields)]
+    else:
+        return source.equals(target, check_metadata=True)
+    return all(
+        s.name == t.name and s.nullable == t.nullable and field_id(s) == field_id(t) and is_same(s.type, t.type)
+        for s, t in pairs
+    )
+
+
+def _as_stored(array: pa.Array, source: pa.Field, type_: Type) -> pa.Array:
+    """What the file means by values whose Arrow type does not say it all."""
+    stored_as = (source.metadata or {}).get(STORED_AS_KEY)
+    if stored_as == INSTANT and pa.types.is_timestamp(array.type) and pa.types.is_timestamp(arrow_type(type_)):
+        # A cast would make another number of a wall clock's time.
+        return array.view(pa.timestamp(array.type.unit, arrow_type(type_).tz))
+    if stored_as == MICROSECONDS and type_ in (TIMESTAMP, TIMESTAMPTZ):
+        nanoseconds = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        microseconds = pa.array(np.floor_divide(nanoseconds, 1000), mask=array.is_null().to_numpy(zero_copy_only=False))
+        return microseconds.cast(pa.timestamp("us", array.type.tz))
+    return array
+
+
+def _promotes(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a type may become another; a cast that finds a value which is not exact still fails later."""
+    if pa.types.is_integer(source) and pa.types.is_signed_integer(target):
+        return source.bit_width < target.bit_width
+    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
+        return source.scale == target.scale and source.precision <= target.precision
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    if pa.types.is_time(source) and pa.types.is_time(target):
+        return True
+    return (source, target) in _EXACT
+
+
+def _is_stored_as(source: pa.DataType, target: pa.DataType) -> bool:
+    return (source, target) in _STORED or (pa.types.is_binary(source) and pa.types.is_fixed_size_binary(target))
+
 
 KEPT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """What pyarrow reads a dictionary-encoded string column as when it is asked to keep the encoding."""
@@ -203,7 +443,7 @@ def _unidentified(
     for field in wanted:
         found, full_name = by_id.get(field.field_id), _join(path, field.name)
         if found is not None:
-            yield from _unidentified(child_fields_of(found.type), child_fields(field.type), constants, full_name)
+            yield from _unidentified(child_fields(found.type), child_fields_of_types(field.type), constants, full_name)
         elif field.name in without_id and field.field_id not in constants and field.type != UNKNOWN:
             yield field.field_id, full_name
 
@@ -298,7 +538,7 @@ def _list(array: pa.Array, source: pa.Field, type_: ListType, path: str, matchin
     if not is_list(array.type):
         raise matching.error(path, f"holds '{array.type}', which cannot become '{type_}'")
     lists = _compact(array.cast(pa.list_(array.type.value_field)))
-    (wanted,) = child_fields(type_)
+    (wanted,) = child_fields_of_types(type_)
     children = _child(elements(lists), source.type.value_field, wanted, path, matching)
     mask = null_mask(array)
     return pa.ListArray.from_arrays(offsets(lists), children, type=arrow_type(type_), mask=mask)
@@ -311,7 +551,7 @@ def _map(array: pa.Array, source: pa.Field, type_: MapType, path: str, matching:
     entry = pa.struct([array.type.key_field, array.type.item_field])
     lists = _compact(array.cast(pa.list_(pa.field("entries", entry, nullable=False))))
     entries = elements(lists)
-    key, value = child_fields(type_)
+    key, value = child_fields_of_types(type_)
     keys = _child(entries.field(0), source.type.key_field, key, path, matching)
     values = _child(entries.field(1), source.type.item_field, value, path, matching)
     mask = null_mask(array)

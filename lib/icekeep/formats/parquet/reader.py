@@ -11,17 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.field_ids import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
+from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import NeededRows, PartSize, translated, value_width
-from icekeep.formats.parquet.footer import TAIL_BYTES
-from icekeep.formats.parquet.footer_metrics import row_group_metrics, row_group_offset
-from icekeep.formats.parquet.page_choice.indexes import CannotChoose
-from icekeep.formats.parquet.page_choice.needed_pages import NeededPages, OpenedFile
-from icekeep.formats.parquet.thrift import Damaged
+from icekeep.formats.parquet.footer import TAIL_BYTES, Damaged
+from icekeep.formats.parquet.metrics import row_group_metrics, row_group_offset
+from icekeep.formats.parquet.page_choice import CannotChoose, NeededPages, OpenedFile
 from icekeep.spec.filters.evaluators import Metrics
-from icekeep.spec.types import PrimitiveType
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB, PrimitiveType
 from icekeep.storage.base import Storage
 from icekeep.storage.range_reader import read_ranges
 

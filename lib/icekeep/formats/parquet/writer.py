@@ -1,21 +1,126 @@
-"""Parquet data files, written in row groups (spec, Appendix A "Parquet")."""
+"""Which columns of a Parquet file are encoded by a dictionary, have statistics or a bloom filter.
 
-from collections.abc import Collection, Mapping
+The writer of the format goes by paths in the file's own schema, with `list.element` and `key_value` in them; table
+properties go by the full names of Iceberg, with `element`, `key` and `value`.
+
+Parquet data files, written in row groups (spec, Appendix A "Parquet").
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from icekeep.errors import IcekeepError
-from icekeep.formats.base import FileMetrics
-from icekeep.formats.column_metrics import count_nans
-from icekeep.formats.parquet.column_options import bloom_filters, with_dictionary, with_statistics
-from icekeep.formats.parquet.footer_metrics import file_metrics
-from icekeep.formats.write_options import ParquetOptions
-from icekeep.spec.metrics_modes import MetricsMode
+from icekeep.formats.base import FileMetrics, count_nans
+from icekeep.formats.options import ParquetColumns, ParquetOptions
+from icekeep.formats.parquet.metrics import file_metrics
+from icekeep.spec.properties import MetricsMode
 from icekeep.spec.schema import Schema
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
+
+_SAMPLE_ROWS = 16_384
+_REPEATING_SHARE = 0.8
+
+_DEFAULT_FPP = 0.01
+_MIN_FILTER_BYTES = 32
+_MAX_FILTER_BYTES = 128 * MIB
+
+
+def leaf_paths(schema: pa.Schema) -> dict[str, str]:
+    """The columns that a Parquet file of a schema has: the path of each in the file by its full name."""
+    return {name: path for field in schema for name, path, _ in _leaves(field.name, field.name, field.type)}
+
+
+def repeating_columns(table: pa.Table) -> list[str]:
+    """Paths of the columns that are worth a dictionary: not those with hardly a value that occurs twice in a sample.
+
+    Building a dictionary that is too large costs time, and a larger file when it is given up.
+    """
+    judged = [n for n, f in enumerate(table.schema) if not (f.type.num_fields or pa.types.is_dictionary(f.type))]
+    samples = dict(zip(judged, _sample(table.select(judged)).columns, strict=True)) if judged else {}
+    paths: list[str] = []
+    for number, field in enumerate(table.schema):
+        if number not in samples:
+            paths += [path for _, path, _ in _leaves(field.name, field.name, field.type)]
+            continue
+        sample = samples[number].drop_null()
+        if field.type == pa.uuid():
+            sample = sample.cast(pa.binary(16))
+        if pc.count_distinct(sample).as_py() <= len(sample) * _REPEATING_SHARE:
+            paths.append(field.name)
+    return paths
+
+
+def _sample(table: pa.Table) -> pa.Table:
+    """Every so-manieth row. Batch by batch: of a column in many pieces Arrow would first make one, as large as the column."""
+    step, first = max(1, table.num_rows // _SAMPLE_ROWS), 0
+    parts: list[pa.RecordBatch] = []
+    for batch in table.to_batches():
+        positions = np.arange(-first % step, batch.num_rows, step)
+        first += batch.num_rows
+        if len(positions):
+            parts.append(batch.take(pa.array(positions)))
+    return pa.Table.from_batches(parts, table.schema)
+
+
+def with_dictionary(columns: ParquetColumns, schema: pa.Schema, repeating: Collection[str]) -> list[str]:
+    """Paths of the columns that are encoded by a dictionary: what properties say of a column, else what repeats."""
+    return [
+        path
+        for name, path in leaf_paths(schema).items()
+        if columns.dictionaries.get(name, columns.default_dictionary and path in repeating)
+    ]
+
+
+def with_statistics(columns: ParquetColumns, schema: pa.Schema) -> bool | list[str]:
+    """Paths of the columns that have statistics; true for all."""
+    if False not in columns.statistics.values():
+        return True
+    return [path for name, path in leaf_paths(schema).items() if columns.statistics.get(name, True)]
+
+
+def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[str, Any]] | None:
+    """The bloom filters of a file by path, null if it has none.
+
+    Where nothing is said of the number of distinct values, a filter begins as large as it may be; the writer folds each
+    to what the row group's values need. Parquet has no filters of truth values.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for field in schema:
+        for name, path, type_ in _leaves(field.name, field.name, field.type):
+            if columns.bloom_filters.get(name) and not pa.types.is_boolean(type_):
+                fpp = columns.bloom_filter_fpp.get(name, _DEFAULT_FPP)
+                most = _capacity(columns.bloom_filter_max_bytes, fpp)
+                found[path] = {"fpp": fpp, "ndv": max(1, min(columns.bloom_filter_ndv.get(name, most), most))}
+    return found or None
+
+
+def _capacity(max_bytes: int, fpp: float) -> int:
+    """How many distinct values a filter of at most some bytes, a power of two, may hold (Parquet, "Split Block")."""
+    bytes_ = min(max(_MIN_FILTER_BYTES, 2 ** (max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
+    return int(-bytes_ * 8 * math.log(1 - fpp ** (1 / 8)) / 8)
+
+
+def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str, pa.DataType]]:
+    """Full name, path and type of the columns below a field."""
+    if pa.types.is_struct(type_):
+        children = [(child.name, child.name, child.type) for child in type_]
+    elif pa.types.is_list(type_):
+        children = [("element", "list.element", type_.value_type)]
+    elif pa.types.is_map(type_):
+        children = [("key", "key_value.key", type_.key_type), ("value", "key_value.value", type_.item_type)]
+    else:
+        yield name, path, type_
+        return
+    for child_name, child_path, child_type in children:
+        yield from _leaves(f"{name}.{child_name}", f"{path}.{child_path}", child_type)
 
 
 class ParquetWriter:

@@ -4,6 +4,8 @@ A task is a value that can be pickled; the driver makes it, a Spark task (or the
 Nothing here commits: until the files that come back are committed, they belong to nobody. Where one task reads rows and
 another writes them, they use the two halves of it: `TaskRows` and `write_rows`. Tasks that take ranges of keys of the same
 rows can be done by one process, which then reads these once: `rewrite_together`.
+
+A sample of the keys of a task's rows, to cut them into ranges by.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,23 +15,25 @@ from functools import partial
 from itertools import accumulate
 from tempfile import TemporaryDirectory
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.memory import TaskMemory, peak_memory_bytes, task_memory_bytes
-from icekeep.formats.rewrite.input import TaskRows, columns_to_write
-from icekeep.formats.rewrite.moves_report import reported_moves
-from icekeep.formats.rewrite.output import TaskWriter, Written, removed_on_failure, together
-from icekeep.formats.rewrite.page_copy.splicing import rewrite_spliced
+from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
+from icekeep.formats.reader import SourceFile, read_file
+from icekeep.formats.rewrite.copy_pages import rewrite_spliced
+from icekeep.formats.rewrite.moves import reported_moves
+from icekeep.formats.rewrite.rows import TaskRows, TaskWriter, Written, columns_to_write, removed_on_failure, together
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
-from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.row_hash.sequence import RowSequence
-from icekeep.formats.sort.external_sort import RUN_BYTES, Sorter, WaitingRows, in_one
+from icekeep.formats.row_hash import RowSequence, RowSum
+from icekeep.formats.sort.encode import KeyRange
+from icekeep.formats.sort.external import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import KeyRange
-from icekeep.spec.schema import Schema
+from icekeep.formats.sort.ranges import KeySample, sample_keys
+from icekeep.spec.partitioning import identity_values
+from icekeep.spec.schema import Schema, name_mapping_of
 from icekeep.storage.base import Storage
 
 
@@ -232,3 +236,43 @@ def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int
         if start < table.num_rows:
             yield table.slice(start), False
         before += table.num_rows
+
+
+def sample_task(task: RewriteTask, storage: Storage) -> KeySample:
+    """Read the columns of a task's ordering from its pieces and sample the keys; deleted rows count as well.
+
+    Raises:
+        MissingFileError, InvalidTableError, UnsupportedError: as `read_file`.
+        IcekeepBug: the task does not order its rows.
+    """
+    assert task.ordering is not None
+    columns = _ordered_columns(task)
+    return sample_keys(_tables(task, columns, storage), task.ordering, columns)
+
+
+def _ordered_columns(task: RewriteTask) -> Schema:
+    """The top-level columns that the ordering looks at."""
+    ordering = task.ordering
+    assert ordering is not None
+    ids = {field.source_id for field in ordering.fields}
+    ids.update(() if ordering.curve is None else ordering.curve.column_ids)
+    ids.update(() if ordering.partition_by is None else (field.source_id for field in ordering.partition_by.fields))
+    tops = set()
+    for id_ in ids:
+        while (parent := task.schema.parents_by_id.get(id_)) is not None:
+            id_ = parent.field_id
+        tops.add(id_)
+    fields = tuple(field for field in task.schema.fields if field.field_id in tops)
+    return msgspec.structs.replace(task.schema, fields=fields)
+
+
+def _tables(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[pa.Table]:
+    name_mapping = name_mapping_of(task.properties)
+    for piece in task.pieces:
+        source = SourceFile(
+            location=piece.location,
+            file_format=piece.file_format,
+            constants=identity_values(task.specs[piece.spec_id], piece.partition),
+            name_mapping=name_mapping,
+        )
+        yield from read_file(storage, source, columns)

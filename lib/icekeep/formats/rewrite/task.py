@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.row_mapping.row_moves import RowMoves
-from icekeep.formats.sort.ordering import KeyRange, Ordering
-from icekeep.spec.applicability import PathDigest
+from icekeep.formats.row_hash import RowSum
+from icekeep.formats.row_moves import RowMoves
+from icekeep.formats.sort.encode import KeyRange, Ordering
+from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
+from icekeep.spec.reach import PathDigest
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 
 
 class FilePiece(msgspec.Struct, frozen=True, kw_only=True):

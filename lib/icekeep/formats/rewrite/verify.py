@@ -17,14 +17,12 @@ import pyarrow as pa
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, and_more
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, field_id
 from icekeep.formats.base import FileReader
-from icekeep.formats.memory import TaskMemory, task_memory_bytes
+from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.parquet.reader import repeating_strings
-from icekeep.formats.read import open_reader
-from icekeep.formats.rewrite.input import columns_to_write
+from icekeep.formats.reader import open_reader
+from icekeep.formats.rewrite.rows import columns_to_write
 from icekeep.formats.rewrite.task import RewriteTask
-from icekeep.formats.row_hash.lanes import CHUNK_ROWS
-from icekeep.formats.row_hash.multiset import RowHash, RowSum
-from icekeep.formats.row_hash.sequence import RowSequence
+from icekeep.formats.row_hash import CHUNK_ROWS, RowHash, RowSequence, RowSum
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage

@@ -1,4 +1,9 @@
-"""Keys of rows: bytes whose order is the order in which an `Ordering` wants the rows.
+"""Transforms of partition specs and sort orders over Arrow arrays, in the order of the transformed values.
+
+`spec/transforms.py` is the definition. What can be done with all values at once is, and gives the same; where not, the
+definition is applied once to each distinct value.
+
+Keys of rows: bytes whose order is the order in which an `Ordering` wants the rows.
 
 A key is what the fields of the ordering say of a row, one after the other: partition fields, then the keys of the sort
 order or the place on the curve. The same row has the same key in every task, and keys are of one width unless a field
@@ -9,6 +14,8 @@ is a string or binary one. A field is
   bytes 0 and 1 with these written as 1 1 and 1 2, so that what follows in the key never matters between two values.
   The last field of a key needs none of that;
 * for a descending field with every bit of the value turned over.
+
+The order of binary keys, found by sorting machine words: what numpy does fastest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,15 +27,102 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.formats.arrow.accessors import leaf_path, leaf_values
-from icekeep.formats.sort.encode import Unsigned, is_varying, null_rows, ordered
-from icekeep.formats.sort.ordering import Curve, Ordering
-from icekeep.formats.sort.space_filling import curve_bytes, curve_values
-from icekeep.formats.sort.transforms import transformed
+from icekeep.formats.arrow.schema import arrow_type, leaf_path, leaf_values
+from icekeep.formats.partitioner import column_values
+from icekeep.formats.sort.encode import (
+    Curve,
+    Ordering,
+    Unsigned,
+    curve_bytes,
+    curve_values,
+    is_varying,
+    is_whole,
+    null_rows,
+    ordered,
+    whole_numbers,
+)
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
-from icekeep.spec.transforms import Void
-from icekeep.spec.types import UNKNOWN, PrimitiveType
+from icekeep.spec.transforms import Bucket, Identity, Month, Transform, Truncate, Void, Year
+from icekeep.spec.types import DATE, DAY_SECONDS, INT, LONG, UNKNOWN, DecimalType, PrimitiveType, decimal
+from icekeep.spec.values import TICKS_PER_SECOND, decimal_from_unscaled, unscaled
+
+_LARGEST_DECIMAL = 38
+
+
+def transformed(array: pa.Array, type_: PrimitiveType, transform: Transform) -> tuple[pa.Array, PrimitiveType]:
+    """Transformed values and a type that has their order; no extension array, no dictionary. Null stays null.
+
+    A value that a truncation takes out of the range of its type becomes the least of the type: there is nothing below it.
+
+    Args:
+        array: values of `type_`, no extension array and no dictionary.
+        transform: one that takes the type.
+
+    Raises:
+        InvalidTableError: the transform does not take the type.
+        UnsupportedError: the transform is not known.
+    """
+    # Raises for a type that it does not take.
+    transform.apply(type_, None)
+    if isinstance(transform, Identity):
+        return array, type_
+    if is_whole(type_):
+        numbers = _whole(whole_numbers(array, type_), type_, transform)
+        return pa.array(numbers, mask=_mask(array)), LONG
+    encoded = pc.dictionary_encode(array)
+    values = [transform.apply(type_, value) for value in column_values(encoded.dictionary, type_)]
+    if isinstance(transform, Bucket):
+        return pa.array(values, pa.int32()).take(encoded.indices), INT
+    if isinstance(type_, DecimalType):
+        wide = decimal(_LARGEST_DECIMAL, type_.scale)
+        least = 1 - 10**_LARGEST_DECIMAL
+        values = [decimal_from_unscaled(max(least, unscaled(value, type_.scale)), type_.scale) for value in values]
+        return pa.array(values, arrow_type(wide)).take(encoded.indices), wide
+    return pa.array(values, array.type).take(encoded.indices), type_
+
+
+def _mask(array: pa.Array) -> NDArray[np.bool_] | None:
+    return pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _whole(values: NDArray[Any], type_: PrimitiveType, transform: Transform) -> NDArray[np.int64]:
+    """The transform of whole numbers, null values among them whatever they are."""
+    values = values.astype(np.int64)
+    if isinstance(transform, Truncate):
+        below = values - values % transform.width
+        return np.where(below > values, np.iinfo(np.int64).min, below)
+    if isinstance(transform, Bucket):
+        if type_.name.endswith("_ns"):
+            values = values // 1000
+        return (_hashes(values.view(np.uint64)) & np.uint32(0x7FFF_FFFF)).astype(np.int64) % transform.bucket_count
+    if type_ != DATE:
+        second = TICKS_PER_SECOND[type_.name]
+        if str(transform) == "hour":
+            return values // (3600 * second)
+        values = values // (DAY_SECONDS * second)
+    if isinstance(transform, Year | Month):
+        months = values.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+        return months if isinstance(transform, Month) else months // 12
+    return values
+
+
+def _hashes(values: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Murmur3 (x86, 32 bits, seed 0) of the eight bytes of each number (spec, Appendix B)."""
+    hashes = np.zeros(len(values), dtype=np.uint32)
+    for word in (values & np.uint64(0xFFFF_FFFF), values >> np.uint64(32)):
+        mixed = word.astype(np.uint32) * np.uint32(0xCC9E2D51)
+        mixed = _rotated(mixed, 15) * np.uint32(0x1B873593)
+        hashes = _rotated(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    hashes ^= np.uint32(8)
+    hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return hashes ^ (hashes >> np.uint32(16))
+
+
+def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+
 
 _ZERO, _ONE = b"\x00", b"\x01"
 
@@ -184,3 +278,131 @@ def _packed(parts: Sequence[Unsigned], row_count: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(packed.dtype.itemsize), row_count, [None, pa.py_buffer(packed.view(np.uint8))]
     )
+
+
+_WORD_BYTES = 8
+
+_BLOCK_ROWS = 16_384
+"""Keys that are padded at one time, so that they stay in the processor's cache."""
+
+_LONGEST_PADDED = 32
+"""Keys of up to so many bytes are padded to one length and compared as words."""
+
+Words = NDArray[np.uint64]
+
+
+def key_order(keys: pa.Array) -> NDArray[np.int64]:
+    """Positions of the keys in rising order; equal keys stay in the order in which they are."""
+    words = _words(keys)
+    if words is None:
+        return pc.sort_indices(keys).to_numpy().astype(np.int64)
+    count = len(keys)
+    # The keys, and then these words, take more than all else here: whoever hands them over need not hold them either.
+    del keys
+    words = _varying_words(words)
+    return _stable_order(words, count)
+
+
+def _words(keys: pa.Array) -> list[Words] | None:
+    """Keys as big-endian words, the most significant first; `None` if some are too long."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        width = keys.type.byte_width
+        data = np.frombuffer(
+            keys.buffers()[1] or b"", dtype=np.uint8, count=len(keys) * width, offset=keys.offset * width
+        )
+        return list(_as_words(data.reshape(len(keys), width)))
+    offsets = np.frombuffer(keys.buffers()[1], dtype=np.int64, count=len(keys) + 1, offset=keys.offset * _WORD_BYTES)
+    lengths = np.diff(offsets)
+    width = int(lengths.max(initial=0))
+    if width > _LONGEST_PADDED:
+        return None
+    data = np.frombuffer(keys.buffers()[2] or bytes(1), dtype=np.uint8)
+    rows = np.zeros((len(keys), width), dtype=np.uint8)
+    for start in range(0, len(keys), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        positions = np.minimum(offsets[:-1][block, None] + np.arange(width), len(data) - 1)
+        np.copyto(rows[block], data[positions], where=np.arange(width) < lengths[block, None])
+    # Where one key is another one and zeros behind it, the length decides.
+    return [*_as_words(rows), lengths.astype(np.uint64)]
+
+
+def _as_words(rows: NDArray[np.uint8]) -> Iterator[Words]:
+    for start in range(0, rows.shape[1], _WORD_BYTES):
+        word = np.empty(len(rows), dtype=np.uint64)
+        padded = np.zeros((min(_BLOCK_ROWS, len(rows)), _WORD_BYTES), dtype=np.uint8)
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            piece = rows[first : first + _BLOCK_ROWS, start : start + _WORD_BYTES]
+            padded[: len(piece), : piece.shape[1]] = piece
+            word[first : first + _BLOCK_ROWS] = padded[: len(piece)].view(">u8")[:, 0]
+        yield word
+
+
+def _varying_words(words: Sequence[Words]) -> list[Words]:
+    """Fewer words of the same order: without the bytes that are the same in all keys."""
+    out: list[Words] = []
+    free = 0
+    for word in words:
+        varying = int(np.bitwise_or.reduce(word) ^ np.bitwise_and.reduce(word)) if len(word) else 0
+        for shift, length in _varying_runs(varying):
+            while length:
+                if not free:
+                    out.append(np.zeros(len(word), dtype=np.uint64))
+                    free = _WORD_BYTES
+                taken = min(free, length)
+                length, free = length - taken, free - taken
+                piece = (word >> np.uint64(8 * (shift + length))) & np.uint64((1 << 8 * taken) - 1)
+                out[-1] = piece if taken == _WORD_BYTES else out[-1] << np.uint64(8 * taken) | piece
+    return out
+
+
+def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
+    """Of neighbouring bytes of a word in which bits vary, the most significant first, the last one and their number."""
+    length = 0
+    for position in range(_WORD_BYTES - 1, -1, -1):
+        if varying >> 8 * position & 0xFF:
+            length += 1
+        elif length:
+            yield position + 1, length
+            length = 0
+    if length:
+        yield 0, length
+
+
+def _stable_order(words: Sequence[Words], count: int) -> NDArray[np.int64]:
+    if not words:
+        return np.arange(count)
+    code, distinct = words[0], 0
+    for word in words[1:]:
+        ranks, distinct = _ranks(code)
+        if distinct == count:
+            code = ranks
+            break
+        others, others_distinct = _ranks(word)
+        code = ranks * np.uint64(others_distinct) + others
+    return _positions(code)
+
+
+def _positions(code: Words) -> NDArray[np.int64]:
+    """The stable order of numbers: sorted with their positions in the lower bits, since that is what is fast."""
+    bits = max(1, len(code) - 1).bit_length()
+    numbers = np.arange(len(code), dtype=np.uint64)
+    if len(code) and int(code.max()) >> 64 - bits:
+        code, _ = _ranks(code)
+    code = code << np.uint64(bits)
+    code |= numbers
+    code.sort()
+    code &= np.uint64((1 << bits) - 1)
+    return code.view(np.int64)
+
+
+def _ranks(code: Words) -> tuple[Words, int]:
+    """For each number how many different ones are less, and how many different ones there are."""
+    order = np.argsort(code)
+    in_order = code[order]
+    steps = np.empty(len(code), dtype=np.uint64)
+    steps[:1] = 0
+    steps[1:] = in_order[1:] != in_order[:-1]
+    np.cumsum(steps, out=steps)
+    ranks = np.empty(len(code), dtype=np.uint64)
+    ranks[order] = steps
+    return ranks, int(steps[-1]) + 1 if len(steps) else 0

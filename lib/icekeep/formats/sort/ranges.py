@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import KeyRange, Ordering
-from icekeep.spec.bins import cut_evenly
+from icekeep.spec.collections import cut_evenly
 from icekeep.spec.schema import Schema
 
 SAMPLE_KEYS = 10_000

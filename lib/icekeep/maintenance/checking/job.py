@@ -23,9 +23,9 @@ from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
 from icekeep.maintenance.checking.result import CheckResult, result
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.requests import JobRequest, takes
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runs import Run
-from icekeep.spec.metadata_codec import metadata_document, metadata_to_json
+from icekeep.spec.metadata import metadata_document, metadata_to_json
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 

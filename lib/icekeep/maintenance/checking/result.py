@@ -6,7 +6,7 @@ import msgspec
 from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
-from icekeep.commit.made_by import made_by
+from icekeep.commit.summary import made_by
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Fault, Gap, Tally
 from icekeep.maintenance.checking.manifest_classes import LIST_UNREADABLE

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from icekeep.catalog.base import Table
 from icekeep.events import Listener
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.made_by import made_by
+from icekeep.commit.summary import made_by
 from icekeep.errors import UsageError
 from icekeep.maintenance.commit_history.chosen import Chosen, chosen_commits, expired_commits, refs_by_snapshot
 from icekeep.maintenance.commit_history.lists import ListSums

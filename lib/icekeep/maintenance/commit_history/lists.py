@@ -10,7 +10,7 @@ import msgspec
 
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.maintenance.commit_history.result import ManifestsAfter, TableTotals, total
-from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.groups.file_sizes import FileSizes
-from icekeep.planning.deletes.delete_index import Reaching
+from icekeep.planning.deletes import Reaching
 from icekeep.planning.scan.plan import FewFiles
-from icekeep.planning.spark.lazily import F
+from icekeep.planning.spark.session import F
 from icekeep.spec.manifests.structs import FileContent
 
 if TYPE_CHECKING:

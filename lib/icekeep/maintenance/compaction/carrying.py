@@ -12,23 +12,23 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.carrying import Carried, ChangedDeletes
+from icekeep.commit.file_sets import Carried, ChangedDeletes
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.files import (
+from icekeep.formats.deletes.positions import DeleteFileNames, delete_format
+from icekeep.formats.deletes.read import (
     read_all_position_deletes,
     read_position_deletes,
     validate_plain,
     write_position_deletes,
 )
-from icekeep.formats.deletes.options import DeleteFileNames, delete_format
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.plan import group_files
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import MIB
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.types import MIB
 from icekeep.spelling import counted
 from icekeep.storage.many import REQUESTS_AT_ONCE
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.conflicts import removed_deletes
 from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, StoredFileSet
-from icekeep.commit.foreseen import removed_deletes
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError
-from icekeep.formats.deletes.files import OwnPathProof, hold_own_path
+from icekeep.formats.deletes.read import OwnPathProof, hold_own_path
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compaction.carrying import CarriedDeletes
 from icekeep.maintenance.compaction.execute import (
@@ -29,9 +29,9 @@ from icekeep.maintenance.compaction.result import RewriteDataFilesResult
 from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.spec.applicability import AppliedDelete
-from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.properties import own_directory
+from icekeep.spec.reach import AppliedDelete
 
 
 class Commits(GroupCommits, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 
 
 class RewriteMethod(StrEnum):

@@ -15,7 +15,7 @@ from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener
-from icekeep.formats.rewrite.moved_positions import moves_locations
+from icekeep.formats.rewrite.moves import moves_locations
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.rewrite.verify import problem_of_rows
 from icekeep.maintenance.compaction.estimate import RewriteMethod
@@ -31,7 +31,7 @@ from icekeep.maintenance.groups.progress import ByteProgress
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
-from icekeep.planning.spark.steps import described
+from icekeep.planning.spark.rows import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile

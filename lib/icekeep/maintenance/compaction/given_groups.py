@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from icekeep.formats.write_options import write_options
+from icekeep.formats.options import write_options
 from icekeep.maintenance.compaction.estimate import Estimate
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedGroup, group_of
 from icekeep.maintenance.compaction.methods import GroupMethod
@@ -48,13 +48,12 @@ from icekeep.maintenance.exact_plans import (
     some_of,
 )
 from icekeep.maintenance.groups.file_sizes import file_sizes
-from icekeep.planning.deletes.delete_index import EVERY_PAIR
+from icekeep.planning.deletes import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
-from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import arrow_dataframe, record_batches
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import F, SparkSource, limits_of, started
+from icekeep.spec.collections import spans
 from icekeep.spec.manifests.structs import ManifestEntry
-from icekeep.spec.position_sets import spans
 from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage
 

@@ -12,8 +12,8 @@ from itertools import accumulate
 import msgspec
 
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile, GroupFiles
+from icekeep.spec.collections import Part, PositionSet, Renumbering, narrowed, spans
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.position_sets import Part, PositionSet, Renumbering, narrowed, spans
 
 _Name = tuple[str, int | None]
 

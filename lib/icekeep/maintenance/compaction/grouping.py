@@ -31,7 +31,7 @@ from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFil
 from icekeep.maintenance.compaction.strategy import Strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.intervals import Intervals
-from icekeep.spec.bins import cut_evenly, each_once, packed
+from icekeep.spec.collections import cut_evenly, each_once, packed
 
 
 class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):

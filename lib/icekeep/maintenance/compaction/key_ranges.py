@@ -11,15 +11,13 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.formats.sort.ordering import Curve, Ordering
-from icekeep.spec.bounds import are_crossed
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metrics_modes import MetricsMode, metrics_modes
-from icekeep.spec.ordering import sort_key
+from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Transform, Truncate, Year
 from icekeep.spec.types import BINARY, DOUBLE, FLOAT, LONG, FixedType, PrimitiveType, Type
-from icekeep.spec.values import INTEGER_WIDTHS, value_from_bytes
+from icekeep.spec.values import INTEGER_WIDTHS, are_crossed, sort_key, value_from_bytes
 
 Ends = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 """Of a sort the lower and the upper end of the keys, which compare as they are; of a curve those of each column."""

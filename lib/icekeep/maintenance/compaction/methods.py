@@ -11,7 +11,8 @@ from functools import partial
 import msgspec
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.rewrite.stitching import (
+from icekeep.formats.options import write_options
+from icekeep.formats.rewrite.copy_row_groups import (
     MAX_ROW_GROUPS,
     MAX_STITCHED_FOOTER_BYTES,
     STITCH_FLOOR_BYTES,
@@ -20,7 +21,6 @@ from icekeep.formats.rewrite.stitching import (
     StitchRules,
     examine,
 )
-from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.options import StitchChoice
 from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files
@@ -29,7 +29,7 @@ from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, whol
 from icekeep.maintenance.groups.file_sizes import FileSizes, are_merged, expected_output_files
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import cut_evenly, packed
+from icekeep.spec.collections import cut_evenly, packed
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 

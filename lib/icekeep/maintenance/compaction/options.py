@@ -6,7 +6,7 @@ from msgspec import Meta, field
 
 from icekeep.maintenance.groups.options import RewriteOptions
 from icekeep.maintenance.options import NotNegative, Positive
-from icekeep.spec.units import MAX_INT
+from icekeep.spec.types import MAX_INT
 
 StitchChoice = Literal["auto", "never", "always"]
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 import msgspec
 
 from icekeep.errors import IcekeepError
-from icekeep.formats.rewrite.sampling import sample_task
+from icekeep.formats.rewrite.run import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
 from icekeep.formats.sort.ranges import KeySample, ranges_of_files, split_points
 from icekeep.maintenance.compaction.estimate import RewriteMethod
@@ -23,10 +23,9 @@ from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.rewriting import Ran, rewritten
 from icekeep.maintenance.compaction.shuffle import shuffled
 from icekeep.maintenance.compaction.tasks import range_tasks
-from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import balanced
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, tasks_count
+from icekeep.spec.collections import balanced
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 

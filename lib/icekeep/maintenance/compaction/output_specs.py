@@ -11,11 +11,9 @@ import numpy as np
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
-from icekeep.planning.entries.read import folded
-from icekeep.planning.entries.select_manifests import delete_manifests
+from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, delete_manifests, folded
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.collections import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.manifests.structs import own_bytes
-from icekeep.spec.position_sets import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.snapshots import MAIN
 from icekeep.storage.base import Storage
 

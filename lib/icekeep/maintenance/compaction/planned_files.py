@@ -20,10 +20,9 @@ from icekeep.maintenance.compaction.candidates import (
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.key_ranges import ColumnFacts, Ends, KeySpace, ends_of
 from icekeep.maintenance.compaction.plan import GroupDelete, GroupFile
-from icekeep.planning.refusals import refuse_encrypted_file
 from icekeep.planning.scan.plan import FewFiles
-from icekeep.planning.spark.lazily import F
-from icekeep.spec.position_sets import Part, PositionSet, narrowed
+from icekeep.planning.spark.session import F, refuse_encrypted_file
+from icekeep.spec.collections import Part, PositionSet, narrowed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.decoding import from_msgpack
-from icekeep.formats.write_options import write_options
+from icekeep.formats.options import write_options
 from icekeep.maintenance.compaction.grouping import (
     Cut,
     FileTally,
@@ -46,15 +46,14 @@ from icekeep.maintenance.compaction.strategy import Strategy, snapshots_in_order
 from icekeep.maintenance.compaction.stretches import KEY, Cuts, Key, cuts_of, notes_of, with_stretches
 from icekeep.maintenance.groups.file_sizes import file_sizes
 from icekeep.maintenance.groups.options import in_job_order
-from icekeep.planning.deletes.delete_index import EVERY_PAIR
+from icekeep.planning.deletes import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
-from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.rows import arrow_dataframe, collected
-from icekeep.planning.spark.source import SparkSource, limits_of, started
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.units import MAX_LONG
+from icekeep.spec.types import MAX_LONG
 from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:

@@ -16,16 +16,15 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, StoredPart, store_part
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, group_files
-from icekeep.planning.spark.amounts import DESCRIBED_FILES, tasks_count
 from icekeep.planning.spark.rows import record_batches
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
+from icekeep.planning.spark.workers import DESCRIBED_FILES, tasks_count
 from icekeep.runtime import SYSTEM
-from icekeep.spec.applicability import AppliedDelete
-from icekeep.spec.bins import balanced
-from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.spec.collections import PartSet, balanced, narrowed
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
-from icekeep.spec.position_sets import PartSet, narrowed
+from icekeep.spec.manifests.write import PartitionCodecs
+from icekeep.spec.reach import AppliedDelete
 from icekeep.spec.types import StructType
 from icekeep.storage.base import Storage
 

@@ -8,11 +8,9 @@ from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
 from icekeep.maintenance.compaction.stitched import StitchTask, run_stitch
-from icekeep.planning.spark.lazily import task_context
-from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.session import task_context
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.planning.spark.turns import in_turns
-from icekeep.planning.spark.workers import Workers
+from icekeep.planning.spark.workers import Workers, attempt_id, in_turns
 from icekeep.runtime import process_cpu_ms, thread_cpu_ms
 from icekeep.storage.base import Storage
 

@@ -10,7 +10,7 @@ from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import without_history
 from icekeep.errors import NotFoundError
 from icekeep.events import Listener
-from icekeep.formats.write_options import write_options
+from icekeep.formats.options import write_options
 from icekeep.maintenance.compaction.commits import Commits, foreseen_removals
 from icekeep.maintenance.compaction.estimate import Estimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compaction.execute import Execution
@@ -34,14 +34,14 @@ from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import Workers, chosen_workers
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.layout import own_directory
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import own_directory
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.units import GIB
+from icekeep.spec.types import GIB
 from icekeep.tables.refs import head_to_commit_to
 
 Options = Mapping[str, Any] | RewriteDataFilesOptions

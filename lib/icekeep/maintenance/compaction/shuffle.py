@@ -13,25 +13,25 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.memory import peak_memory_bytes
-from icekeep.formats.rewrite.input import TaskRows, columns_to_write
-from icekeep.formats.rewrite.moves_report import MAX_REPORTED_BYTES, reported_moves
+from icekeep.formats.machine import peak_memory_bytes
+from icekeep.formats.rewrite.moves import MAX_REPORTED_BYTES, reported_moves
+from icekeep.formats.rewrite.rows import TaskRows, columns_to_write
 from icekeep.formats.rewrite.run import write_rows
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
-from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
+from icekeep.formats.row_hash import RowSum
+from icekeep.formats.row_moves import MovedPiece, RowMoves
+from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import range_numbers
 from icekeep.maintenance.compaction.rewriting import Done, Ran
-from icekeep.planning.spark.slots import attempt_id
 from icekeep.planning.spark.tasks import run_exchange
+from icekeep.planning.spark.workers import attempt_id
 from icekeep.runtime import process_cpu_ms
-from icekeep.spec.applicability import PathDigest
-from icekeep.spec.bins import packed
+from icekeep.spec.collections import packed
+from icekeep.spec.reach import PathDigest
 from icekeep.spec.schema import Schema
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:

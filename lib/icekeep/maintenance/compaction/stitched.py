@@ -15,24 +15,22 @@ import pyarrow.compute as pc
 
 from icekeep.decoding import from_msgpack
 from icekeep.errors import ConflictError, UnsupportedError
-from icekeep.formats.memory import peak_memory_bytes
-from icekeep.formats.rewrite.copied_bytes import rows_of_copy
-from icekeep.formats.rewrite.moves_report import reported_moves, whole_pieces
-from icekeep.formats.rewrite.output import removed_on_failure
+from icekeep.formats.machine import peak_memory_bytes
+from icekeep.formats.options import write_options
+from icekeep.formats.rewrite.copy_row_groups import rows_of_copy, stitch
+from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
+from icekeep.formats.rewrite.rows import removed_on_failure
 from icekeep.formats.rewrite.run import rewrite
-from icekeep.formats.rewrite.stitching import stitch
 from icekeep.formats.rewrite.task import RewriteOutcome, RewriteTask
-from icekeep.formats.write_options import write_options
 from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup
-from icekeep.planning.entries.decode import DecodedEntries
-from icekeep.planning.entries.read import folded
-from icekeep.planning.manifests.entry_schema import METRICS
+from icekeep.planning.entries import DecodedEntries, folded
+from icekeep.planning.manifests import METRICS
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.layout import data_layout
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_path
+from icekeep.spec.properties import data_layout
 from icekeep.storage.base import Storage
 
 

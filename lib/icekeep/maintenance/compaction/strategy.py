@@ -9,14 +9,13 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError, argument
-from icekeep.formats.sort.ordering import Curve, Ordering
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
-from icekeep.spec.sort_order_text import CurveKeys, parse_sort_order
-from icekeep.spec.sorting import UNSORTED, SortField, SortKey, SortOrder, build_sort_order
+from icekeep.spec.sorting import UNSORTED, CurveKeys, SortField, SortKey, SortOrder, build_sort_order, parse_sort_order
 from icekeep.spec.transforms import Identity, UnknownTransform
-from icekeep.spec.units import MAX_INT
+from icekeep.spec.types import MAX_INT
 
 BINPACK = "binpack"
 SORT = "sort"

@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from icekeep.decoding import from_msgpack
 from icekeep.maintenance.compaction.grouping import GroupRules
 from icekeep.maintenance.compaction.planned_files import METRICS, STRETCH, ends_of_row, with_key_metrics
-from icekeep.planning.entries.read import entries_count
+from icekeep.planning.entries import entries_count
 from icekeep.planning.scan.plan import Scan, planned_files
-from icekeep.planning.spark.answers import prepare_worker
-from icekeep.planning.spark.lazily import F, from_arrow_schema, with_field
 from icekeep.planning.spark.rows import collected
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, with_field
+from icekeep.planning.spark.tasks import prepare_worker
+from icekeep.spec.manifests.write import PartitionCodec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.ranges import key_ranges
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.shares import Share, Slice
 from icekeep.maintenance.groups.file_sizes import FileSizes
-from icekeep.planning.entries.delete_files import delete_file
-from icekeep.spec.layout import own_directory
-from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.planning.entries import delete_file
+from icekeep.spec.collections import narrowed
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.position_sets import narrowed
+from icekeep.spec.properties import own_directory
 
 
 class GroupContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from icekeep.events import Listener
 from icekeep.maintenance.deletion.due_plans import ToDo, due_of
 from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, Earlier, finish_plans
 from icekeep.maintenance.deletion.plans import plan_directories
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 
 

@@ -22,7 +22,7 @@ from icekeep.decoding import from_json
 from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError
 from icekeep.maintenance.deletion.processes import has_ended, process_name
 from icekeep.runtime import Runtime, cleaning_up
-from icekeep.spec.units import DAY_MS, MINUTE_MS
+from icekeep.spec.types import DAY_MS, MINUTE_MS
 from icekeep.storage.base import FileInfo, Storage
 
 LEASE_MS = 10 * MINUTE_MS

@@ -7,8 +7,8 @@ deletes looks again.
 from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import own_directory
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.properties import own_directory
+from icekeep.spec.types import MINUTE_MS
 from icekeep.storage.base import Storage
 
 SKEW_MAX_MS = 10 * MINUTE_MS

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from icekeep.maintenance.deletion.path_set import Mask
 from icekeep.maintenance.deletion.reachable import Reached
-from icekeep.planning.entries.decode import DecodedEntries, DecodeTask, decode
-from icekeep.planning.entries.read import Reading, folded, shares
+from icekeep.planning.entries import DecodedEntries, DecodeTask, Reading, decode, folded, shares
 from icekeep.planning.spark.rows import arrow_dataframe
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.local.linked_files import LinkedFiles
 from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, loose_keys

@@ -22,7 +22,7 @@ from icekeep.maintenance.deletion.plans import (
     read_plan,
     restore_command,
 )
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 
 class ToDo(Enum):

@@ -44,7 +44,7 @@ from icekeep.maintenance.deletion.reachable import Reached, fails_closed, read_r
 from icekeep.maintenance.deletion.reclaim import Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import Territory, table_roots, territory
 from icekeep.planning.spark.rows import streamed
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage

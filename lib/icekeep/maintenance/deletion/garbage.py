@@ -19,20 +19,20 @@ from icekeep.maintenance.deletion.comparing import held_against, reached_keys
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GARBAGE
 from icekeep.maintenance.deletion.path_set import NO_SPELLINGS, OtherSpellings, SpelledPaths, among
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed, reached_paths
-from icekeep.planning.entries.decode import DecodeTask, decode
-from icekeep.planning.entries.read import (
+from icekeep.planning.entries import (
+    DecodeTask,
     ReadBy,
     Reading,
     chosen_reading,
+    decode,
     entries_count,
     in_threads,
     manifest_chunks,
     shares,
 )
-from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
-from icekeep.planning.spark.lazily import F, from_arrow_schema
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
+from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spelling import counted
 from icekeep.storage.location_keys import Keys, location_keys, path_keys

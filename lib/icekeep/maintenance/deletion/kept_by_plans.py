@@ -38,8 +38,8 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     trash_location,
 )
-from icekeep.spec.iso8601 import format_timestamp
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
+from icekeep.spec.values import format_timestamp
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.many import head_many
 

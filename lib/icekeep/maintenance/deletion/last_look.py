@@ -11,9 +11,9 @@ from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.maintenance.deletion.path_set import NO_PATHS, PathSet
 from icekeep.maintenance.deletion.reachable import Seen, reached_paths, read_reached
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.table_properties import is_true
+from icekeep.spec.properties import is_true
 
 _STAYS = "what was not deleted yet stays"
 

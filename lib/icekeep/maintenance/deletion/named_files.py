@@ -23,7 +23,7 @@ from icekeep.maintenance.deletion.plans import (
     read_part,
     read_plan,
 )
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical

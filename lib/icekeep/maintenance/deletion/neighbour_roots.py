@@ -22,9 +22,8 @@ from icekeep.errors import (
     first_line,
 )
 from icekeep.maintenance.deletion.territory import compared
-from icekeep.spec.layout import data_directory, metadata_directory
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_packing import unpacked
+from icekeep.spec.metadata import TableMetadata, unpacked
+from icekeep.spec.properties import data_directory, metadata_directory
 
 _CACHED_TABLES = 10_000
 _METADATA_MAX_BYTES = 1 << 30

@@ -27,7 +27,7 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour, TableRoots, look_at, look_by, recalled
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, Look, shared_looks
 from icekeep.maintenance.deletion.territory import compared, named_roots, table_roots
-from icekeep.spec.layout import data_directory
+from icekeep.spec.properties import data_directory
 from icekeep.storage.local.links import real_location
 from icekeep.storage.many import REQUESTS_AT_ONCE
 

@@ -13,10 +13,9 @@ from icekeep.catalog.base import RECLAIM_ROOTS, OperatorRules
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.names import NAME_IN_CATALOG, name_of_form
-from icekeep.spec.filters.ages import FORM, age_ms
 from icekeep.spec.retention import RetentionPolicy
-from icekeep.spec.times import Days, whole_days
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.times import FORM, Days, age_ms, whole_days
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import split_locations
 
 TRASH_DAYS = 3

@@ -26,11 +26,11 @@ from icekeep.maintenance.deletion.plans import (
 )
 from icekeep.maintenance.deletion.reachable import fails_closed
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.lazily import task_context
+from icekeep.planning.spark.session import task_context
 from icekeep.planning.spark.tasks import all_results, run_over_partitions
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import packed
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.collections import packed
+from icekeep.spec.metadata import format_metadata
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys, location_keys

@@ -29,9 +29,8 @@ from icekeep.catalog.base import Table
 from icekeep.decoding import from_json
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FilesOfKind, added, by_kind
-from icekeep.spec.layout import own_directory
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import TableMetadata, parse_metadata
+from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.locations import canonical, is_under, parse_location
 

@@ -36,9 +36,9 @@ from icekeep.maintenance.deletion.plans import (
 from icekeep.maintenance.deletion.rounds import rounds, stages, task_bins
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.planning.spark.failures import known_error
-from icekeep.planning.spark.slots import is_speculative, is_tried_again, max_task_failures, was_tried_before
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.workers import is_speculative, is_tried_again, max_task_failures, was_tried_before
 from icekeep.runtime import Runtime
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage

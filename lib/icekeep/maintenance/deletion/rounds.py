@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from icekeep.maintenance.deletion.plans import PlanPart
-from icekeep.planning.spark.amounts import small_tasks
+from icekeep.planning.spark.workers import small_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import balanced, packed
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.collections import balanced, packed
+from icekeep.spec.types import MINUTE_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

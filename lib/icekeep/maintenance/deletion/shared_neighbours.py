@@ -15,7 +15,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog
 from icekeep.maintenance.deletion.neighbour_roots import Neighbour
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 
 OLD_MS = 5 * MINUTE_MS
 """A look that is older is made anew."""

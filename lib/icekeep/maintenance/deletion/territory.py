@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import RECLAIM_ROOTS, ROOTS_EXPECTED, Table
 from icekeep.errors import InvalidTableError, OptionError
-from icekeep.spec.layout import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.storage.local.links import is_behind_link
 from icekeep.storage.locations import canonical, is_root, is_whole_store, parse_location
 from icekeep.storage.stores import FILE, SCHEMES, STORES_OF_KEYS, store_authorities

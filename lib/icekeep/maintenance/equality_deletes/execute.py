@@ -12,28 +12,19 @@ import pyarrow as pa
 
 from icekeep.commit.filtering import without_history
 from icekeep.errors import IcekeepBug, IcekeepError, job_failed
-from icekeep.formats.deletes.equality_to_positions import (
-    ConversionOutcome,
-    ConversionTask,
-    ReachedFile,
-    convert,
-)
-from icekeep.formats.deletes.options import Granularity
+from icekeep.formats.deletes.equality import ConversionOutcome, ConversionTask, ReachedFile, convert
+from icekeep.formats.deletes.positions import Granularity
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, data_entry, delete_entry
 from icekeep.maintenance.equality_deletes.reach import Reach
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.refusals import refuse_encrypted_file
-from icekeep.planning.spark.amounts import DATA_BYTES, tasks_count
-from icekeep.planning.spark.lazily import task_context
-from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.session import refuse_encrypted_file, task_context
 from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
-from icekeep.planning.spark.turns import in_turns
-from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import cut_evenly
-from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, attempt_id, in_turns, tasks_count
+from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping
 

@@ -14,12 +14,12 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, EntryDigests
+from icekeep.commit.changes.deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.equality_to_positions import ConversionOutcome
-from icekeep.formats.deletes.options import delete_format
+from icekeep.formats.deletes.equality import ConversionOutcome
+from icekeep.formats.deletes.positions import delete_format
 from icekeep.maintenance.equality_deletes.execute import added_files, discard, execute, share_writer
 from icekeep.maintenance.equality_deletes.options import ConvertEqualityDeletesOptions, chosen_granularity
 from icekeep.maintenance.equality_deletes.plan import ConversionPlan, ConvertEqualityDeletesPlan, plan
@@ -34,11 +34,11 @@ from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import chosen_workers
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import data_layout
 from icekeep.spec.snapshots import MAIN
 from icekeep.spelling import counted
 from icekeep.tables.refs import head_to_commit_to

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import field
 
-from icekeep.formats.deletes.options import Granularity, delete_granularity
+from icekeep.formats.deletes.positions import Granularity, delete_granularity
 from icekeep.maintenance.options import Options
 
 

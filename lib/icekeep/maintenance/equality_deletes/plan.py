@@ -16,24 +16,30 @@ import pyarrow.compute as pc
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.equality_deletes.reach import EVERYWHERE, EqualityDelete, Reach, Scope
-from icekeep.planning.deletes.delete_index import reaching
-from icekeep.planning.entries.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries.delete_files import delete_file
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, entries_count, few_entries
-from icekeep.planning.entries.select_manifests import data_manifests, delete_manifests
-from icekeep.planning.manifests.entry_schema import ENTRIES, MATCHED_COLUMNS
-from icekeep.planning.refusals import refuse_encrypted_file
+from icekeep.planning.deletes import reaching
+from icekeep.planning.entries import (
+    EntryFilter,
+    ReadBy,
+    SpecFilter,
+    chosen_reading,
+    data_manifests,
+    delete_file,
+    delete_manifests,
+    entries,
+    entries_count,
+    few_entries,
+)
+from icekeep.planning.manifests import ENTRIES, MATCHED_COLUMNS
 from icekeep.planning.scan.plan import Scan, matched_with_deletes
-from icekeep.planning.spark.lazily import F, from_arrow_schema, on_disk
 from icekeep.planning.spark.rows import collected
-from icekeep.planning.spark.source import SparkSource, limits_of
+from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, on_disk, refuse_encrypted_file
 from icekeep.rendered import Rendered
-from icekeep.spec.applicability import max_reached
 from icekeep.spec.filters.evaluators import partition_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.projections import project_inclusive
-from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import PartitionCodecs
+from icekeep.spec.reach import max_reached
 from icekeep.spec.snapshots import MAIN
 
 if TYPE_CHECKING:

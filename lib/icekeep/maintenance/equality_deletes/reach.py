@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from icekeep.spec.applicability import Specs, is_global, max_reached
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.reach import Specs, is_global, max_reached
 
 Scope = tuple[int, bytes]
 """A partition spec and the bytes of a partition (`PartitionCodec`)."""

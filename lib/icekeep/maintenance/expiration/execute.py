@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ClaimedError, IcekeepError, MissingFileError, OutcomeUnknownError, SafetyError, reason_of
@@ -42,10 +42,9 @@ from icekeep.maintenance.expiration.plan import (
 )
 from icekeep.maintenance.planning_anew import plan_till_done
 from icekeep.maintenance.runs.names import run_name
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import TableMetadata, parse_metadata
 from icekeep.spec.retention import Expired, select_expired
 from icekeep.spelling import counted
 from icekeep.storage.locations import canonical

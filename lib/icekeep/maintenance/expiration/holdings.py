@@ -15,12 +15,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, SafetyError
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.entries.read import ReadBy, chosen_reading, in_threads, shares
-from icekeep.planning.manifests.lists import listed_manifests
-from icekeep.planning.spark.lazily import F
+from icekeep.planning.entries import (
+    DecodeTask,
+    EntryFilter,
+    ReadBy,
+    SpecFilter,
+    chosen_reading,
+    decode,
+    in_threads,
+    shares,
+)
+from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.spark.rows import collected
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import F, SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.deletion.begun_plans import finish_begun
@@ -61,14 +61,14 @@ from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.spark.session import refuse_encrypted
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import ADDED_VECTORS
 from icekeep.spec.retention import Expired
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment, moment_ms
-from icekeep.spec.units import DAY_MS
-from icekeep.spec.writer_progress import ADDED_VECTORS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import parse_location
 
 __all__ = ["ExpireSnapshotsPlan", "ExpireSnapshotsResult", "expire_snapshots", "plan_expire_snapshots"]

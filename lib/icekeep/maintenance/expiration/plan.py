@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.expire_snapshots import removals
+from icekeep.commit.changes.snapshots import removals
 from icekeep.errors import OptionError
 from icekeep.maintenance.deletion.file_kinds import FilesOfKind
 from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
@@ -14,12 +14,12 @@ from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDra
 from icekeep.maintenance.deletion.reachable import Seen, read_expired, read_reached, statistics_files
 from icekeep.maintenance.expiration.holdings import RefHoldings
 from icekeep.maintenance.expiration.old_metadata import old_metadata_files
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import KeptForWriter
 from icekeep.spec.retention import Expired
 from icekeep.spec.updates import apply_updates, log_previous
-from icekeep.spec.writer_progress import KeptForWriter
 
 
 class CleanupLevel(StrEnum):

@@ -10,7 +10,7 @@ from icekeep.maintenance.deletion.reachable import statistics_files
 from icekeep.maintenance.file_life.lineage import ADDED, DESCRIBES, Lineage
 from icekeep.maintenance.file_life.search import Manifests, snapshots_of
 from icekeep.maintenance.file_life.target import Target, same_file
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.times import format_time
 
 _HINT = "version hint"

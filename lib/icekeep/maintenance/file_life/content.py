@@ -11,13 +11,13 @@ from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS
 from icekeep.maintenance.file_life.deletes import SHOWN_COUNT, deletes_reaching, is_puffin, vectors_of
 from icekeep.maintenance.file_life.result import KnownColumn
 from icekeep.maintenance.file_life.search import whole_entries
-from icekeep.planning.manifests.entry_schema import ENTRIES
-from icekeep.planning.scan.explain import explain_entry, metrics_text
+from icekeep.planning.manifests import ENTRIES
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.scan.report import explain_entry, metrics_text
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.filters.expressions import Expression
-from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 

@@ -7,16 +7,22 @@ from typing import Any
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
-from icekeep.commit.made_by import made_by
+from icekeep.commit.summary import made_by
 from icekeep.errors import IcekeepBug
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS
 from icekeep.maintenance.file_life.result import HeldVector, ReachingDelete
-from icekeep.planning.deletes.delete_index import EVERY_PAIR, Reaching, reaching
-from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, entries_schema
-from icekeep.planning.entries.read import folded
-from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests, snapshot_manifests
-from icekeep.planning.manifests.entry_schema import MATCHED_COLUMNS
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.deletes import EVERY_PAIR, Reaching, reaching
+from icekeep.planning.entries import (
+    DecodedEntries,
+    EntryFilter,
+    delete_manifests,
+    entries_schema,
+    folded,
+    select_manifests,
+    snapshot_manifests,
+)
+from icekeep.planning.manifests import MATCHED_COLUMNS
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata

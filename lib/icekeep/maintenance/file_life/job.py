@@ -32,9 +32,8 @@ from icekeep.maintenance.file_life.words import (
     unlooked,
 )
 from icekeep.maintenance.orphans.reachable import reached_by
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.planning.spark.steps import spark_run
+from icekeep.planning.spark.rows import spark_run
+from icekeep.planning.spark.session import SparkSource, check_source, refuse_encrypted
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.structs import Status
 from icekeep.storage.base import FileInfo

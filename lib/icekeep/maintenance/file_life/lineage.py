@@ -6,7 +6,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 
-from icekeep.commit.made_by import made_by
+from icekeep.commit.summary import made_by
 from icekeep.maintenance.file_life.result import FileEvent, ReadingRef
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.metadata import TableMetadata

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from icekeep.planning.scan.explain import Evidence
+from icekeep.planning.scan.report import Evidence
 from icekeep.rendered import Rendered
 
 

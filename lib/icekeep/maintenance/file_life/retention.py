@@ -8,6 +8,7 @@ import msgspec
 from icekeep.catalog.base import OperatorRules
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.refs import writers_of
 from icekeep.spec.retention import (
     MAX_REF_AGE_MS,
     MAX_SNAPSHOT_AGE_MS,
@@ -17,8 +18,7 @@ from icekeep.spec.retention import (
     select_expired,
 )
 from icekeep.spec.snapshots import MAIN, SnapshotRef
-from icekeep.spec.units import DAY_MS
-from icekeep.spec.writer_progress import writers_of
+from icekeep.spec.types import DAY_MS
 
 _FAR_MS = 36_500 * DAY_MS
 """What is kept for a hundred years is kept for good."""

@@ -13,18 +13,22 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError, UnsupportedError
 from icekeep.maintenance.deletion.reachable import Reached, read_expired, read_reached, statistics_files
 from icekeep.maintenance.file_life.target import Target
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode, entries_schema
-from icekeep.planning.entries.read import (
+from icekeep.planning.entries import (
+    DecodeTask,
+    EntryFilter,
     ReadBy,
+    SpecFilter,
     chosen_reading,
+    decode,
+    entries_schema,
     few_entries,
     manifest_chunks,
     manifests_by_task,
     threads_count,
 )
-from icekeep.planning.manifests.naming import snapshots_naming
-from icekeep.planning.manifests.reader import chosen_decoder
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.manifest_lists import snapshots_naming
+from icekeep.planning.manifests import chosen_decoder
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -15,7 +15,7 @@ from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.metadata_files import Sort
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, eligible_before_ms
 from icekeep.maintenance.runs.left_behind import living_runs
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.times import format_time
 from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.location_keys import AS_SPELLED

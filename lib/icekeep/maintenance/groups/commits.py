@@ -15,7 +15,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.changes.base import Change
+from icekeep.commit.attempt import Change
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import (

@@ -14,7 +14,7 @@ import msgspec
 from icekeep.errors import IcekeepError
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.workers import Workers
-from icekeep.spec.bins import Limit, packed
+from icekeep.spec.collections import Limit, packed
 
 _LOG = logging.getLogger(__name__)
 

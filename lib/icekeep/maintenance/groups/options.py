@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 from msgspec import field
 
 from icekeep.maintenance.options import NotNegative, Options, Positive
-from icekeep.spec.units import GIB, MAX_LONG
+from icekeep.spec.types import GIB, MAX_LONG
 
 T = TypeVar("T")
 

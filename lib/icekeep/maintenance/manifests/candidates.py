@@ -24,10 +24,9 @@ from icekeep.maintenance.manifests.ranges import (
 from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.transcode.cluster_keys import PartitionPart, needs_bounds
-from icekeep.planning.transcode.records import RecordTarget
-from icekeep.spec.manifests.inspection import lacks_counts
+from icekeep.planning.spark.session import SparkSource
+from icekeep.planning.transcode.records import PartitionPart, RecordTarget, needs_bounds
+from icekeep.spec.manifests.read import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.many import REQUESTS_AT_ONCE

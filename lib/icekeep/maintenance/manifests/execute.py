@@ -14,9 +14,8 @@ from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.entries.read import ReadBy, chosen_reading
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.entries import ReadBy, chosen_reading
+from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
 from icekeep.planning.transcode.records import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun
 from icekeep.maintenance.manifests.survey import Weight, cut_weights
-from icekeep.spec.manifests.encode import PartitionCodec
-from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.manifests.summaries import PartitionSummarizer
+from icekeep.spec.manifests.structs import ManifestFile, PartitionSummarizer
+from icekeep.spec.manifests.write import PartitionCodec
 
 
 def expected_manifests(group: ManifestGroup, run: ManifestRun, weights: Sequence[Weight]) -> list[ManifestFile]:

@@ -10,10 +10,10 @@ from icekeep.maintenance.manifests.partition_overlap import overlap
 from icekeep.maintenance.manifests.planning_time import planning_time_ms
 from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.manifests.workload import manifests_opened
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
-from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.write import PartitionCodec
 
 
 class GroupGain(msgspec.Struct, frozen=True, kw_only=True):

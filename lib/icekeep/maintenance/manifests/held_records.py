@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.entries.read import in_threads, threads_count
-from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.entries import in_threads, threads_count
+from icekeep.planning.transcode.layout import joined, record_lengths
 from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
-from icekeep.spec.bins import cut_evenly
+from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 
 _HELD_BYTES = 256 * MIB
 _PIECE_ROWS = 16_384

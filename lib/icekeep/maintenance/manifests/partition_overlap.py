@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.bounds import are_crossed
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
-from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
-from icekeep.spec.values import value_from_bytes
+from icekeep.spec.values import are_crossed, java_order, value_from_bytes
 
 _MAX_CELLS = 4_000_000
 

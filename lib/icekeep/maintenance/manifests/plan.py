@@ -27,7 +27,7 @@ from icekeep.maintenance.manifests.rewriting import dangling_of
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.maintenance.requests import takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from icekeep.planning.entries.decode import EntryFilter, SpecFilter
-from icekeep.planning.entries.read import folded
-from icekeep.planning.entries.select_manifests import may_hold_matches
-from icekeep.planning.scan.tally import COLUMNS, Tally
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.entries import EntryFilter, SpecFilter, folded, may_hold_matches
+from icekeep.planning.scan.plan import COLUMNS, Tally
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import ManifestFile

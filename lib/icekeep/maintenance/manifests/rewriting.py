@@ -13,14 +13,14 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.changes.base import Change
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.attempt import Change
+from icekeep.commit.changes.rewrites import RewriteManifests
+from icekeep.commit.conflicts import Removed, removed_deletes
 from icekeep.commit.file_sets import entry_digest
-from icekeep.commit.foreseen import Removed, removed_deletes
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.files import hold_own_path
+from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.exact_plans import held_removals
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates, tell_of_none
@@ -31,7 +31,7 @@ from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.runs.heartbeat import Heartbeat, beating
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spelling import counted, counted_doing
 
 _LOG = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from icekeep.maintenance.manifests.survey import Survey, cut_weights
 from icekeep.maintenance.manifests.writing import RunWriter
-from icekeep.planning.entries.read import manifests_by_task
-from icekeep.planning.spark.amounts import NEW_MANIFESTS, tasks_count
+from icekeep.planning.entries import manifests_by_task
 from icekeep.planning.spark.rows import hash_keys
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
-from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.spark.workers import NEW_MANIFESTS, tasks_count
+from icekeep.planning.transcode.layout import joined, record_lengths
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
 

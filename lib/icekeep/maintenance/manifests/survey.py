@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from icekeep.maintenance.manifests.partition_overlap import sampled
-from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
-from icekeep.planning.entries.read import folded
-from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.transcode.cluster_keys import entry_keys, needs_bounds
-from icekeep.planning.transcode.records import RecordTarget
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded
+from icekeep.planning.spark.session import SparkSource
+from icekeep.planning.transcode.records import RecordTarget, entry_keys, needs_bounds
 from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.storage.base import Storage
 
 _MAX_WEIGHTS = 10_000

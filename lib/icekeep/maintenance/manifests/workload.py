@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from icekeep.planning.entries.select_manifests import bound_filter, data_manifests, select_manifests
+from icekeep.planning.entries import bound_filter, data_manifests, select_manifests
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import (
     ALWAYS_TRUE,

@@ -8,15 +8,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import manifest_compression
-from icekeep.planning.transcode.blocks import BLOCK_BYTES, fast_packer, record_blocks
+from icekeep.planning.transcode.layout import BLOCK_BYTES, fast_packer, record_blocks
 from icekeep.planning.transcode.records import RecordTarget
 from icekeep.runtime import SYSTEM
-from icekeep.spec.avro_packing import Packer
-from icekeep.spec.layout import metadata_directory
-from icekeep.spec.manifests.encode import ManifestBuilder, PartitionCodec
+from icekeep.spec.avro import Packer
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.manifests.write import ManifestBuilder, PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.properties import metadata_directory
 from icekeep.spec.schema import Schema
 from icekeep.storage.base import Storage
 

@@ -50,11 +50,10 @@ from icekeep.maintenance.orphans.reachable import former_statistics, reached_by
 from icekeep.maintenance.orphans.views import list_given
 from icekeep.maintenance.orphans.waiting import without_waiting
 from icekeep.maintenance.runs.left_behind import living_runs
-from icekeep.planning.spark.lazily import F
-from icekeep.planning.spark.source import SparkSource, limits_of
+from icekeep.planning.spark.session import F, SparkSource, limits_of
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import metadata_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import metadata_directory
 from icekeep.spelling import counted
 from icekeep.storage.base import ListingShare
 from icekeep.storage.location_keys import Spelling

@@ -14,9 +14,9 @@ from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.listing import Listing
 from icekeep.maintenance.orphans.options import Search
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.planning.spark.session import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.locations import is_location, is_under, loose_path, parse_location, without_dots
 
 _NAMED_TABLES = 5

@@ -17,11 +17,9 @@ from icekeep.maintenance.deletion.reachable import Reached
 from icekeep.maintenance.deletion.territory import Territory
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import LISTED, Rows, arrow_rows
-from icekeep.planning.entries.decode import DecodedEntries
-from icekeep.planning.entries.read import folded
-from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
-from icekeep.planning.spark.lazily import F, to_arrow_schema
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.entries import DecodedEntries, folded
+from icekeep.planning.spark.session import F, SparkSource, started, to_arrow_schema
+from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling, loose_keys
 
 if TYPE_CHECKING:

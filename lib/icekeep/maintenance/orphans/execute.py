@@ -36,7 +36,7 @@ from icekeep.maintenance.orphans.plan import (
 )
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spelling import counted_doing
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.catalog.dropped_versions import MOVED_ASIDE
-from icekeep.spec.layout import OWN_DIRECTORY
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.locations import canonical, parse_location
 
 _SCHEME_AND_AUTHORITY = r"^[A-Za-z][A-Za-z0-9+.\-]*:(?://[^/]*)?"

@@ -21,13 +21,12 @@ from icekeep.events import Listener
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.runs.heartbeat import beating
 from icekeep.maintenance.runs.names import run_name
-from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
-from icekeep.planning.spark.lazily import task_context
-from icekeep.planning.spark.slots import attempt_id
+from icekeep.planning.spark.session import task_context
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
+from icekeep.planning.spark.workers import LISTED_FILES, attempt_id, tasks_count
 from icekeep.runtime import Runtime
-from icekeep.spec.bins import balanced, packed
-from icekeep.spec.layout import own_directory
+from icekeep.spec.collections import balanced, packed
+from icekeep.spec.properties import own_directory
 from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:

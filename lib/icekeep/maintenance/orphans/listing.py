@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from icekeep.maintenance.orphans.hidden import HiddenNames
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
-from icekeep.planning.spark.amounts import LISTED_FILES, tasks_count
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
-from icekeep.spec.bins import balanced, each_once
+from icekeep.planning.spark.workers import LISTED_FILES, tasks_count
+from icekeep.spec.collections import balanced, each_once
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import Spelling, loose_keys

@@ -31,7 +31,7 @@ from icekeep.maintenance.deletion.file_kinds import FileKind
 from icekeep.maintenance.orphans.listing import LISTED
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text, unzipped
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 from icekeep.storage.many import REQUESTS_AT_ONCE

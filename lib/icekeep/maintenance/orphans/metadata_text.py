@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from icekeep.decoding import from_json
-from icekeep.spec.metadata_packing import unpacked_head
+from icekeep.spec.metadata import unpacked_head
 
 T = TypeVar("T")
 

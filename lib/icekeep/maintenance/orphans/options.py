@@ -14,7 +14,7 @@ from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
 from icekeep.maintenance.deletion.given_files import GivenDeletion
 from icekeep.maintenance.deletion.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
-from icekeep.spec.units import DAY_MS, HOUR_MS
+from icekeep.spec.types import DAY_MS, HOUR_MS
 from icekeep.storage.location_keys import Spelling
 
 DEFAULT_AGE_MS = 3 * DAY_MS

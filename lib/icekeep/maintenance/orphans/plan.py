@@ -20,11 +20,11 @@ from icekeep.maintenance.orphans.comparing import Mismatch
 from icekeep.maintenance.orphans.kept_rows import keeping_rows
 from icekeep.maintenance.orphans.options import Search
 from icekeep.maintenance.runs.left_behind import sweep_runs
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import parse_location
 
 _NAMES_A_LISTING = 1000

@@ -19,8 +19,8 @@ from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garba
 from icekeep.maintenance.deletion.reachable import NOTHING_SEEN, Reached, Seen, fails_closed, read_reached
 from icekeep.maintenance.deletion.territory import Territory, territory
 from icekeep.maintenance.orphans.metadata_text import CutOffError, parse_metadata_text
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.units import MIB
+from icekeep.planning.spark.session import SparkSource
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical_or_text
 from icekeep.storage.many import REQUESTS_AT_ONCE

@@ -17,10 +17,10 @@ from icekeep.maintenance.deletion.path_set import PathSet, union
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.orphans.kept_rows import RowKeeper
 from icekeep.maintenance.orphans.listing import LISTED, Rows
-from icekeep.planning.spark.amounts import SHUFFLED_KEYS, tasks_count
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
+from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE
 

@@ -13,22 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.commit.file_sets import ReadFile
-from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.formats.deletes.positions import LiveFile
 from icekeep.maintenance.position_deletes.live_data import Asked, LiveData, Partition, PathRange, live_data
 from icekeep.maintenance.position_deletes.live_files import LivePart
-from icekeep.planning.deletes.delete_index import bounds_of_paths, in_order
-from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.delete_files import delete_file
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
-from icekeep.planning.entries.select_manifests import delete_manifests, select_manifests
+from icekeep.planning.deletes import bounds_of_paths, in_order
+from icekeep.planning.entries import (
+    EntryFilter,
+    ReadBy,
+    chosen_reading,
+    delete_file,
+    delete_manifests,
+    entries,
+    few_entries,
+    select_manifests,
+)
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.lazily import F
 from icekeep.planning.spark.rows import arrow_table
-from icekeep.planning.spark.source import SparkSource, limits_of
-from icekeep.spec.applicability import in_another_partition, is_deletion_vector, is_newer, max_reached, only_data_file
-from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.planning.spark.session import F, SparkSource, limits_of
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.manifests.write import PartitionCodecs
+from icekeep.spec.reach import in_another_partition, is_deletion_vector, is_newer, max_reached, only_data_file
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS
 
 _OF_DELETES = frozenset(
     {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from icekeep.commit.changes.rewrite_deletes import RewriteDeletes
+from icekeep.commit.changes.deletes import RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.retry import CommitResult
 from icekeep.maintenance.groups.commits import GroupCommits, GroupCommitter, tell_early_end

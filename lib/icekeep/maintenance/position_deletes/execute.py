@@ -12,24 +12,22 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile
+from icekeep.commit.changes.deletes import AddedDeletes, NamedFile
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.deletes.rewrite_positions import DeletesOutcome, rewrite_deletes
+from icekeep.formats.deletes.positions import DeletesOutcome, rewrite_deletes
 from icekeep.maintenance.groups.commits import FailedGroup, of_partition
 from icekeep.maintenance.groups.one_job import TASKS_A_JOB, Answered, groups_at_once, in_one_job, jobs_of
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.slots import attempt_id
-from icekeep.planning.spark.steps import described
+from icekeep.planning.spark.rows import described
+from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import finished_tasks
-from icekeep.planning.spark.turns import in_turns
-from icekeep.planning.spark.workers import Workers
-from icekeep.spec.applicability import PathDigest, sequence_number
+from icekeep.planning.spark.workers import Workers, attempt_id, in_turns
 from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.reach import PathDigest, sequence_number
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 from icekeep.storage.stopping import stopping

@@ -18,8 +18,8 @@ from icekeep.catalog.log_context import log_context
 from icekeep.commit.retry import reloaded
 from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.files import hold_own_path
-from icekeep.formats.deletes.options import delete_format
+from icekeep.formats.deletes.positions import delete_format
+from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.deciding import of_delete_files
 from icekeep.maintenance.deletion.neighbours import refuse_files_of_others
 from icekeep.maintenance.equality_deletes import job as equality_deletes
@@ -49,14 +49,14 @@ from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
 from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.source import limits_of
+from icekeep.planning.spark.session import limits_of
 from icekeep.planning.spark.workers import chosen_workers
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runtime import Runtime
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import own_directory
+from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage

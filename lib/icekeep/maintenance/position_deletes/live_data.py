@@ -15,16 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.formats.deletes.positions import LiveFile
 from icekeep.maintenance.position_deletes.live_files import LivePart, packed_parts
-from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, few_entries
+from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, entries, few_entries
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.lazily import F, task_context
 from icekeep.planning.spark.rows import arrow_dataframe
-from icekeep.planning.spark.source import SparkSource, limits_of
+from icekeep.planning.spark.session import F, SparkSource, limits_of, task_context
 from icekeep.planning.spark.tasks import all_results, run_over_partitions
-from icekeep.spec.units import MAX_LONG
+from icekeep.spec.types import MAX_LONG
 from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.deletes.rewrite_positions import LiveFile
-from icekeep.spec.applicability import PathDigest, path_digest
+from icekeep.formats.deletes.positions import LiveFile
+from icekeep.spec.reach import PathDigest, path_digest
 from icekeep.storage.base import Storage
 
 PART_FILES = 20_000

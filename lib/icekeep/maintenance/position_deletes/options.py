@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
 from icekeep.maintenance.groups.options import RewriteOptions
-from icekeep.spec.table_properties import whole_number
-from icekeep.spec.units import MIB
+from icekeep.spec.properties import whole_number
+from icekeep.spec.types import MIB
 
 _TARGET = "write.delete.target-file-size-bytes"
 _TARGET_DEFAULT = 64 * MIB

@@ -12,7 +12,7 @@ from itertools import groupby
 import msgspec
 
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
-from icekeep.formats.deletes.options import Granularity, delete_granularity
+from icekeep.formats.deletes.positions import Granularity, delete_granularity
 from icekeep.maintenance.exact_plans import GivenPlan
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
 from icekeep.maintenance.groups.options import in_job_order
@@ -26,8 +26,8 @@ from icekeep.maintenance.position_deletes.options import (
 )
 from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan, becomes_of
 from icekeep.planning.scan.plan import Scan
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.bins import packed
+from icekeep.planning.spark.session import SparkSource
+from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
 

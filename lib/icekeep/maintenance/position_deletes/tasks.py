@@ -3,15 +3,14 @@
 import msgspec
 
 from icekeep.commit.file_sets import ReadFile
-from icekeep.formats.deletes.options import Granularity
-from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask
+from icekeep.formats.deletes.positions import DeleteSource, DeletesTask, Granularity
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.position_deletes.live_files import LivePart, load_live_files
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
-from icekeep.spec.applicability import sequence_number
-from icekeep.spec.bins import cut_evenly
+from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import sequence_number
 from icekeep.storage.base import Storage
 
 

@@ -18,9 +18,8 @@ from icekeep.maintenance.deletion.garbage import Garbage, garbage_of
 from icekeep.maintenance.deletion.kept_by_plans import done_file
 from icekeep.maintenance.deletion.plans import plan_directories, read_part, read_plan
 from icekeep.maintenance.deletion.reachable import read_expired, statistics_files
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.planning.spark.session import SparkSource
+from icekeep.spec.metadata import TableMetadata, parse_metadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot

@@ -55,8 +55,7 @@ from icekeep.maintenance.purge.unfinished import (
 )
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.names import run_name
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource, refuse_encrypted
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

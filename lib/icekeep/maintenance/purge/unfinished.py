@@ -52,11 +52,11 @@ from icekeep.maintenance.deletion.reclaim import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import OWN_DIRECTORY, metadata_directory, own_directory
-from icekeep.spec.metadata_codec import parse_metadata
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.metadata import parse_metadata
+from icekeep.spec.properties import OWN_DIRECTORY, metadata_directory, own_directory
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 from icekeep.storage.locations import canonical, is_under
 from icekeep.storage.many import head_many

@@ -5,16 +5,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.base import Change
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.attempt import Attempt, Change
+from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics, RaiseLowCounters
 from icekeep.commit.changes.mend_entries import MendEntries
-from icekeep.commit.changes.raise_counters import RaiseLowCounters
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
 from icekeep.events import Listener
-from icekeep.formats.deletes.files import hold_own_path
+from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.checking.manifest_classes import REACHING_NOTHING
 from icekeep.maintenance.repairing.delete_files.merging import Merging
 from icekeep.maintenance.repairing.delete_files.sorting import Sorting
@@ -25,8 +23,8 @@ from icekeep.maintenance.repairing.older_files.copying import Copying
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
 from icekeep.maintenance.repairing.trash import bring_back
-from icekeep.planning.spark.source import SparkSource
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.spark.session import SparkSource
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import Update

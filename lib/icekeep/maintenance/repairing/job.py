@@ -21,7 +21,7 @@ from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.maintenance.runs.names import run_name
-from icekeep.planning.refusals import refuse_encrypted
+from icekeep.planning.spark.session import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 

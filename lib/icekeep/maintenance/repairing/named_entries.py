@@ -9,9 +9,9 @@ from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.spec.applicability import only_data_file
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import only_data_file
 from icekeep.storage.locations import canonical
 
 Indexed = tuple[int, ManifestEntry]

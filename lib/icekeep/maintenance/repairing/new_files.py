@@ -7,8 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.mend_entries import AddedCopy, MendedEntry, MendEntries
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
 

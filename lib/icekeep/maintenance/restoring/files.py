@@ -18,10 +18,10 @@ from icekeep.maintenance.deletion.claims import Claim
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reclaim import NAMED_COUNT
 from icekeep.maintenance.deletion.territory import Territory
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import Runtime
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import FileInfo, MoveStatus, Storage
 from icekeep.storage.local.links import confined_to

@@ -16,7 +16,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.restore_snapshots import RestoreExpired, restored_tag
+from icekeep.commit.changes.snapshots import RestoreExpired, restored_tag
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ClaimedError,
@@ -50,8 +50,8 @@ from icekeep.maintenance.restoring.files import STEP, Returned, Returning, check
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.repairs import is_repair, restorable_repairs, take_back
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
-from icekeep.planning.spark.source import SparkSource, check_source
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.spark.session import SparkSource, check_source
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

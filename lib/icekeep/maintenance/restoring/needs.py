@@ -22,10 +22,9 @@ from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.deletion.plans import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.deletion.reachable import Reached, fails_closed
 from icekeep.maintenance.deletion.territory import Territory, named_roots, table_roots
-from icekeep.planning.entries.decode import DecodedEntries, EntryFilter, SpecFilter
-from icekeep.planning.entries.read import Fold, folded
-from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.entries import DecodedEntries, EntryFilter, Fold, SpecFilter, folded
+from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -6,9 +6,9 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.manage_refs import ReplaceRef
-from icekeep.commit.made_by import JOB_KEY, run_of
+from icekeep.commit.changes.snapshots import ReplaceRef
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import JOB_KEY, run_of
 from icekeep.errors import NotFoundError, SafetyError
 from icekeep.events import Listener
 from icekeep.maintenance.deletion.restorable_plans import whole_run

@@ -21,14 +21,13 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.base import Change
+from icekeep.commit.attempt import Attempt, Change
 from icekeep.errors import OutcomeUnknownError, SafetyError, one_line
 from icekeep.events import Listener, Warned
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import own_directory
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import HOUR_MS, MINUTE_MS
+from icekeep.spec.properties import own_directory
+from icekeep.spec.types import HOUR_MS, MINUTE_MS
 from icekeep.spec.updates import Update
 from icekeep.storage.many import head_many
 

@@ -24,8 +24,8 @@ from icekeep.maintenance.deletion.clock import earlier_clock_ms
 from icekeep.maintenance.deletion.plans import FILES, HEAD
 from icekeep.maintenance.runs.heartbeat import BEAT
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import own_directory
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.properties import own_directory
+from icekeep.spec.types import DAY_MS
 from icekeep.spelling import counted
 from icekeep.storage.base import DeleteStatus, FileInfo, Storage
 

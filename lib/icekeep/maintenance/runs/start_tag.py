@@ -22,7 +22,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.catalog.log_context import log_context
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.manage_refs import CreateRef, DropRef
+from icekeep.commit.changes.snapshots import CreateRef, DropRef
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
@@ -38,7 +38,7 @@ from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.runtime import Runtime, cleaning_up, interrupt_behind
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import SetSnapshotRef, Update
 
 _LOG = logging.getLogger(__name__)

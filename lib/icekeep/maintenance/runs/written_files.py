@@ -17,7 +17,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener
 from icekeep.maintenance.discarding import discard_files
-from icekeep.spec.layout import own_directory
+from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE, head_many
 

@@ -19,7 +19,7 @@ from icekeep.operations.plan_files.results import AppliedBefore, ApplyResult, ap
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, given_of, write_exact
 from icekeep.operations.running_jobs import parse_arguments, run_job
 from icekeep.operations.surroundings import Surroundings
-from icekeep.planning.spark.source import SparkSource, check_source
+from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.settings import Job
 
 

@@ -19,7 +19,7 @@ from icekeep.operations.commands.report import Wanted, records_on, report_on
 from icekeep.operations.commands.runs import run_row, runs
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.serving import Answer
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from icekeep.reports.histories import with_histories
 from icekeep.reports.live import LiveReport
 from icekeep.reports.page.rendering import Filled, filled_report, filled_runs
@@ -27,7 +27,7 @@ from icekeep.reports.values import ReportResult
 from icekeep.run_records.values import FAILED, REFUSED, RUNNING, UNFINISHED, RunRecord
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import format_moment
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 
 _RUNS_READ, _RUNS_SHOWN = 500, 100
 """How many of the newest runs are read, and how many the page of all tables shows; that of one table shows all that were read."""

@@ -39,14 +39,14 @@ from icekeep.operations.running_jobs import (
 )
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.memory import Memory
-from icekeep.planning.spark.expected_slots import expected_slots
+from icekeep.planning.spark.workers import expected_slots
 from icekeep.policies.resolution import TableRules
 from icekeep.policies.scheduling import held_by_now
 from icekeep.policies.texts import Problem
 from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
 from icekeep.storage.counted import Meter
 

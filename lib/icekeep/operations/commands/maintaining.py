@@ -13,7 +13,7 @@ from icekeep.operations.interrupts import passing_on
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.surroundings import SEAMS, Surroundings
 from icekeep.operations.verbs import VERBS
-from icekeep.planning.spark.source import SparkSource, check_source, started
+from icekeep.planning.spark.session import SparkSource, check_source, started
 from icekeep.runtime import SYSTEM
 
 __all__ = ["maintain", "plan_maintain"]

@@ -8,12 +8,12 @@ from icekeep.events import Listener
 from icekeep.maintenance.restoring.job import list_restorable, plan_restore
 from icekeep.maintenance.restoring.job import restore as restore_run
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.times import format_time
 from icekeep.tables.refs import drop_matching_tags, drop_tag
-from icekeep.tables.rollback import (
+from icekeep.tables.verbs import (
     cherrypick_snapshot,
     publish_changes,
     rollback_to_snapshot,
@@ -55,7 +55,7 @@ def rollback(
     set_current: int | None = None,
     set_current_ref: str | None = None,
 ) -> Table:
-    """Move `main` as the one argument says that is given; raises what the verbs of `tables/rollback.py` raise."""
+    """Move `main` as the one argument says that is given; raises what the verbs of `tables/verbs.py` raise."""
     if snapshot_id is not None:
         return rollback_to_snapshot(table, snapshot_id)
     if timestamp is not None:
@@ -64,7 +64,7 @@ def rollback(
 
 
 def publish(table: Table, *, snapshot_id: int | None = None, wap_id: str | None = None) -> Table:
-    """Publish a snapshot by its id or its `wap.id`; raises what the verbs of `tables/rollback.py` raise."""
+    """Publish a snapshot by its id or its `wap.id`; raises what the verbs of `tables/verbs.py` raise."""
     if snapshot_id is not None:
         return cherrypick_snapshot(table, snapshot_id)
     return publish_changes(table, wap_id or "")

@@ -26,7 +26,7 @@ from icekeep.operations.configuration.file import CatalogSettings, config_words
 from icekeep.operations.console.output import require_directory, write_at_once
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.policies.globs import Glob
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report

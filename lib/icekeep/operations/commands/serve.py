@@ -21,7 +21,7 @@ from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.serving import LOOPBACK, LocalServer
 from icekeep.reports.page.page import require_packages
 from icekeep.runtime import new_token
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 
 _PORT = 8642
 _KEEP_MS = 10 * MINUTE_MS

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from icekeep.errors import ConfigError, UsageError
-from icekeep.spec.units import parse_bytes
+from icekeep.spec.types import parse_bytes
 from icekeep.spelling import did_you_mean, near_words
 
 _MAX_DEPTH = 20

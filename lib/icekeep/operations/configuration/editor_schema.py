@@ -21,7 +21,7 @@ from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.policies.triggers import CONDITIONS, SPANS
 from icekeep.policies.values import KEYS_OF_JOBS, Mode
 from icekeep.settings import Kind, Setting
-from icekeep.spec.filters.ages import AGE
+from icekeep.spec.times import AGE
 from icekeep.telemetry.notifications import OUTCOMES
 
 Schema = dict[str, Any]

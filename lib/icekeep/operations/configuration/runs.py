@@ -5,7 +5,7 @@ import msgspec
 from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import span_of
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 
 RUNS = "runs"
 KEEP_MS = 400 * DAY_MS

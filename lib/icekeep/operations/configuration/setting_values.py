@@ -12,7 +12,7 @@ from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import ALL, Kind, Setting, is_all
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
-from icekeep.spec.units import MAX_LONG, parse_bytes
+from icekeep.spec.types import MAX_LONG, parse_bytes
 
 _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 """A comma before a scheme or a slash; others are part of a name."""

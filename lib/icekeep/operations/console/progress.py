@@ -32,7 +32,7 @@ from icekeep.events import (
 from icekeep.operations.console.streams import LossyStream
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import about_span
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 from icekeep.spelling import counted
 
 _INTERVAL_MS = 5_000

@@ -12,7 +12,7 @@ import msgspec
 from icekeep.errors import printable
 from icekeep.rendered import Details
 from icekeep.spec.times import EARLIEST_MS, format_moment, format_span, format_time
-from icekeep.spec.units import MAX_LONG, format_bytes
+from icekeep.spec.types import MAX_LONG, format_bytes
 
 MAX_ROWS = 100
 """Of more rows than these the first are shown, and how many more there are."""

@@ -1,7 +1,7 @@
 """Whether a clock goes with this machine's: what is deleted is told by its age."""
 
 from icekeep.errors import UsageError
-from icekeep.spec.units import SECOND_MS
+from icekeep.spec.types import SECOND_MS
 
 SKEW_MAX_MS = 5 * SECOND_MS
 """By how much clocks may differ before it is told: what keeps them in step does so within a fraction of a second."""

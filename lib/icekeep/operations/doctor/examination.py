@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from icekeep.catalog.base import Catalog, Identifier, validate_namespace
 from icekeep.errors import NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted
-from icekeep.formats.processors import processors_count
+from icekeep.formats.machine import processors_count
 from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.receivers import NOTIFICATIONS, NotificationSettings
@@ -24,12 +24,12 @@ from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
 from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
 from icekeep.operations.recording import records_of
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
+from icekeep.planning.spark.session import SUBMITTED_VARIABLE
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
-    from icekeep.planning.spark.source import SparkSource
+    from icekeep.planning.spark.session import SparkSource
 
 __all__ = ["doctor", "examine", "examine_opening"]
 
@@ -38,9 +38,9 @@ _EXECUTORS = "executors"
 # Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
 _LOOK_AT_EXECUTORS = "icekeep.operations.doctor.executors:look_at_executors"
 _CONFIGURED_MEMORY = "icekeep.operations.doctor.memory:configured_memory"
-_MEMORY_BYTES = "icekeep.formats.memory:task_memory_bytes"
-_CHECK_SOURCE = "icekeep.planning.spark.source:check_source"
-_IS_STARTED = "icekeep.planning.spark.source:is_started"
+_MEMORY_BYTES = "icekeep.formats.machine:task_memory_bytes"
+_CHECK_SOURCE = "icekeep.planning.spark.session:check_source"
+_IS_STARTED = "icekeep.planning.spark.session:is_started"
 _IS_RUNNING = "icekeep.planning.spark.session:is_running"
 
 

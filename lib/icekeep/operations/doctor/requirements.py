@@ -9,7 +9,7 @@ from platform import python_version_tuple
 import msgspec
 
 from icekeep.errors import brought_by
-from icekeep.planning.spark.process import UNKNOWN_VERSION
+from icekeep.planning.spark.executors import UNKNOWN_VERSION
 from icekeep.storage.locations import is_location, parse_location
 from icekeep.storage.stores import AZURE, GCS, HDFS, S3, store_kind
 

@@ -10,7 +10,7 @@ from icekeep.operations.doctor.clocks import STORE_GRAIN_MS, ahead_ms, checked_c
 from icekeep.operations.doctor.findings import Notes
 from icekeep.operations.doctor.own_files import absent, remove_empty, remove_own
 from icekeep.runtime import Runtime
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
 
 _DATA = b"icekeep doctor\n"

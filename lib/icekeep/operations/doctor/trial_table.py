@@ -14,12 +14,11 @@ from icekeep.catalog.base import Catalog, Committed, Identifier, Table, Unknown,
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.operations.doctor.findings import Notes, NotTried
 from icekeep.operations.doctor.own_files import absent, remove_empty, remove_own
-from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.spec.evolution import AddColumn
 from icekeep.spec.requirements import AssertCurrentSchemaId
 from icekeep.spec.updates import SetProperties
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
-from icekeep.tables.create import create_table
-from icekeep.tables.update_schema import update_schema
+from icekeep.tables.verbs import create_table, update_schema
 
 NAME_PREFIX = "icekeep_doctor_"
 

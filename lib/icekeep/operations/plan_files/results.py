@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.commit.made_by import run_of
+from icekeep.commit.summary import run_of
 from icekeep.errors import NotFoundError
 from icekeep.maintenance import purge
 from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan

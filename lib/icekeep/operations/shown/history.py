@@ -9,7 +9,7 @@ from typing import Any
 
 from icekeep.maintenance.commit_history.result import CommitEntry, CommitHistoryResult
 from icekeep.spec.times import format_moment
-from icekeep.spec.units import DAY_MS, SECOND_MS, format_bytes
+from icekeep.spec.types import DAY_MS, SECOND_MS, format_bytes
 
 _UNKNOWN = "?"
 _FIGURES = (

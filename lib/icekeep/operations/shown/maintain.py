@@ -7,7 +7,7 @@ from icekeep.errors import shortened
 from icekeep.fleet.retrying import NAMED_FROM
 from icekeep.fleet.values import IDLE, DueList, Failing, JobStatus, MaintainResult
 from icekeep.spec.times import about_span
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 
 _MAX_FIGURES = 4
 _WHY_LENGTH = 120

@@ -1,40 +1,191 @@
-"""Plan a scan: which files a filter needs, and which deletes reach them.
+"""Which state of a table a scan reads: a branch, a tag, a snapshot, a moment, or what was appended between two snapshots.
+
+Plan a scan: which files a filter needs, and which deletes reach them.
 
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
+
+Files counted as they are decoded: sums, sizes, partitions and the largest files, in memory that the files do not set.
+
+It grows with the number of partitions, and with no number of files.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+import heapq
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
-from icekeep.planning.deletes.delete_index import MAX_PAIRS, Reaching, reaching
-from icekeep.planning.deletes.delete_join import with_deletes
-from icekeep.planning.deletes.delete_tasks import CROWDED_COUNT, crowd_of, with_deletes_in_tasks
-from icekeep.planning.entries.decode import EntryFilter
-from icekeep.planning.entries.read import ReadBy, chosen_reading, entries, entries_count, few_entries
-from icekeep.planning.entries.select_manifests import (
+from icekeep.errors import NotFoundError, UsageError, argument
+from icekeep.planning.deletes import (
+    CROWDED_COUNT,
+    MAX_PAIRS,
+    Reaching,
+    crowd_of,
+    reaching,
+    with_deletes,
+    with_deletes_in_tasks,
+)
+from icekeep.planning.entries import (
+    Amount,
+    DecodedEntries,
+    EntryFilter,
     ManifestSelection,
+    ReadBy,
+    Steps,
     bound_filter,
+    chosen_reading,
     data_manifests,
     delete_manifests,
+    entries,
+    entries_count,
+    few_entries,
     select_manifests,
     snapshot_manifests,
 )
-from icekeep.planning.manifests.entry_schema import MATCHED_COLUMNS, METRICS, STORED
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.scan.versions import Version, VersionArguments, chosen_version
-from icekeep.planning.spark.lazily import F
-from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.manifests import MATCHED_COLUMNS, METRICS, STORED
+from icekeep.planning.spark.session import LIMITS, F, Limits, SparkSource, refuse_encrypted
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.times import Moment, format_time, moment_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class VersionArguments(TypedDict, total=False):
+    """How every scan is told what to read; by default the head of `main`.
+
+    Attributes:
+        ref: a branch or tag.
+        snapshot_id: any snapshot of the table.
+        as_of: what was current at this moment, or so long ago.
+        start_snapshot_id: an incremental scan reads what was appended after this snapshot (exclusive),
+        end_snapshot_id: up to this one (inclusive), by default up to the head of `main`. Deletes are left aside.
+    """
+
+    ref: str | None
+    snapshot_id: int | None
+    as_of: Moment | None
+    start_snapshot_id: int | None
+    end_snapshot_id: int | None
+
+
+VERSION_ARGUMENTS = tuple(VersionArguments.__annotations__)
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan reads.
+
+    Attributes:
+        snapshot: whose manifests are planned from; `None` for a table without data.
+        schema: that the filter is bound to and rows are read with.
+        appended_by: for an incremental scan: the snapshots whose appended files are read; `None` for all live files.
+    """
+
+    snapshot: Snapshot | None
+    schema: Schema
+    appended_by: tuple[Snapshot, ...] | None = None
+
+
+def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[VersionArguments]) -> Version:
+    """The version that the arguments of a scan name; an age is counted back from `now_ms`.
+
+    A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
+
+    Raises:
+        NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
+        UsageError: there is no such argument, one has a value that it cannot take, two of them contradict one another, or the
+            start is no ancestor of the end.
+    """
+    given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
+    _check_known(given)
+    end_id = given.pop("end_snapshot_id", None)
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(map(argument, given))} contradict one another; give one of them")
+    if end_id is not None and "start_snapshot_id" not in given:
+        raise UsageError(
+            f"{argument('end_snapshot_id')} needs {argument('start_snapshot_id')}; a single snapshot is named by "
+            f"{argument('snapshot_id')}"
+        )
+    if (start_id := given.get("start_snapshot_id")) is not None:
+        end_id = None if end_id is None else _snapshot_id("end_snapshot_id", end_id)
+        return _incremental(metadata, _snapshot_id("start_snapshot_id", start_id), end_id)
+    if (snapshot_id := given.get("snapshot_id")) is not None:
+        return _at(metadata, metadata.snapshot(_snapshot_id("snapshot_id", snapshot_id)))
+    if (as_of := given.get("as_of")) is not None:
+        return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
+    ref = given.get("ref", MAIN)
+    if not isinstance(ref, str):
+        raise UsageError(f"{argument('ref')} is {ref!r}; give the name of a branch or tag")
+    head, named = metadata.head(ref), metadata.refs.get(ref)
+    if head is not None and named is not None and not named.is_branch:
+        return _at(metadata, head)
+    return Version(snapshot=head, schema=metadata.schema)
+
+
+def _check_known(given: Mapping[str, Any]) -> None:
+    """A name with a slip in it must not mean the current snapshot."""
+    for name in given:
+        if name not in VERSION_ARGUMENTS:
+            raise UsageError(
+                f"a scan has no argument {name!r}; what it reads is named by one of {', '.join(VERSION_ARGUMENTS[:-1])}"
+            )
+
+
+def _snapshot_id(name: str, given: Any) -> int:
+    """Also an integer of numpy's, as pandas has them."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise UsageError(f"{argument(name)} is {given!r}; give the id of a snapshot, a whole number")
+    return operator.index(given)
+
+
+def _at(metadata: TableMetadata, snapshot: Snapshot) -> Version:
+    schema_id = snapshot.schema_id
+    schema = metadata.schema if schema_id is None else metadata.schemas_by_id.get(schema_id, metadata.schema)
+    return Version(snapshot=snapshot, schema=schema)
+
+
+def _snapshot_as_of(metadata: TableMetadata, at_ms: int) -> Snapshot:
+    """What `main` was at a moment, by the table's `snapshot-log`."""
+    log = metadata.snapshot_log
+    entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
+    if not entries:
+        known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+        raise NotFoundError(
+            f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
+        )
+    return metadata.snapshot(entries[-1].snapshot_id)
+
+
+def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> Version:
+    metadata.snapshot(start_id)
+    end = metadata.current_snapshot if end_id is None else metadata.snapshot(end_id)
+    if end is None:
+        raise NotFoundError(
+            f"the table at {metadata.location!r} has no current snapshot; give {argument('end_snapshot_id')}"
+        )
+    between = []
+    for snapshot in metadata.ancestors(end.snapshot_id):
+        if snapshot.snapshot_id == start_id:
+            break
+        between.append(snapshot)
+    else:
+        raise UsageError(
+            f"snapshot {start_id} is no ancestor of snapshot {end.snapshot_id}, so nothing lies between them"
+        )
+    appends = tuple(snapshot for snapshot in reversed(between) if snapshot.operation == "append")
+    return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
+
 
 _MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 
@@ -225,3 +376,135 @@ def _listed(table: Table, version: Version) -> list[ManifestFile]:
         for manifest in data_manifests(snapshot_manifests(table, snapshot))
         if manifest.added_snapshot_id == snapshot.snapshot_id
     ]
+
+
+COLUMNS = frozenset({"file_path", "file_size_in_bytes", "record_count", "spec_id", "partition"})
+"""What a tally counts by."""
+
+LARGEST_COUNT = 10
+
+_RESOLUTION = math.log(1.01)
+
+PartitionId = tuple[int, bytes]
+
+
+class SizeDistribution:
+    """Sizes in bytes, each known to one percent; the least and the greatest exactly."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.least: int | None = None
+        self.greatest: int | None = None
+        self._counts = np.zeros(0, dtype=np.int64)
+
+    def add(self, sizes: np.ndarray) -> None:
+        """Take in sizes of 0 or more."""
+        if not len(sizes):
+            return
+        self._include(len(sizes), int(sizes.min()), int(sizes.max()))
+        buckets = (np.log(np.maximum(sizes, 1)) / _RESOLUTION).astype(np.int64)
+        self._add_counts(np.bincount(buckets))
+
+    def merge(self, other: "SizeDistribution") -> None:
+        """Take in what another has counted."""
+        if other.least is not None and other.greatest is not None:
+            self._include(other.count, other.least, other.greatest)
+            self._add_counts(other._counts)
+
+    def quantile(self, share: float) -> int | None:
+        """The size that this share of all sizes does not exceed; `None` where there are none."""
+        if self.least is None or self.greatest is None:
+            return None
+        rank = max(0, math.ceil(share * self.count) - 1)
+        bucket = int(np.searchsorted(np.cumsum(self._counts), rank, side="right"))
+        return min(max(round(math.exp((bucket + 0.5) * _RESOLUTION)), self.least), self.greatest)
+
+    def _include(self, count: int, least: int, greatest: int) -> None:
+        self.count += count
+        self.least = least if self.least is None else min(least, self.least)
+        self.greatest = greatest if self.greatest is None else max(greatest, self.greatest)
+
+    def _add_counts(self, counts: np.ndarray) -> None:
+        if len(counts) > len(self._counts):
+            counts, self._counts = self._counts, counts.copy()
+        self._counts[: len(counts)] += counts
+
+
+class FileSize(msgspec.Struct, frozen=True, order=True):
+    """A file and its size."""
+
+    bytes: int
+    file_path: str
+
+
+class Tally:
+    """A `Fold`: what a plan keeps, and what each step of pruning left."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.record_count = 0
+        self.sizes = SizeDistribution()
+        self.largest: list[FileSize] = []
+        self._partitions: dict[PartitionId, Amount] = {}
+
+    @property
+    def files(self) -> Amount:
+        """The files that are kept."""
+        return self.steps.by_metrics
+
+    def add(self, decoded: DecodedEntries) -> None:
+        rows = decoded.entries
+        self.steps += decoded.steps
+        if not rows.num_rows:
+            return
+        sizes = rows["file_size_in_bytes"].to_numpy()
+        self.record_count += int(rows["record_count"].to_numpy().sum())
+        self.sizes.add(sizes)
+        self._add_largest(rows, sizes)
+        for partition, amount in _by_partition(rows, sizes):
+            self._partitions[partition] = self._partitions.get(partition, Amount()) + amount
+
+    def merge(self, other: "Tally") -> None:
+        self.steps += other.steps
+        self.record_count += other.record_count
+        self.sizes.merge(other.sizes)
+        self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *other.largest])
+        for partition, amount in other._partitions.items():
+            self._partitions[partition] = self._partitions.get(partition, Amount()) + amount
+
+    @property
+    def partitions_count(self) -> int:
+        return len(self._partitions)
+
+    def largest_partitions(self) -> list[tuple[PartitionId, Amount]]:
+        """The partitions of the most bytes."""
+        return heapq.nlargest(LARGEST_COUNT, self._partitions.items(), key=lambda item: (item[1].bytes, item[0]))
+
+    def partition_sizes(self) -> SizeDistribution:
+        """The bytes of partitions."""
+        sizes = SizeDistribution()
+        sizes.add(np.fromiter((a.bytes for a in self._partitions.values()), np.int64, len(self._partitions)))
+        return sizes
+
+    def _add_largest(self, rows: pa.RecordBatch, sizes: np.ndarray) -> None:
+        least = self.largest[-1].bytes if len(self.largest) == LARGEST_COUNT else -1
+        candidates = np.flatnonzero(sizes > least)
+        if len(candidates) > LARGEST_COUNT:
+            top = np.argpartition(sizes[candidates], -LARGEST_COUNT)[-LARGEST_COUNT:]
+            candidates = candidates[top]
+        if len(candidates):
+            paths = rows["file_path"].take(pa.array(candidates)).to_pylist()
+            found = map(FileSize, map(int, sizes[candidates]), paths)
+            self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *found])
+
+
+def _by_partition(rows: pa.RecordBatch, sizes: np.ndarray) -> Iterator[tuple[PartitionId, Amount]]:
+    """Files and bytes by partition; a batch is of one spec."""
+    [spec_id] = pc.unique(rows["spec_id"]).to_pylist()
+    encoded = rows["partition"].dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    counts = np.bincount(codes)
+    totals = np.zeros(len(counts), dtype=np.int64)
+    np.add.at(totals, codes, sizes)
+    for key, count, total in zip(encoded.dictionary.to_pylist(), counts.tolist(), totals.tolist(), strict=True):
+        yield (spec_id, key), Amount(count, total)

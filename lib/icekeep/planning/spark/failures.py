@@ -1,4 +1,7 @@
-"""What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it."""
+"""What executors lack, from Spark's words, and what to give spark-submit so that they have it.
+
+What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it.
+"""
 
 import errno
 import re
@@ -10,8 +13,27 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
-from icekeep.planning.spark.lacking import lacking
 from icekeep.storage.last_read import last_read
+
+_MISSING_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_MISSING_ARROW = "PACKAGE_NOT_INSTALLED"
+_MISSING_PYTHON = re.compile(r'Cannot run program "([^"]+)".*No such file')
+
+GIVE_ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
+GIVE_PACKAGE = f"{GIVE_ALL}, or --py-files icekeep.zip where all other packages are installed"
+
+
+def lacking(text: str) -> str | None:
+    """One line for an error of work that failed since executors have no Python or no package; `None` for any other."""
+    if python := _MISSING_PYTHON.search(text):
+        return f"executors cannot start {python[1]!r}; {GIVE_ALL}"
+    if missing := _MISSING_PACKAGE.findall(text):
+        what = GIVE_PACKAGE if missing[-1] == "icekeep" else GIVE_ALL
+        return f"the executors' Python has no package {missing[-1]!r}; {what}"
+    if _MISSING_ARROW in text:
+        return f"the executors' Python has no package 'pyarrow'; {GIVE_ALL}"
+    return None
+
 
 _MEMORY_REMEDY = (
     "give executors more 'spark.executor.memoryOverhead', or let fewer tasks share one by 'spark.executor.cores' (with a local "

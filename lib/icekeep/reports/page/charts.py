@@ -13,7 +13,7 @@ from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
 from icekeep.reports.values import MaintenanceRun
 from icekeep.spec.times import format_time
-from icekeep.spec.units import DAY_MS, format_bytes
+from icekeep.spec.types import DAY_MS, format_bytes
 from icekeep.spelling import counted
 
 _WIDTH, _NARROW, _HEIGHT = 340, 270, 170

@@ -21,7 +21,7 @@ from icekeep.reports.page.views import catalog_totals, job_totals, table_views
 from icekeep.reports.since import figure_changed
 from icekeep.reports.values import ReportResult
 from icekeep.spec.times import about_span, format_time
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 
 DETAILED_TABLES = 500
 """How many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""

@@ -1,14 +1,31 @@
-"""From a filter as it was written to one over the fields of a schema."""
+"""The columns that a filter names, and what to say about a name that is none.
+
+Names are full ones, parents and children joined by dots, and are compared as they are written, case included.
+
+A question about a transformed column as the same question about the column: `days(ts) = '2026-01-31'` is a range of `ts`.
+
+Transforms but `bucket` keep the order of values: what they make equal lies together. So each comparison of such a one comes to
+comparisons of the column, which all else knows to decide: on partitions of any spec, on statistics, and on rows. What a bucket
+holds lies all over the column: such a question stays one about the number of the bucket.
+
+From a filter as it was written to one over the fields of a schema.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
-from icekeep.errors import ExpressionError, IcekeepBug
+import msgspec
+
+from icekeep.errors import ExpressionError, IcekeepBug, IcekeepError, NotFoundError
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     MAX_DEPTH,
+    PREFIX_OPERATIONS,
     SET_OPERATIONS,
     UNARY_OPERATIONS,
     AlwaysFalse,
@@ -25,14 +42,275 @@ from icekeep.spec.filters.expressions import (
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.formatting import format_operand
-from icekeep.spec.filters.literals import count_literal, exact_limits, is_comparable, locate_literal
-from icekeep.spec.filters.references import References
-from icekeep.spec.filters.unfolding import require_answer, unfold
-from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.schema import Schema
-from icekeep.spec.transforms import Bucket, Transform
-from icekeep.spec.types import BINARY, DOUBLE, FLOAT, INT, STRING, NestedField, PrimitiveType
+from icekeep.spec.filters.literals import (
+    DateLiteral,
+    TimestampLiteral,
+    count_literal,
+    exact_limits,
+    is_comparable,
+    locate_literal,
+)
+from icekeep.spec.filters.parsing import format_expression, format_operand
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.schema import Schema, meant_column
+from icekeep.spec.transforms import (
+    Bucket,
+    Day,
+    Hour,
+    Identity,
+    Month,
+    Transform,
+    Truncate,
+    UnknownTransform,
+    Void,
+    Year,
+)
+from icekeep.spec.types import (
+    BINARY,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    DecimalType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
+from icekeep.spec.values import NANOS_PER_SECOND, days_from_civil
+
+
+class References:
+    """The columns of a schema that a filter may name."""
+
+    def __init__(self, schema: Schema, specs: Sequence[PartitionSpec]) -> None:
+        self._schema = schema
+        self._specs = specs
+        self._fields = {field.name: field for field in _filterable(schema.as_struct(), "", optional=False)}
+
+    def field(self, predicate: Predicate) -> NestedField:
+        """The field that a predicate names, under its full name; required only if all structs around it are.
+
+        Raises:
+            NotFoundError: there is no such column.
+            ExpressionError: the column lies in a list or a map.
+        """
+        field = self._fields.get(predicate.column)
+        if field is None:
+            raise self._unknown(predicate)
+        return field
+
+    def _unknown(self, predicate: Predicate) -> IcekeepError:
+        name = predicate.column
+        if name in self._schema.ids_by_name:
+            return ExpressionError(
+                f"column {name!r} lies in a list or a map; a filter takes columns of the table and of structs",
+                column=name,
+            )
+        part = next((field for spec in reversed(self._specs) for field in spec.fields if field.name == name), None)
+        if part is not None:
+            return NotFoundError(f"there is no column {name!r}: {self._about(part, predicate)}", column=name)
+        return NotFoundError(
+            f"there is no column {name!r}; {meant_column(name, self._fields, [*self._fields])}", column=name
+        )
+
+    def _about(self, part: PartitionField, predicate: Predicate) -> str:
+        """What partition field it is, and how to write the same filter with its column."""
+        column = self._schema.names_by_id.get(part.source_id)
+        if column is None:
+            return "it is a partition field whose column was dropped"
+        about = f"it is a partition field, {part.transform} of column {column!r}; "
+        if isinstance(part.transform, Void | UnknownTransform) or column not in self._fields:
+            return f"{about}filter on that column"
+        transform = None if isinstance(part.transform, Identity) else part.transform
+        return (
+            f"{about}write {format_expression(msgspec.structs.replace(predicate, column=column, transform=transform))}"
+        )
+
+
+def _filterable(struct: StructType, prefix: str, *, optional: bool) -> Iterator[NestedField]:
+    for field in struct.fields:
+        is_optional = optional or not field.required
+        yield msgspec.structs.replace(field, name=prefix + field.name, required=not is_optional)
+        if isinstance(field.type, StructType):
+            yield from _filterable(field.type, f"{prefix}{field.name}.", optional=is_optional)
+
+
+_HOUR_SECONDS = 3600
+_DAY_HOURS = 24
+_CALENDAR_YEARS = range(1000, 10_000)
+_UNIT = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2})(?:[-T ]([0-9]{2}))?)?)?")
+_UNITS: dict[type[Transform], tuple[int, str]] = {
+    Year: (1, "'2026'"),
+    Month: (2, "'2026-01'"),
+    Day: (3, "'2026-01-31'"),
+    Hour: (4, "'2026-01-31-23'"),
+}
+"""How many numbers the text of a unit has, and such a text."""
+
+
+def unfold(operation: Operation, predicate: Predicate, transform: Transform, source: NestedField) -> Expression:
+    """A question about a transformed column as one about the column, which matches the same rows.
+
+    Args:
+        operation: what is asked, with the literals of `predicate`.
+        transform: any but `bucket`, `void` and one that is not known.
+        source: the column.
+
+    Raises:
+        ExpressionError: the transform does not take the column's type, or a literal is none of its values.
+    """
+    column, literals = predicate.column, predicate.literals
+    if operation in (Operation.IS_NULL, Operation.NOT_NULL):
+        return Predicate(operation, column)
+    require_answer(operation, predicate, source)
+    if operation is Operation.IN:
+        return disjunction(unfold(Operation.EQ, _of(predicate, one), transform, source) for one in literals)
+    if operation is Operation.NOT_IN:
+        return conjunction(unfold(Operation.NOT_EQ, _of(predicate, one), transform, source) for one in literals)
+    if isinstance(transform, Truncate) and source.type in (STRING, BINARY):
+        text = locate_literal(_named(predicate, source), literals[0]).value
+        return _unfold_prefix(operation, column, text, transform.width)
+    number, is_between = _number(predicate, transform, source)
+    return _unfold_step(operation, column, number, is_between, _first_of(transform, source))
+
+
+def require_answer(operation: Operation, predicate: Predicate, source: NestedField) -> None:
+    """Refuse what cannot be asked of the transform of a column; raises `ExpressionError`."""
+    transform, shown = predicate.transform, format_operand(predicate)
+    if transform is None or not transform.accepts(source.type):
+        raise ExpressionError(
+            f"{shown} is no filter on column {source.name!r} of type {source.type}, which this transform does not take",
+            column=source.name,
+        )
+    if operation in UNARY_OPERATIONS:
+        raise ExpressionError(f"{shown} is never NaN; only float and double have NaN", column=source.name)
+    if operation in PREFIX_OPERATIONS and not (isinstance(transform, Truncate) and source.type in (STRING, BINARY)):
+        raise ExpressionError(f"{shown} has no prefix; only string and binary start with one", column=source.name)
+
+
+def _of(predicate: Predicate, literal: Any) -> Predicate:
+    return Predicate(predicate.operation, predicate.column, (literal,), predicate.transform)
+
+
+def _named(predicate: Predicate, source: NestedField) -> NestedField:
+    """What an error names where a literal does not fit."""
+    assert predicate.transform is not None
+    type_ = predicate.transform.result_type(source.type)
+    return NestedField(field_id=source.field_id, name=format_operand(predicate), type=type_)
+
+
+def _unfold_step(
+    operation: Operation, column: str, number: int, is_between: bool, first: Callable[[int], Any]
+) -> Expression:
+    """A comparison with a step of the transform; `is_between` with what lies between that one and the next."""
+
+    def below(step: int) -> Expression:
+        return Predicate(Operation.LT, column, (first(step),))
+
+    def from_(step: int) -> Expression:
+        return Predicate(Operation.GT_EQ, column, (first(step),))
+
+    match operation:
+        case Operation.EQ:
+            return ALWAYS_FALSE if is_between else And(from_(number), below(number + 1))
+        case Operation.NOT_EQ:
+            never = Predicate(Operation.NOT_NULL, column)
+            return never if is_between else Or(below(number), from_(number + 1))
+        case Operation.LT:
+            return below(number + is_between)
+        case Operation.LT_EQ:
+            return below(number + 1)
+        case Operation.GT:
+            return from_(number + 1)
+    return from_(number + is_between)
+
+
+def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> Expression:
+    """A comparison with a truncated text: a shorter one is the whole value, and none is longer than the width."""
+    if len(text) < width or (operation in PREFIX_OPERATIONS and len(text) == width):
+        return Predicate(operation, column, (text,))
+    cut = text[:width]
+    starts, starts_not = (Predicate(one, column, (cut,)) for one in (Operation.STARTS_WITH, Operation.NOT_STARTS_WITH))
+    less, at_least = (Predicate(one, column, (cut,)) for one in (Operation.LT, Operation.GT_EQ))
+    is_longer = len(text) > width
+    match operation:
+        case Operation.EQ | Operation.STARTS_WITH:
+            return ALWAYS_FALSE if is_longer else starts
+        case Operation.NOT_EQ | Operation.NOT_STARTS_WITH:
+            return Predicate(Operation.NOT_NULL, column) if is_longer else starts_not
+        case Operation.LT if not is_longer:
+            return less
+        case Operation.GT_EQ if not is_longer:
+            return at_least
+        case Operation.LT | Operation.LT_EQ:
+            return Or(less, starts)
+    return And(at_least, starts_not)
+
+
+def _number(predicate: Predicate, transform: Transform, source: NestedField) -> tuple[int, bool]:
+    """Which step of the transform a literal is, and whether it lies between that one and the next."""
+    named, literal = _named(predicate, source), predicate.literals[0]
+    if isinstance(transform, Truncate):
+        count, is_between = count_literal(named, literal)
+        return count // transform.width, is_between or count % transform.width != 0
+    if isinstance(transform, Day):
+        return count_literal(named, literal)
+    if isinstance(literal, str):
+        return _unit(named.name, transform, literal), False
+    number, is_between = count_literal(named, literal)
+    if isinstance(transform, Year) and number in _CALENDAR_YEARS:
+        raise ExpressionError(
+            f"{named.name} counts the years from 1970, so that {literal} is the year {1970 + number}; write '{number}' in quotes "
+            f"for that year, or {number - 1970}",
+            column=source.name,
+        )
+    return number, is_between
+
+
+def _unit(shown: str, transform: Transform, text: str) -> int:
+    """Which year, month or hour a text is, counted from 1970."""
+    needed, example = _UNITS[type(transform)]
+    try:
+        match = _UNIT.fullmatch(text)
+        given = [] if match is None else [int(part) for part in match.groups() if part is not None]
+        if len(given) != needed:
+            raise ValueError
+        year, month, day, hour = (*given, 1, 1, 0)[:4] if needed < 4 else given
+        date(year, month, day)
+        if hour >= _DAY_HOURS:
+            raise ValueError
+    except ValueError:
+        raise ExpressionError(
+            f"{shown} is compared with a whole number, or with text such as {example}, not with {text!r}"
+        ) from None
+    if needed <= 2:
+        return year - 1970 if needed == 1 else (year - 1970) * 12 + month - 1
+    return days_from_civil(year, month, day) * _DAY_HOURS + hour
+
+
+def _first_of(transform: Transform, source: NestedField) -> Callable[[int], Any]:
+    """From a step of the transform to the first value of the column in it, as a literal that may lie beyond the type's ends."""
+    if isinstance(transform, Truncate):
+        width, type_ = transform.width, source.type
+        if isinstance(type_, DecimalType):
+            return lambda step: Decimal(f"{step * width}E-{type_.scale}")
+        return lambda step: step * width
+    if source.type == DATE:
+        return lambda step: DateLiteral(_first_hour(transform, step) // _DAY_HOURS)
+    return lambda step: TimestampLiteral(_first_hour(transform, step) * _HOUR_SECONDS * NANOS_PER_SECOND)
+
+
+def _first_hour(transform: Transform, unit: int) -> int:
+    match transform:
+        case Year():
+            return days_from_civil(1970 + unit, 1, 1) * _DAY_HOURS
+        case Month():
+            years, months = divmod(unit, 12)
+            return days_from_civil(1970 + years, months + 1, 1) * _DAY_HOURS
+        case Day():
+            return unit * _DAY_HOURS
+    return unit
 
 
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.bounds import are_crossed
 from icekeep.spec.filters.expressions import (
     TRUE_OF_NULL_TO_SOME,
     UNARY_OPERATIONS,
@@ -26,9 +25,8 @@ from icekeep.spec.filters.expressions import (
     Or,
     not_bound,
 )
-from icekeep.spec.ordering import java_order
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
-from icekeep.spec.values import value_from_bytes
+from icekeep.spec.values import are_crossed, java_order, value_from_bytes
 
 
 class Metrics(Protocol):

@@ -15,18 +15,22 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import ExpressionError
-from icekeep.spec.iso8601 import format_date, format_timestamp, parse_date, parse_time, parse_timestamp
-from icekeep.spec.numbers import decimal_from_unscaled, to_single
-from icekeep.spec.types import DecimalType, NestedField, PrimitiveType, Type
-from icekeep.spec.units import DAY_MS, DAY_SECONDS, SECOND_MS
+from icekeep.spec.types import DAY_MS, DAY_SECONDS, SECOND_MS, DecimalType, NestedField, PrimitiveType, Type
 from icekeep.spec.values import (
     INTEGER_WIDTHS,
     MICROS_PER_SECOND,
     NANOS_PER_SECOND,
     TICKS_PER_SECOND,
+    decimal_from_unscaled,
+    format_date,
+    format_timestamp,
+    parse_date,
+    parse_time,
+    parse_timestamp,
     read_bytes,
     read_uuid,
     require_length,
+    to_single,
 )
 
 

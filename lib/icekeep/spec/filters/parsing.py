@@ -1,39 +1,255 @@
-"""Text to a filter: the language of `where`.
+"""Patterns of LIKE that a filter can use: a prefix and one `%` after it, or no wildcard at all.
+
+What the small languages of arguments have in common: tokens, names in quotes, and errors that say where.
+
+Text to a filter: the language of `where`.
 
 Comparisons of a column with a literal, IN, BETWEEN, LIKE 'prefix%', IS NULL, IS NAN, a boolean column alone; NOT, AND, OR,
 parentheses, true and false. In the place of a column there may be a transform of one, such as `bucket(16, id)` or, as Iceberg's
 procedures have it, `system.bucket(16, id)`. Text stands in single quotes, a name that is no plain word in double quotes or
 backticks; a quote is doubled within its kind. The text becomes a tree of `Predicate` and never anything else: no name is
 looked up here and nothing is executed.
+
+Filters as text, in the language that `parsing.py` reads.
 """
 
+import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from icekeep.errors import ExpressionError, UsageError
-from icekeep.spec.filters.ages import AGE, age_ms
+import msgspec
+
+from icekeep.errors import ExpressionError, IcekeepBug, UsageError
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     MAX_DEPTH,
+    PREFIX_OPERATIONS,
+    SET_OPERATIONS,
+    UNARY_OPERATIONS,
+    AlwaysFalse,
+    AlwaysTrue,
     And,
+    BoundPredicate,
     Expression,
     Not,
     Operation,
+    Or,
     Predicate,
+    chain,
     conjunction,
     disjunction,
 )
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
-from icekeep.spec.filters.patterns import read_pattern
-from icekeep.spec.iso8601 import parse_date, parse_timestamp
-from icekeep.spec.text_reader import QUOTED_NAME, SPACE, TRANSFORMS, TextReader, Token, unquote
-from icekeep.spec.transforms import Identity, Transform, known_transform
-from icekeep.spec.units import DAY_MS
-from icekeep.spec.values import NANOS_PER_SECOND, read_bytes
+from icekeep.spec.times import AGE, age_ms
+from icekeep.spec.transforms import Bucket, Identity, Transform, Truncate, known_transform
+from icekeep.spec.types import DAY_MS, INT, PrimitiveType, Type
+from icekeep.spec.values import NANOS_PER_SECOND, parse_date, parse_timestamp, read_bytes, value_to_text
+
+_SUPPORTED = "LIKE takes a prefix with one % at its end, as in 'abc%'"
+
+
+def read_pattern(pattern: str, escape: str = "\\") -> tuple[str, bool]:
+    r"""The text that a pattern asks for, and whether it is the whole value rather than a prefix.
+
+    >>> read_pattern("ab%"), read_pattern(r"10\%")
+    (('ab', False), ('10%', True))
+
+    Args:
+        escape: the character that takes its meaning from a wildcard, or from itself, after it.
+
+    Raises:
+        ValueError: there is another wildcard, or the escape stands before something else.
+    """
+    text: list[str] = []
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == escape:
+            position += 1
+            escaped = pattern[position : position + 1]
+            if escaped not in ("%", "_", escape):
+                raise ValueError(f"the escape {escape} stands before %, _ or {escape} only")
+            text.append(escaped)
+        elif character == "%":
+            if position != len(pattern) - 1:
+                raise ValueError(f"{_SUPPORTED}; escape another % as {escape}%")
+            return "".join(text), False
+        elif character == "_":
+            raise ValueError(f"{_SUPPORTED}; the wildcard _ is not supported, escape it as {escape}_")
+        else:
+            text.append(character)
+        position += 1
+    return "".join(text), True
+
+
+SPACE = r"(?P<space>\s+)"
+QUOTED_NAME = r'(?P<quoted>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`)'
+
+_EXCERPT_LENGTH = 30
+
+_PLAIN_TRANSFORMS = {
+    "IDENTITY": "identity",
+    **dict.fromkeys(("YEAR", "YEARS"), "year"),
+    **dict.fromkeys(("MONTH", "MONTHS"), "month"),
+    **dict.fromkeys(("DAY", "DAYS", "DATE"), "day"),
+    **dict.fromkeys(("HOUR", "HOURS", "DATE_HOUR"), "hour"),
+}
+_NUMBERED_TRANSFORMS = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
+
+TRANSFORMS = tuple(word.lower() for word in (*_PLAIN_TRANSFORMS, *_NUMBERED_TRANSFORMS))
+"""What transforms of columns are called in Spark's SQL."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A piece of the text, as it stands there; `start` counts from 0."""
+
+    kind: str
+    start: int
+    text: str
+
+    @property
+    def word(self) -> str:
+        """The piece in upper case where it may be a keyword, else nothing."""
+        # Letters beyond ASCII whose upper case is ASCII, as the dotless i, make no keyword.
+        return self.text.upper() if self.kind == "name" and self.text.isascii() else ""
+
+    @property
+    def end(self) -> int:
+        """Where the next piece may start."""
+        return self.start + len(self.text)
+
+
+def unquote(text: str) -> str:
+    """What stands in quotes; a quote is doubled within its kind."""
+    quote = text[0]
+    return text[1:-1].replace(quote * 2, quote)
+
+
+class TextReader:
+    """Recursive descent over the tokens of one text; each method of a language reads one rule and moves past it.
+
+    Attributes:
+        tokens: all of them, the last one of kind "end".
+        what: the text in messages.
+        error: raised where the text is wrong; `facts` hold the `text` and the `position` of the first wrong character, counted
+            from 1.
+        max_length: in characters.
+        pattern: of tokens: groups named by kind, among them `space`, `name` and `quoted`.
+        quotes: what may begin a quoted piece.
+        functions: the names that may stand before a parenthesis.
+    """
+
+    what: ClassVar[str]
+    error: ClassVar[type[UsageError]]
+    max_length: ClassVar[int]
+    pattern: ClassVar[re.Pattern[str]]
+    quotes: ClassVar[str]
+    functions: ClassVar[tuple[str, ...]]
+
+    def __init__(self, text: str) -> None:
+        if len(text) > self.max_length:
+            raise self.error(f"the {self.what} has {len(text)} characters; it may have {self.max_length}", position=1)
+        self._text = text
+        self.tokens = self._tokenized()
+        self._index = 0
+
+    @property
+    def _token(self) -> Token:
+        """The next one."""
+        return self.tokens[self._index]
+
+    @property
+    def _following(self) -> Token:
+        return self.tokens[min(self._index + 1, len(self.tokens) - 1)]
+
+    def _take(self, text: str) -> bool:
+        """Move past a keyword or a mark if it is next."""
+        found = text in (self._token.word, self._token.text)
+        self._index += found
+        return found
+
+    def _column(self) -> str:
+        """Names with dots between them."""
+        parts = [self._name()]
+        while self._take("."):
+            parts.append(self._name())
+        return ".".join(parts)
+
+    def _name(self) -> str:
+        token = self._token
+        if token.kind not in ("name", "quoted"):
+            self._fail("a column is missing here")
+        self._index += 1
+        return token.text if token.kind == "name" else unquote(token.text)
+
+    def _transform(self, name: Token) -> tuple[str, str]:
+        """What follows the name of a transform and its opening parenthesis: the column, and the transform as metadata has it."""
+        if (plain := _PLAIN_TRANSFORMS.get(name.word)) is not None:
+            column = self._column()
+            self._close()
+            return column, plain
+        if (numbered := _NUMBERED_TRANSFORMS.get(name.word)) is None:
+            self._fail(f"there is no transform of this name; there are {', '.join(self.functions)}", name)
+        # Spark's users write the number on either side.
+        number = self._whole_number() if self._token.kind == "number" else None
+        if number is not None:
+            self._comma(f"after the number of {numbered} a column is missing here")
+        column = self._column()
+        if number is None:
+            self._comma(f"the number of {numbered} is missing here")
+            number = self._whole_number()
+        self._close()
+        return column, f"{numbered}[{number}]"
+
+    def _whole_number(self) -> int:
+        if self._token.kind != "number" or not self._token.text.isdigit():
+            self._fail("a whole number is missing here")
+        self._index += 1
+        return int(self.tokens[self._index - 1].text)
+
+    def _comma(self, missing: str) -> None:
+        if not self._take(","):
+            self._fail(missing)
+
+    def _close(self) -> None:
+        if not self._take(")"):
+            self._fail("a comma or the closing parenthesis is missing here")
+
+    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
+        """Raise for a token, the next one by default."""
+        self._fail_at((token or self._token).start, problem)
+
+    def _fail_at(self, start: int, problem: str) -> NoReturn:
+        rest = self._text[start : start + _EXCERPT_LENGTH]
+        place = f"before {rest!r}" if rest else "at its end"
+        one_line = " ".join(problem.split())
+        raise self.error(
+            f"cannot read the {self.what} at position {start + 1}, {place}: {one_line}",
+            text=self._text,
+            position=start + 1,
+        )
+
+    def _tokenized(self) -> list[Token]:
+        tokens = []
+        start = 0
+        while start < len(self._text):
+            match = self.pattern.match(self._text, start)
+            if match is None or match.lastgroup is None:
+                self._fail_at(start, self._unreadable(self._text[start]))
+            if match.lastgroup != "space":
+                tokens.append(Token(match.lastgroup, start, match[0]))
+            start = match.end()
+        return [*tokens, Token("end", start, "")]
+
+    def _unreadable(self, character: str) -> str:
+        if character in self.quotes:
+            return f"the quote {character} is not closed"
+        return f"the character {character!r} has no meaning here"
+
 
 RESERVED_WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "TRUE", "FALSE", "TODAY", "NOW"})
 """Words that name a column only in quotes."""
@@ -430,3 +646,100 @@ class _Operand(NamedTuple):
 
 def _may_be_column(token: Token) -> bool:
     return token.kind == "quoted" or (token.kind == "name" and token.word not in RESERVED_WORDS)
+
+
+def format_expression(expression: Expression) -> str:
+    """The expression as text that `parse_where` reads back; `now` has become the moment that it was.
+
+    >>> from icekeep.spec.filters.parsing import parse_where
+    >>> format_expression(parse_where("not day between '2026-01-01' and '2026-01-31'"))
+    "NOT (day >= '2026-01-01' AND day <= '2026-01-31')"
+    """
+    match expression:
+        case AlwaysTrue():
+            return "true"
+        case AlwaysFalse():
+            return "false"
+        case Not(child=child):
+            return f"NOT ({format_expression(child)})"
+        case And() | Or():
+            word = " AND " if isinstance(expression, And) else " OR "
+            return word.join(_format_term(term) for term in chain(type(expression), [expression]))
+        case Predicate(operation=operation, literals=literals):
+            return _format_predicate(operation, format_operand(expression), [_format_literal(one) for one in literals])
+        case BoundPredicate(operation=operation, field=field, values=values, bucket=bucket):
+            type_ = field.type if bucket is None else INT
+            operand = format_operand(Predicate(operation, field.name, (), bucket))
+            return _format_predicate(operation, operand, [_format_value(type_, value) for value in values])
+    raise IcekeepBug(f"there is no text for the expression {expression!r}")
+
+
+def format_name(column: str) -> str:
+    """A column's full name as a filter writes it, in double quotes where it needs them."""
+    is_plain = all(_SIMPLE_PART.fullmatch(part) and part.upper() not in RESERVED_WORDS for part in column.split("."))
+    return column if is_plain else '"' + column.replace('"', '""') + '"'
+
+
+def format_operand(predicate: Predicate) -> str:
+    """What a predicate asks about: a column, or a transform of one, `bucket(16, id)`."""
+    name = format_name(predicate.column)
+    match predicate.transform:
+        case None | Identity():
+            return name
+        case Bucket(bucket_count=number):
+            return f"bucket({number}, {name})"
+        case Truncate(width=number):
+            return f"truncate({number}, {name})"
+    return f"{predicate.transform}s({name})"
+
+
+_SIMPLE_PART = re.compile(r"[^\W\d]\w*")
+_WILDCARD = re.compile(r"[\\%_]")
+
+
+def _format_term(expression: Expression) -> str:
+    text = format_expression(expression)
+    return f"({text})" if isinstance(expression, And | Or) else text
+
+
+def _format_predicate(operation: Operation, name: str, values: Sequence[str]) -> str:
+    if operation in UNARY_OPERATIONS:
+        return f"{name} {operation.value}"
+    if operation in SET_OPERATIONS:
+        return f"{name} {operation.value} ({', '.join(values)})"
+    if operation in PREFIX_OPERATIONS:
+        pattern = _WILDCARD.sub(r"\\\g<0>", values[0])
+        return f"{name} {operation.value} {pattern[:-1]}%'"
+    return f"{name} {operation.value} {values[0]}"
+
+
+def _format_literal(literal: Any) -> str:
+    match literal:
+        case bool():
+            return "true" if literal else "false"
+        case bytes():
+            return f"X'{literal.hex().upper()}'"
+        case float() if math.isinf(literal):
+            return _format_infinity(literal)
+        case int() | float() | Decimal() | DateLiteral() | TimestampLiteral() | Moment():
+            return str(literal)
+    return _quote(str(literal))
+
+
+def _format_value(type_: Type, value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return _format_infinity(value)
+    text = value_to_text(type_, value)
+    return text if isinstance(value, int | float | Decimal) and _is_number_or_truth(type_) else _quote(text)
+
+
+def _format_infinity(value: float) -> str:
+    return "'Infinity'" if value > 0 else "'-Infinity'"
+
+
+def _is_number_or_truth(type_: Type) -> bool:
+    return isinstance(type_, PrimitiveType) and type_.name in ("boolean", "int", "long", "float", "double", "decimal")
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -2,15 +2,26 @@
 
 The structs, and the schemas of both kinds of Avro file as one table of fields with the format versions that have them.
 Bytes are `decode.py` and `encode.py`.
+
+Row ids: which rows of a version 3 table a commit numbers, and how readers work the numbers out (spec, "Row Lineage").
+
+A snapshot takes its numbers from the table's `next-row-id`, its new manifests divide them, and a reader gives them to the
+files of a manifest in order. So nothing that was written before a commit need be written again when the commit is retried.
+
+Summaries of partition fields over the files of one manifest (spec, "Manifest Lists", `field_summary`).
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from icekeep.errors import IcekeepBug
 from icekeep.spec.types import BINARY, BOOLEAN, INT, LONG, STRING, ListType, MapType, NestedField, StructType, Type
+from icekeep.spec.values import java_order, value_to_bytes
 
 
 class Status(IntEnum):
@@ -251,3 +262,98 @@ def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, 
             if f.since <= version <= f.until
         )
     )
+
+
+def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
+    """Number the data manifests that have no `first_row_id`, in order; returns them and the table's next row id after them.
+
+    A manifest is given room for all its live rows, since any of its files may turn out to have no id of its own.
+
+    Raises:
+        IcekeepBug: a manifest that is to be numbered has no row counts.
+
+    Spec: "First Row ID Assignment".
+    """
+    numbered = []
+    for manifest in manifests:
+        if manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
+            rows = (manifest.added_rows_count, manifest.existing_rows_count)
+            if rows[0] is None or rows[1] is None:
+                raise IcekeepBug(f"manifest {manifest.manifest_path!r} has no row counts; row ids cannot be assigned")
+            manifest = msgspec.structs.replace(manifest, first_row_id=next_row_id)
+            next_row_id += rows[0] + rows[1]
+        numbered.append(manifest)
+    return numbered, next_row_id
+
+
+class RowIdInheritance:
+    """Gives the files of one manifest, in order, the `first_row_id` that they leave null (spec, "First Row ID Inheritance").
+
+    Where the manifest itself has none, as before an upgrade to version 3, its files have none. Deleted entries keep what
+    they say, and use up no ids.
+    """
+
+    def __init__(self, manifest: ManifestFile) -> None:
+        self._next = manifest.first_row_id
+
+    def __call__(self, status: Status, file: DataFile) -> DataFile:
+        if file.content is not FileContent.DATA or self._next is None:
+            return file if file.first_row_id is None else msgspec.structs.replace(file, first_row_id=None)
+        if status is Status.DELETED or file.first_row_id is not None:
+            return file
+        file = msgspec.structs.replace(file, first_row_id=self._next)
+        self._next += file.record_count
+        return file
+
+
+class PartitionSummarizer:
+    """Takes partition tuples one by one and gives a summary of each field."""
+
+    def __init__(self, types: Sequence[Type]) -> None:
+        self._fields = [_FieldSummarizer(t) for t in types]
+
+    def add(self, values: tuple[Any, ...]) -> None:
+        for field, value in zip(self._fields, values, strict=True):
+            field.add(value)
+
+    def summaries(self) -> tuple[FieldSummary, ...]:
+        return tuple(field.summary() for field in self._fields)
+
+
+class _FieldSummarizer:
+    def __init__(self, type_: Type) -> None:
+        self._type = type_
+        self._is_float = str(type_) in ("float", "double")
+        self._contains_null = self._contains_nan = False
+        self._lower: Any = None
+        self._upper: Any = None
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            self._contains_null = True
+        elif self._is_float and math.isnan(value):
+            self._contains_nan = True
+        elif self._lower is None:
+            self._lower = self._upper = value
+        else:
+            key = self._order(value)
+            if key < self._order(self._lower):
+                self._lower = value
+            elif key > self._order(self._upper):
+                self._upper = value
+
+    def summary(self) -> FieldSummary:
+        bounds = [None if b is None else value_to_bytes(self._type, b) for b in (self._lower, self._upper)]
+        return FieldSummary(
+            contains_null=self._contains_null,
+            contains_nan=self._contains_nan if self._is_float else None,
+            lower_bound=bounds[0],
+            upper_bound=bounds[1],
+        )
+
+    def _order(self, value: Any) -> Any:
+        # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2).
+        if self._is_float:
+            return value, math.copysign(1.0, value)
+        # Java's readers would skip files if UUIDs were bounded by their bytes.
+        return java_order(value) if isinstance(value, UUID) else value

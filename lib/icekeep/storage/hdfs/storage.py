@@ -22,7 +22,7 @@ from icekeep.errors import (
     UnsupportedError,
 )
 from icekeep.runtime import SYSTEM, Runtime
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,

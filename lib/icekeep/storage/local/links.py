@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from icekeep.errors import IcekeepError
-from icekeep.spec.layout import OWN_DIRECTORY
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.storage.local.errors import translated
 from icekeep.storage.locations import canonical, local_path
 

@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveOutcome, MoveStatus
 from icekeep.storage.many import REQUESTS_AT_ONCE, moved_one_by_one
 from icekeep.storage.objects.errors import name_is_taken, translated

@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from icekeep.errors import ConfigError, UnsupportedError, UsageError
-from icekeep.spec.units import DAY_SECONDS
+from icekeep.spec.types import DAY_SECONDS
 from icekeep.storage.locations import Location, parse_location
 from icekeep.storage.objects.errors import may_be_expired, without_panics
 from icekeep.storage.objects.raw_pages import RawLister

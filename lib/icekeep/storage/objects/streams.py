@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 
 READ_AHEAD_BYTES = MIB
 GAP_BYTES = 256 * 1024

@@ -14,7 +14,7 @@ from pyiceberg.catalog.glue import GlueCatalog as ForeignGlueCatalog
 from contracts.catalog_contract import CatalogContract
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from icekeep.spec.types import NestedField, PrimitiveType

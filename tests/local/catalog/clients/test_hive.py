@@ -13,7 +13,7 @@ from contracts.catalog_contract import HiveCatalogContract
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.clients import hive_client
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,

@@ -10,27 +10,7 @@ from icekeep.catalog.clients.requests import (
     updates_to_json,
 )
 from icekeep.errors import UnsupportedError
-from icekeep.spec.attachment_updates import (
-    AddEncryptionKey,
-    RemoveEncryptionKey,
-    RemovePartitionStatistics,
-    RemoveStatistics,
-    SetPartitionStatistics,
-    SetStatistics,
-)
-from icekeep.spec.definition_updates import (
-    AddPartitionSpec,
-    AddSchema,
-    AddSortOrder,
-    AssignUuid,
-    SetCurrentSchema,
-    SetDefaultSortOrder,
-    SetDefaultSpec,
-    SetLocation,
-    UpgradeFormatVersion,
-)
-from icekeep.spec.mending_update import RaiseCounters
-from icekeep.spec.metadata_codec import metadata_from_json, metadata_to_json
+from icekeep.spec.metadata import metadata_from_json, metadata_to_json
 from icekeep.spec.partitioning import spec_from_json
 from icekeep.spec.requirements import (
     AssertCurrentSchemaId,
@@ -41,20 +21,36 @@ from icekeep.spec.requirements import (
     AssertRefSnapshotId,
     AssertTableUuid,
 )
-from icekeep.spec.restoring_update import RestoreSnapshots
 from icekeep.spec.schema import schema_from_json
 from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.sorting import sort_order_from_json
 from icekeep.spec.updates import (
+    AddEncryptionKey,
+    AddPartitionSpec,
+    AddSchema,
     AddSnapshot,
+    AddSortOrder,
+    AssignUuid,
+    RaiseCounters,
+    RemoveEncryptionKey,
     RemovePartitionSpecs,
+    RemovePartitionStatistics,
     RemoveProperties,
     RemoveSchemas,
     RemoveSnapshotRef,
     RemoveSnapshots,
+    RemoveStatistics,
+    RestoreSnapshots,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetPartitionStatistics,
     SetProperties,
     SetSnapshotRef,
+    SetStatistics,
     Update,
+    UpgradeFormatVersion,
     apply_updates,
 )
 from icekeep.spec.views import view_from_json

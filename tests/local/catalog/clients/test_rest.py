@@ -12,11 +12,10 @@ from contracts.catalog_contract import RestCatalogContract
 from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
-from icekeep.spec.attachment_updates import AddEncryptionKey
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.requirements import AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, SetSnapshotRef
+from icekeep.spec.updates import AddEncryptionKey, AddSnapshot, RemoveSnapshots, SetSnapshotRef
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
 from kit.rest_protocol import ENDPOINTS
 from kit.rest_server import Fault

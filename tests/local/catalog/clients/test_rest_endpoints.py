@@ -6,7 +6,7 @@ import pytest
 
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.deletion.neighbours import neighbours

@@ -8,8 +8,8 @@ import pytest
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.clients.refusals import CommitRefused
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,

@@ -9,11 +9,11 @@ import pytest
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 from icekeep.spec.updates import RemoveSnapshots, SetSnapshotRef
 from kit.cases import for_each
 from kit.catalogs import COUNTER, EVENTS, set_counter, simple_metadata

@@ -8,18 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, UsageError
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.reports.job import report
 from icekeep.runtime import SYSTEM
 from icekeep.secrets import without_secrets
 from icekeep.storage import vended
 from icekeep.storage.base import DeleteStatus
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, SCHEMA, events
 from kit.no_spark import no_spark
 from kit.object_store import ObjectStore

@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.errors import ConflictError
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.changes import run

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.spec.updates import RemoveProperties, SetProperties
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
 from icekeep.errors import NotFoundError
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import RemoveSnapshots

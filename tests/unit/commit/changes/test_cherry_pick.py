@@ -3,11 +3,9 @@
 import msgspec
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.cherry_pick import CherryPick
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.set_current_snapshot import SetCurrentSnapshot
+from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import SetCurrentSnapshot
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, UsageError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status

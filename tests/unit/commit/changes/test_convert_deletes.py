@@ -5,15 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.convert_deletes import ConvertDeletes, ConvertedFile, EntryDigests, ReachedNumbers
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, ReachedNumbers, RowDelta
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
-from icekeep.spec.applicability import applied_delete, partition_key, reaches
-from icekeep.spec.definition_updates import AddPartitionSpec, UpgradeFormatVersion
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile
+from icekeep.spec.reach import applied_delete, partition_key, reaches
+from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.reaching import SPECS, generated_tables

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.errors import ConflictError, NotFoundError, UnsupportedError
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where

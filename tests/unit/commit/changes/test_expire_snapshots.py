@@ -2,19 +2,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, NotFoundError, UsageError
-from icekeep.spec.definition_updates import SetCurrentSchema
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, SetProperties
+from icekeep.spec.updates import RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, SetCurrentSchema, SetProperties
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS

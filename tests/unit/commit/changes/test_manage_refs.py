@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.commit.changes.manage_refs import (
+from icekeep.commit.changes.snapshots import (
     CreateBranchOfEmptyTable,
     CreateOrReplaceRef,
     CreateRef,

@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from kit.changes import Applying, run

@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.files import OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError, UsageError
 from icekeep.spec.filters.parsing import parse_where

@@ -1,9 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
-from icekeep.commit.changes.restore_snapshots import RestoreExpired
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots, RestoreExpired
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.partitioning import UNPARTITIONED

@@ -8,16 +8,15 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes, NamedFile, RewriteDeletes
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import AddedDeletes, NamedFile, RewriteDeletes, RowDelta
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import is_deletion_vector, path_digest
-from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, Status
+from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.updates import UpgradeFormatVersion
 from kit.cases import for_each
 from kit.changes import run
 from kit.deletes import AddDeleteFile

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
-from icekeep.spec.applicability import applied_delete, reaching_deletes
-from icekeep.spec.definition_updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
+from icekeep.spec.reach import applied_delete, reaching_deletes
 from icekeep.spec.types import LONG, NestedField
+from icekeep.spec.updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from kit.changes import run
 from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after

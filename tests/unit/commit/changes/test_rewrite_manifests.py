@@ -1,8 +1,7 @@
 import msgspec
 import pytest
 
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestEntry, Status

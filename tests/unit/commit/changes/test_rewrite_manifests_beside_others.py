@@ -6,15 +6,13 @@ The names of Iceberg's `TestRewriteManifests` are in the docstrings of the rules
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import SetCurrentSnapshot
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import SetCurrentSnapshot
 from icekeep.errors import ConflictError, IcekeepBug
-from icekeep.spec.definition_updates import UpgradeFormatVersion
 from icekeep.spec.manifests.structs import ManifestContent
-from icekeep.spec.updates import SetProperties
+from icekeep.spec.updates import SetProperties, UpgradeFormatVersion
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of

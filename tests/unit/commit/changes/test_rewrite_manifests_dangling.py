@@ -4,15 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep import __version__
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.files import OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.live_files import add as added_files
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.spec.applicability import own_path
 from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.reach import own_path
 from kit.changes import run
 from kit.deletes import AddDeleteFile
 from kit.memory_catalog import MemoryCatalog, after

@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
-from icekeep.commit.changes.set_current_snapshot import SetCurrentSnapshot
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
+from icekeep.commit.changes.snapshots import SetCurrentSnapshot
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError

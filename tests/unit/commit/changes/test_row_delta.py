@@ -1,15 +1,14 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_files import RewriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import Isolation
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
-from icekeep.spec.definition_updates import AddPartitionSpec, SetDefaultSpec, UpgradeFormatVersion
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.updates import RemoveSnapshots
+from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots, SetDefaultSpec, UpgradeFormatVersion
 from kit.changes import Applying, run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes

@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.set_current_snapshot import RollbackToSnapshot, SetCurrentSnapshot
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.snapshots import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.errors import ConflictError, NotFoundError, UsageError
 from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.snapshots import SnapshotRef

@@ -1,11 +1,10 @@
 import pytest
 
-from icekeep.commit.changes.update_schema import UpdateSchema
+from icekeep.commit.changes.definitions import UpdateSchema
 from icekeep.errors import UsageError
-from icekeep.spec.definition_updates import AddSchema, SetCurrentSchema
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateColumnDoc
+from icekeep.spec.evolution import AddColumn, DropColumn, RenameColumn, UpdateColumnDoc
 from icekeep.spec.types import INT, STRING
-from icekeep.spec.updates import SetProperties
+from icekeep.spec.updates import AddSchema, SetCurrentSchema, SetProperties
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.tables import add, memory_table, stored

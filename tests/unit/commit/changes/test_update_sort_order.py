@@ -1,11 +1,10 @@
 import pytest
 
-from icekeep.commit.changes.update_schema import UpdateSchema
-from icekeep.commit.changes.update_sort_order import UpdateSortOrder
+from icekeep.commit.changes.definitions import UpdateSchema, UpdateSortOrder
 from icekeep.errors import NotFoundError
-from icekeep.spec.definition_updates import AddSortOrder, SetDefaultSortOrder
-from icekeep.spec.evolution.schema_changes import RenameColumn
+from icekeep.spec.evolution import RenameColumn
 from icekeep.spec.sorting import SortKey
+from icekeep.spec.updates import AddSortOrder, SetDefaultSortOrder
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.tables import memory_table, stored

@@ -1,8 +1,8 @@
 import pytest
 
-from icekeep.commit.changes.update_spec import UpdateSpec
-from icekeep.spec.definition_updates import AddPartitionSpec, SetDefaultSpec
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField, RenamePartitionField
+from icekeep.commit.changes.definitions import UpdateSpec
+from icekeep.spec.evolution import AddPartitionField, RemovePartitionField, RenamePartitionField
+from icekeep.spec.updates import AddPartitionSpec, SetDefaultSpec
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.tables import BY_KIND, add, data_file, live, memory_table, stored

@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.upgrade_format_version import UpgradeTable
+from icekeep.commit.changes.definitions import UpgradeTable
 from icekeep.errors import UsageError
-from icekeep.spec.definition_updates import AssignUuid, UpgradeFormatVersion
+from icekeep.spec.updates import AssignUuid, UpgradeFormatVersion
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog
 from kit.metadata import MetadataBuilder

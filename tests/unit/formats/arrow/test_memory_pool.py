@@ -11,7 +11,7 @@ from kit.shell import ROOT
 pytestmark = pytest.mark.process
 
 SAYS = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
-TAKEN = "from icekeep.formats.arrow.memory_pool import choose_pool; choose_pool()"
+TAKEN = "from icekeep.formats.machine import choose_pool; choose_pool()"
 
 
 def said(code, *words, **environ):

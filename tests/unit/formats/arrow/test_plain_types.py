@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.arrow.plain_types import described_as
-from icekeep.formats.sort import merge as sort_merge
+from icekeep.formats.arrow.schema import described_as
+from icekeep.formats.sort import external as sort_merge
 from kit.cases import for_each
 
 NESTED = pa.struct([pa.field("f0", pa.list_(pa.field("element", pa.map_(pa.string(), pa.binary()))))])

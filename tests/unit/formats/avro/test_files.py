@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.write_options import write_options
-from icekeep.spec.name_mapping import name_mapping_for
+from icekeep.formats.options import write_options
+from icekeep.spec.schema import name_mapping_for
 from icekeep.spec.types import (
     BINARY,
     DATE,

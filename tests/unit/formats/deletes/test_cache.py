@@ -1,4 +1,4 @@
-from icekeep.formats.deletes.cache import DeleteCache
+from icekeep.formats.deletes.read import DeleteCache
 
 
 def test_what_fits_is_kept_and_counted():

@@ -7,23 +7,23 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes.equality_positions import equality_positions
-from icekeep.formats.deletes.files import (
+from icekeep.formats.deletes.apply import LivePiece, LiveRowsReader
+from icekeep.formats.deletes.equality import equality_positions
+from icekeep.formats.deletes.read import (
     read_all_position_deletes,
     read_position_deletes,
     write_equality_deletes,
     write_position_deletes,
 )
-from icekeep.formats.deletes.merge_on_read import LivePiece, LiveRowsReader
 from icekeep.formats.parquet.reader import ParquetReader
-from icekeep.formats.read import SourceFile
+from icekeep.formats.reader import SourceFile
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.spec.avro import read_header
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.position_sets import PositionSet
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.types import LONG, STRING
 from kit.cases import for_each
 from kit.columns import column, schema_of, table_of

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.deletes import equality_match, merge_on_read
-from icekeep.formats.deletes.cache import DeleteCache
-from icekeep.formats.deletes.equality_positions import equality_positions
-from icekeep.formats.deletes.files import write_equality_deletes
-from icekeep.formats.deletes.merge_on_read import LivePiece
-from icekeep.formats.read import SourceFile
+from icekeep.formats.deletes import apply as equality_match
+from icekeep.formats.deletes import apply as merge_on_read
+from icekeep.formats.deletes.apply import LivePiece
+from icekeep.formats.deletes.equality import equality_positions
+from icekeep.formats.deletes.read import DeleteCache, write_equality_deletes
+from icekeep.formats.reader import SourceFile
 from icekeep.spec.types import DOUBLE, FLOAT, LONG, STRING, NestedField, StructType
 from kit.cases import cases, for_each
 from kit.columns import column, schema_of, table_of

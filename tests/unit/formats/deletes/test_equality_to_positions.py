@@ -8,10 +8,10 @@ from pyroaring import BitMap64
 
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import MissingFileError, UsageError
-from icekeep.formats.deletes import equality_to_positions
-from icekeep.formats.deletes.equality_to_positions import ConversionTask, ReachedFile, convert
-from icekeep.formats.deletes.files import read_all_position_deletes, write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.deletes import equality as equality_to_positions
+from icekeep.formats.deletes.equality import ConversionTask, ReachedFile, convert
+from icekeep.formats.deletes.read import read_all_position_deletes, write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry, Status
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, PropertyError, UnsupportedError, UsageError
-from icekeep.formats.arrow.accessors import leaf_schema
-from icekeep.formats.arrow.schema import arrow_schema, field_id
-from icekeep.formats.deletes.files import (
+from icekeep.formats.arrow.schema import arrow_schema, field_id, leaf_schema
+from icekeep.formats.deletes.read import (
     hold_own_path,
     read_all_position_deletes,
     read_equality_keys,
@@ -22,8 +21,13 @@ from icekeep.formats.deletes.files import (
     write_position_deletes,
 )
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS, DELETE_FILE_ROW_ID, deleted_row_column
-from icekeep.spec.name_mapping import parse_name_mapping
+from icekeep.spec.schema import (
+    DELETE_FILE_PATH,
+    DELETE_FILE_POS,
+    DELETE_FILE_ROW_ID,
+    deleted_row_column,
+    parse_name_mapping,
+)
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UNKNOWN, ListType, MapType, NestedField, StructType
 from icekeep.spec.values import value_from_bytes
 from icekeep.storage.open import open_storage

@@ -15,26 +15,25 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.formats.deletes import equality_match, merge_on_read
-from icekeep.formats.deletes.cache import DeleteCache
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.deletes.loader import EqualityRun, KindsOfParts
-from icekeep.formats.deletes.merge_on_read import LivePiece, LiveRowsReader
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.read import SourceFile
+from icekeep.formats.deletes import apply as equality_match
+from icekeep.formats.deletes import apply as merge_on_read
+from icekeep.formats.deletes.apply import EqualityRun, KindsOfParts, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.read import DeleteCache, write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
+from icekeep.formats.reader import SourceFile
+from icekeep.spec.collections import Part, PositionSet
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.metadata_columns import (
+from icekeep.spec.schema import (
     DELETED,
     FILE,
     LAST_UPDATED_SEQUENCE_NUMBER,
     POS,
     ROW_ID,
+    parse_name_mapping,
     partition_column,
 )
-from icekeep.spec.name_mapping import parse_name_mapping
-from icekeep.spec.position_sets import Part, PositionSet
 from icekeep.spec.types import (
     BINARY,
     DATE,

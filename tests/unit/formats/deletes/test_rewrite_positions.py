@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from icekeep.commit.changes.rewrite_deletes import NamedFile
+from icekeep.commit.changes.deletes import NamedFile
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes import rewrite_positions
-from icekeep.formats.deletes.files import read_all_position_deletes, write_position_deletes
-from icekeep.formats.deletes.rewrite_positions import DeleteSource, DeletesTask, LiveFile, rewrite_deletes
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
-from icekeep.spec.applicability import path_digest
+from icekeep.formats.deletes import positions as rewrite_positions
+from icekeep.formats.deletes.positions import DeleteSource, DeletesTask, LiveFile, rewrite_deletes
+from icekeep.formats.deletes.read import read_all_position_deletes, write_position_deletes
+from icekeep.formats.puffin import read_deletion_vector
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
-from icekeep.spec.schema import Schema
+from icekeep.spec.reach import path_digest
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, Schema
 from icekeep.spec.types import StructType
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, data_file

@@ -13,8 +13,8 @@ import pytest
 
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.parquet.column_options import bloom_filters, leaf_paths, repeating_columns, with_dictionary
-from icekeep.formats.write_options import ParquetColumns, write_options
+from icekeep.formats.options import ParquetColumns, write_options
+from icekeep.formats.parquet.writer import bloom_filters, leaf_paths, repeating_columns, with_dictionary
 from icekeep.spec.types import BOOLEAN, DOUBLE, INT, LONG, STRING, UUID, ListType, MapType, StructType
 from kit.cases import for_each
 from kit.columns import column, parquet_file, schema_of, table_of

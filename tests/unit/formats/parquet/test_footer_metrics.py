@@ -14,9 +14,9 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 
-from icekeep.formats.column_metrics import count_nans
-from icekeep.formats.parquet.footer_metrics import file_metrics, split_offsets
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.formats.base import count_nans
+from icekeep.formats.parquet.metrics import file_metrics, split_offsets
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,

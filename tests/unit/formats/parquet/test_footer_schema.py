@@ -7,18 +7,18 @@ from hypothesis import given
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.arrow.schema import stored_schema
-from icekeep.formats.parquet.footer import read_footer
-from icekeep.formats.parquet.footer_schema import read_schema
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.parquet.footer import (
     BINARY,
     I32,
     Damaged,
     binary_bytes,
     integer_bytes,
+    read_footer,
+    read_schema,
     struct_bytes,
     struct_list_bytes,
 )
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import (
     DATE,
     DOUBLE,

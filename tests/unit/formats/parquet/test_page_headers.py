@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.page_headers import CannotSplice, chunk_pages
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.parquet.footer import (
     BINARY,
     FALSE,
     I32,
@@ -17,6 +16,7 @@ from icekeep.formats.parquet.thrift import (
     integer_bytes,
     struct_bytes,
 )
+from icekeep.formats.parquet.pages import CannotSplice, chunk_pages
 from kit.cases import for_each
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
-from icekeep.formats import rolling_writer
+from icekeep.formats import writer as rolling_writer
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.column_metrics import count_nans
-from icekeep.formats.parquet.footer_metrics import file_metrics
+from icekeep.formats.base import count_nans
+from icekeep.formats.options import write_options
+from icekeep.formats.parquet.metrics import file_metrics
 from icekeep.formats.parquet.reader import ParquetReader, repeating_strings
-from icekeep.formats.read import FileColumns, SourceFile, read_file
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.write_options import write_options
+from icekeep.formats.reader import FileColumns, SourceFile, read_file
+from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
 from icekeep.storage.open import open_storage
 from kit.cases import cases

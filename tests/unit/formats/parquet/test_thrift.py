@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet import thrift
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.parquet import footer as thrift
+from icekeep.formats.parquet.footer import (
     BINARY,
     BYTE,
     I16,

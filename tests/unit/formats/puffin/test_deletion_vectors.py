@@ -6,10 +6,9 @@ from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.puffin.files import read_puffin_footer
-from icekeep.spec.deletion_vectors import frame
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, read_puffin_footer, write_deletion_vectors
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.reach import frame
 from kit.storage import MemoryStorage
 
 LOCATION = "memory://lake/wh/db/events/data/dv.puffin"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.formats.puffin.files import MAGIC, BlobMetadata, PuffinWriter, read_blob, read_puffin_footer, read_range
+from icekeep.formats.puffin import MAGIC, BlobMetadata, PuffinWriter, read_blob, read_puffin_footer, read_range
 from kit.storage import MemoryStorage
 
 LOCATION = "memory://lake/wh/db/events/metadata/a.puffin"

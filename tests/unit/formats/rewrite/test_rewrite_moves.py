@@ -10,16 +10,15 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.rewrite import run as rewriting
-from icekeep.formats.rewrite.moved_positions import moves_locations, new_positions
-from icekeep.formats.rewrite.moves_report import reported_moves
-from icekeep.formats.rewrite.page_copy.splicing import rewrite_spliced
+from icekeep.formats.rewrite.copy_pages import rewrite_spliced
+from icekeep.formats.rewrite.moves import moves_locations, new_positions, reported_moves
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import FilePiece
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Curve, Ordering
 from icekeep.formats.sort.ranges import key_ranges
+from icekeep.spec.collections import NO_POSITIONS
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.position_sets import NO_POSITIONS
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.cases import cases

@@ -10,17 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.formats.deletes.files import write_position_deletes
+from icekeep.formats.deletes.read import write_position_deletes
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.sort import external_sort
-from icekeep.formats.sort.external_sort import Sorter
+from icekeep.formats.sort import external as external_sort
+from icekeep.formats.sort.encode import Ordering
+from icekeep.formats.sort.external import Sorter
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Ordering
 from icekeep.formats.sort.ranges import key_ranges
+from icekeep.formats.writer import DataFileWriter
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.position_sets import PositionSet
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING

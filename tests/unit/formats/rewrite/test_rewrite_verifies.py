@@ -9,18 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
-from icekeep.formats.parquet.thrift import struct_bytes
+from icekeep.formats.parquet.footer import struct_bytes
+from icekeep.formats.rewrite import copy_pages as spliced_file
 from icekeep.formats.rewrite import verify as verifying
-from icekeep.formats.rewrite.output import TaskWriter
-from icekeep.formats.rewrite.page_copy import spliced_file
-from icekeep.formats.rewrite.page_copy.proof import SpliceProof
-from icekeep.formats.rewrite.page_copy.spliced_file import SplicedFile
+from icekeep.formats.rewrite.copy_pages import SplicedFile, SpliceProof
+from icekeep.formats.rewrite.rows import TaskWriter
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.verify import problem_of_rows
-from icekeep.formats.row_hash.multiset import RowHash, RowSum
-from icekeep.formats.row_hash.sequence import RowSequence
+from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
+from icekeep.formats.sort.encode import Curve, KeyRange, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Curve, KeyRange, Ordering
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING

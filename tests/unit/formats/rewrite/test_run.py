@@ -13,19 +13,19 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError
-from icekeep.formats.deletes.files import write_equality_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
-from icekeep.formats.read import SourceFile, read_file
+from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
+from icekeep.formats.reader import SourceFile, read_file
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.sort import external_sort
+from icekeep.formats.sort import external as external_sort
+from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import KeyRange, Ordering
-from icekeep.spec.layout import data_layout
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.formats.writer import DataFileWriter
+from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec
-from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
+from icekeep.spec.properties import data_layout
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.sorting import SortField, SortOrder
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, NestedField, StructType

@@ -3,12 +3,12 @@
 import pyarrow as pa
 
 from icekeep.formats.arrow.projection import cast_to_schema
-from icekeep.formats.rewrite.sampling import sample_task
+from icekeep.formats.options import WriteOptions
+from icekeep.formats.rewrite.run import sample_task
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rolling_writer import DataFileWriter
-from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.ranges import split_points
-from icekeep.formats.write_options import WriteOptions
+from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity

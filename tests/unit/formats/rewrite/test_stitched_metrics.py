@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.rewrite.stitched_metrics import stitched_metrics
+from icekeep.formats.rewrite.copy_row_groups import stitched_metrics
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import BINARY, DOUBLE, INT, LONG, STRING, VARIANT, ListType
 from icekeep.spec.values import value_from_bytes, value_to_bytes
 from kit.cases import cases

@@ -8,7 +8,7 @@ import datafusion
 import duckdb
 import pytest
 
-from icekeep.formats.rewrite.stitching import stitch
+from icekeep.formats.rewrite.copy_row_groups import stitch
 from icekeep.storage.local.storage import LocalStorage
 from kit.foreign_files import read_data_with_pyiceberg
 from kit.stitched import (

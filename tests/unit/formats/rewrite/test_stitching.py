@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
-from icekeep.formats.parquet.footer import read_footer
-from icekeep.formats.parquet.footer_metrics import split_offsets
-from icekeep.formats.parquet.thrift import Struct
-from icekeep.formats.rewrite import stitching
-from icekeep.formats.rewrite.stitching import stitch
-from icekeep.formats.write_options import ParquetColumns, ParquetOptions, WriteOptions
+from icekeep.formats.options import ParquetColumns, ParquetOptions, WriteOptions
+from icekeep.formats.parquet.footer import Struct, read_footer
+from icekeep.formats.parquet.metrics import split_offsets
+from icekeep.formats.rewrite import copy_row_groups as stitching
+from icekeep.formats.rewrite.copy_row_groups import stitch
 from icekeep.runtime import SYSTEM
-from icekeep.spec.metrics_modes import NONE
+from icekeep.spec.properties import NONE
 from icekeep.spec.types import LONG
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.cases import cases

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
+from icekeep.formats.options import OrcOptions, ParquetColumns, ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import read_footer
-from icekeep.formats.rewrite import stitching
-from icekeep.formats.rewrite.stitching import NotStitchable, Stitchable, stitch
-from icekeep.formats.write_options import OrcOptions, ParquetColumns, ParquetOptions, WriteOptions
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.formats.rewrite import copy_row_groups as stitching
+from icekeep.formats.rewrite.copy_row_groups import NotStitchable, Stitchable, stitch
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.stitched import (

@@ -3,13 +3,13 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.rewrite.input import TaskRows, columns_to_write
+from icekeep.formats.deletes.read import write_position_deletes
+from icekeep.formats.rewrite.rows import TaskRows, columns_to_write
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import hash_of_files, problem_of_rows
-from icekeep.formats.row_hash.multiset import RowHash, RowSum
-from icekeep.spec.position_sets import PositionSet
+from icekeep.formats.row_hash import RowHash, RowSum
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
 from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, schema_of, table_of

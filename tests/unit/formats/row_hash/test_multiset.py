@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, arrow_schema
-from icekeep.formats.row_hash.multiset import RowHash, RowSum
+from icekeep.formats.row_hash import RowHash, RowSum
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -109,9 +109,9 @@ def test_how_many_rows_are_worked_on_at_one_time_does_not_matter(rows, monkeypat
         table = table_of(schema, rows_with(type_, 200, chance))
         expected = hash_of(table, schema)
         with monkeypatch.context() as patch:
-            patch.setattr("icekeep.formats.row_hash.columns.CHUNK_ROWS", rows)
-            patch.setattr("icekeep.formats.row_hash.columns._MAX_ELEMENTS", rows)
-            patch.setattr("icekeep.formats.row_hash.columns.CHUNK_ROWS", rows)
+            patch.setattr("icekeep.formats.row_hash.CHUNK_ROWS", rows)
+            patch.setattr("icekeep.formats.row_hash._MAX_ELEMENTS", rows)
+            patch.setattr("icekeep.formats.row_hash.CHUNK_ROWS", rows)
             assert hash_of(table, schema) == expected, type_
 
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.rewrite.verify import hash_of_files
-from icekeep.formats.row_hash.multiset import RowSum
-from icekeep.formats.row_hash.sequence import RowSequence
+from icekeep.formats.row_hash import RowSequence, RowSum
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UNKNOWN
 from kit.choices import Choices
 from kit.columns import column, schema_of, table_of

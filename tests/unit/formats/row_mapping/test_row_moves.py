@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError
-from icekeep.formats.rewrite.moved_positions import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, numbered
-from icekeep.formats.row_mapping.origins import OriginsWriter, read_origins
-from icekeep.formats.row_mapping.row_moves import (
+from icekeep.formats.row_moves import (
     MovedPiece,
+    OriginsWriter,
     ReadNotes,
     RowMoves,
     bitmap_from,
@@ -21,8 +21,9 @@ from icekeep.formats.row_mapping.row_moves import (
     note_dropped,
     pieces_of,
     positions_in,
+    read_origins,
 )
-from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.encode import Ordering
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity

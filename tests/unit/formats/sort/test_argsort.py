@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.sort.argsort import key_order
+from icekeep.formats.sort.keys import key_order
 from kit.cases import cases, for_each
 
 

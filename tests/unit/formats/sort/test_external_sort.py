@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.sort.external_sort import Sorter
+from icekeep.formats.sort.encode import Curve, KeyRange, Ordering
+from icekeep.formats.sort.external import Sorter
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Curve, KeyRange, Ordering
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import INT, STRING, UNKNOWN, ListType
 from kit.cases import cases
@@ -193,8 +193,8 @@ import resource, sys, tempfile
 import numpy as np
 import pyarrow as pa
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.sort.ordering import Ordering
-from icekeep.formats.sort.external_sort import Sorter
+from icekeep.formats.sort.encode import Ordering
+from icekeep.formats.sort.external import Sorter
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import build_sort_order
 from icekeep.spec.types import LONG, STRING, NestedField

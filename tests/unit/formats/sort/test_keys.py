@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Curve, Ordering
-from icekeep.spec.ordering import sort_key
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Transform, UnknownTransform, Void, parse_transform
@@ -35,6 +34,7 @@ from icekeep.spec.types import (
     StructType,
     decimal,
 )
+from icekeep.spec.values import sort_key
 from kit.cases import cases
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import KeyRange, Ordering
 from icekeep.formats.sort.ranges import (
     KeySample,
     key_ranges,

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.sort.ordering import Curve
-from icekeep.formats.sort.space_filling import curve_bytes, curve_values, hilbert_axes, interleaved
-from icekeep.spec.ordering import sort_key
+from icekeep.formats.sort.encode import Curve, curve_bytes, curve_values, hilbert_axes, interleaved
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -32,6 +30,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, schema_of, table_of, values
 

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
 from icekeep.maintenance.checking.classes import CLASSES

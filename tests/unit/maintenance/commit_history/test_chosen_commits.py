@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.maintenance.commit_history.job import commit_history

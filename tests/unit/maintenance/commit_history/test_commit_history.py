@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, OverwriteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.commit_history.changed_files import files_counted
 from icekeep.maintenance.commit_history.job import commit_history

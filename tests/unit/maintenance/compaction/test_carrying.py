@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.errors import ConflictError
-from icekeep.formats.deletes.files import read_position_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.deletes.read import read_position_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.rewrite.task import RewriteOutcome
-from icekeep.formats.row_mapping.row_moves import MovedPiece, RowMoves
+from icekeep.formats.row_moves import MovedPiece, RowMoves
 from icekeep.spec.manifests.structs import FileContent
 from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after

@@ -38,12 +38,11 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import known_error
-from icekeep.spec.applicability import AppliedDelete, reaching_deletes
-from icekeep.spec.definition_updates import AddPartitionSpec
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.position_sets import PositionSet
-from icekeep.spec.updates import RemoveSnapshots
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.reach import AppliedDelete, reaching_deletes
+from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import COMMITS, CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails
 from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes

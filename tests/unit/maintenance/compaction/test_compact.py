@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
@@ -21,10 +20,9 @@ from icekeep.maintenance.compaction.run import Run
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.types import BINARY, LONG, STRING, NestedField
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.read import read_table
 from icekeep.tables.refs import create_branch
-from icekeep.tables.scan import read_table
+from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 from kit.columns import column, table_of
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset

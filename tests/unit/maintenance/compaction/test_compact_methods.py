@@ -14,17 +14,15 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, StepStarted, Warned
-from icekeep.formats.sort.external_sort import Sorter
+from icekeep.formats.sort.external import Sorter
 from icekeep.maintenance.compaction import methods
 from icekeep.maintenance.compaction import run as compaction
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.scan import read_table
-from icekeep.tables.update_sort_order import update_sort_order
+from icekeep.tables.read import read_table
+from icekeep.tables.verbs import append, create_table, update_sort_order
 from kit.columns import column, schema_of, table_of
 from kit.lake import Lake, events, multiset
 from kit.no_spark import no_spark

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compaction.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, reasons_of_few
@@ -17,9 +17,9 @@ from icekeep.maintenance.compaction.plan import group_files
 from icekeep.maintenance.compaction.planner import plan
 from icekeep.maintenance.compaction.strategy import chosen_strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
-from icekeep.planning.deletes.delete_index import Reaching, reaching
+from icekeep.planning.deletes import Reaching, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
-from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.session import Limits
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.lake import Lake
 from kit.reaching import SPECS, bounded, entry, equality, positions, table_of, vector

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
@@ -17,10 +17,8 @@ from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.tables.append import append
-from icekeep.tables.rollback import rollback_to_snapshot
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.spec.schema import DELETE_FILE_PATH
+from icekeep.tables.verbs import append, rollback_to_snapshot, upgrade_format_version
 from kit.deletes import AddDeleteFile
 from kit.job_world import World
 from kit.lake import Lake, events

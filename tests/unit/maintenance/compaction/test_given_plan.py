@@ -8,23 +8,23 @@ import pytest
 from msgspec.structs import replace
 
 from contracts.plan_contract import PlanContract
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction.job import compact, plan_compact
 from icekeep.maintenance.exact_plans import NOTE_OF_REMOVALS
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn
+from icekeep.spec.evolution import AddColumn, AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_branch, create_tag
-from icekeep.tables.rollback import rollback_to_snapshot
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_sort_order import update_sort_order
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import (
+    rollback_to_snapshot,
+    update_schema,
+    update_sort_order,
+    update_spec,
+    upgrade_format_version,
+)
 from kit.job_world import Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import lineage_of, live_entries

@@ -19,12 +19,12 @@ from icekeep.maintenance.compaction.planned_files import ManyPlannedFiles, few_p
 from icekeep.maintenance.compaction.removed_files import read_files
 from icekeep.maintenance.compaction.strategy import Strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes
-from icekeep.planning.deletes.delete_index import EVERY_PAIR, reaching
-from icekeep.planning.manifests.entry_schema import REACHING_DELETES
+from icekeep.planning.deletes import EVERY_PAIR, reaching
+from icekeep.planning.manifests import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles
-from icekeep.spec.applicability import applied_delete, reaching_deletes
+from icekeep.spec.collections import Part, PositionSet, spans
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.position_sets import Part, PositionSet, spans
+from icekeep.spec.reach import applied_delete, reaching_deletes
 from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
 
 Entries = tuple[list[ManifestEntry], list[ManifestEntry]]

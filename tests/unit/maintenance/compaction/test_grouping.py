@@ -22,7 +22,7 @@ from icekeep.maintenance.compaction.strategy import Strategy
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes
 from icekeep.maintenance.groups.options import in_job_order
 from icekeep.maintenance.options import parse_options
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema

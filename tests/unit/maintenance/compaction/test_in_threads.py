@@ -8,13 +8,12 @@ import pytest
 
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.planning.spark import turns as module
-from icekeep.planning.spark.turns import Turns
-from icekeep.planning.spark.workers import thread_workers
+from icekeep.planning.spark import workers as module
+from icekeep.planning.spark.workers import Turns, thread_workers
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.stopping import StoppingStorage
-from icekeep.tables.append import append
-from icekeep.tables.scan import read_table
+from icekeep.tables.read import read_table
+from icekeep.tables.verbs import append
 from kit.lake import Lake, events, multiset
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions

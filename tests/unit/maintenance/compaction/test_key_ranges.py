@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.sort.ordering import Curve, Ordering
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compaction.key_ranges import (
     ColumnFacts,
     Ends,
@@ -17,13 +17,12 @@ from icekeep.maintenance.compaction.key_ranges import (
 )
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.strategy import chosen_strategy
-from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Truncate
 from icekeep.spec.types import BINARY, DATE, DOUBLE, LONG, STRING, TIMESTAMP, NestedField, PrimitiveType
-from icekeep.spec.values import value_to_bytes
+from icekeep.spec.values import lower_bound, upper_bound, value_to_bytes
 from kit.cases import for_each
 
 SCHEMA = Schema(

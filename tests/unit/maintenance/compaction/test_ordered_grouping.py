@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compaction.key_ranges import ColumnFacts, ends_of, key_space
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
@@ -20,13 +20,13 @@ from icekeep.maintenance.compaction.planner import DriverPacker, chosen_groups
 from icekeep.maintenance.compaction.strategy import ORDER_KEY, chosen_strategy, order_mark, snapshots_in_order
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
-from icekeep.spec.bounds import lower_bound, upper_bound
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.sorting import UNSORTED, build_sort_order
 from icekeep.spec.types import DOUBLE, LONG, STRING, NestedField, PrimitiveType
+from icekeep.spec.values import lower_bound, upper_bound
 from kit.cases import cases
 
 pytestmark = pytest.mark.slow

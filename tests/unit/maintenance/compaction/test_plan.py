@@ -17,7 +17,7 @@ from icekeep.maintenance.compaction.plan import (
     plan_locations,
     unpack_group_files,
 )
-from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
+from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.storage.open import open_storage
 
 FILE = GroupFile(

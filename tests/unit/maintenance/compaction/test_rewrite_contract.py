@@ -9,9 +9,8 @@ import pytest
 from contracts.rewrite_contract import RewriteContract, Rewritten, plain, with_deletes
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.tables.append import append
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.evolution import AddPartitionField
+from icekeep.tables.verbs import append, update_spec
 from kit.job_world import World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.cases import cases, for_each
 from kit.lake import Lake
 from kit.no_spark import no_spark

@@ -5,13 +5,13 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
-from icekeep.formats.row_hash.multiset import RowSum
+from icekeep.formats.row_hash import RowSum
 from icekeep.maintenance.compaction import stitched
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.methods import GroupMethod
 from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.stitched import ColumnMetrics, MetricsInParts, run_stitch, stitch_task
-from icekeep.planning.manifests.entry_schema import METRICS
+from icekeep.planning.manifests import METRICS
 from icekeep.spec.types import INT, LONG
 from kit.columns import schema_of
 from kit.moved_rows import MOVING, OldFile, check_moves, deleting, moving_task, old_file

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from icekeep.errors import NotFoundError, OptionError, UnsupportedError, UsageError
-from icekeep.formats.sort.ordering import Curve, Ordering
+from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
 from icekeep.maintenance.compaction.strategy import Strategy, chosen_strategy
 from icekeep.maintenance.options import parse_options

@@ -6,14 +6,14 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from icekeep.formats.sort.ordering import Ordering
+from icekeep.formats.sort.encode import Ordering
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.shares import shares_of
 from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, share_task, whole_task
 from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.position_sets import NO_POSITIONS, PositionSet
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity
 from kit.cases import for_each

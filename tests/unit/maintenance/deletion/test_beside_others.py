@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import earlier_runs, last_look, pace

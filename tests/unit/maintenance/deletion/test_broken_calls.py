@@ -10,9 +10,9 @@ from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, JobFailedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import earlier_runs, pace, plan_writing, reclaim
 from icekeep.maintenance.purge.job import drop_table
-from icekeep.planning.spark.limits import Limits
+from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.expired_tables import ExpiredWorld
 from kit.lake import SCHEMA
 from kit.no_spark import no_spark

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
 from icekeep.maintenance.deletion import last_look, pace

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import kept_by_plans

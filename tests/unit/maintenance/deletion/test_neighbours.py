@@ -28,9 +28,8 @@ from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.territory import territory
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
-from icekeep.spec.definition_updates import SetLocation
-from icekeep.spec.metadata_codec import metadata_to_json
-from icekeep.spec.updates import SetProperties
+from icekeep.spec.metadata import metadata_to_json
+from icekeep.spec.updates import SetLocation, SetProperties
 from kit.catalogs import set_counter, simple_metadata
 from kit.hive_server import HiveServer
 from kit.memory_catalog import MemoryCatalog

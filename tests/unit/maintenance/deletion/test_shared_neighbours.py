@@ -10,7 +10,7 @@ from icekeep.errors import SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.deletion.neighbour_roots import look_at
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
 from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, SharedLooks, shared_looks, sharing
-from icekeep.spec.definition_updates import SetLocation
+from icekeep.spec.updates import SetLocation
 from kit.catalogs import simple_metadata
 from kit.memory_catalog import MemoryCatalog
 from kit.storage import MemoryStorage

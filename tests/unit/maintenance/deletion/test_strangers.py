@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.maintenance.compaction.job import compact, plan_compact
@@ -29,13 +29,12 @@ from icekeep.maintenance.purge.job import drop_table
 from icekeep.maintenance.restoring.job import restore
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.runtime import SYSTEM
-from icekeep.spec.definition_updates import SetLocation
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_codec import format_metadata
-from icekeep.spec.updates import SetProperties
+from icekeep.spec.metadata import format_metadata
+from icekeep.spec.updates import SetLocation, SetProperties
 from icekeep.storage.local.unflushed import UnflushedStorage
 from icekeep.storage.locations import local_path
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import create_table
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.no_spark import no_spark

@@ -5,7 +5,7 @@ from threading import Event, Thread
 
 import pytest
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion import claims, earlier_runs

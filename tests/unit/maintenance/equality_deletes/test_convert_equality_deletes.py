@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, OptionError, UsageError
 from icekeep.maintenance.equality_deletes.job import (
@@ -21,12 +20,10 @@ from icekeep.maintenance.equality_deletes.job import (
     plan_convert_equality_deletes,
 )
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
+from icekeep.spec.evolution import AddPartitionField
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.tables.create import create_table
 from icekeep.tables.refs import create_branch
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import create_table, update_spec, upgrade_format_version
 from kit.cases import chosen_of
 from kit.choices import Choices
 from kit.lake import Lake

@@ -13,7 +13,7 @@ from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.equality_deletes.job import (
     convert_equality_deletes,
 )
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.verbs import rollback_to_snapshot
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import Intruder, added, deletes_of, every_file, gone, ids_of, made, on_disk, places

@@ -3,8 +3,8 @@
 from hypothesis import given
 
 from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach
-from icekeep.spec.applicability import reaches
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.reach import reaches
 from kit.reaching import CODECS, SPECS, entry, equality, generated_tables
 
 

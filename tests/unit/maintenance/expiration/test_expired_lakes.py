@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.compaction.job import compact
@@ -19,8 +19,8 @@ from icekeep.maintenance.restoring.job import restore
 from icekeep.operations.commands.applying import apply_plan, write_plan
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest_list
-from icekeep.tables.append import append
+from icekeep.spec.manifests.read import read_manifest_list
+from icekeep.tables.verbs import append
 from kit.lake import EVENTS, Lake, events
 from kit.no_spark import no_spark
 
@@ -89,8 +89,8 @@ def test_a_tag_and_a_branch_keep_their_files(lake: Lake) -> None:
 
 def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake) -> None:
     """apache/iceberg #2131, #8255: removed, added again, and then deleted from disk."""
-    from icekeep.commit.changes.append_files import AppendFiles
-    from icekeep.commit.changes.rewrite_files import RewriteFiles
+    from icekeep.commit.changes.files import AppendFiles
+    from icekeep.commit.changes.rewrites import RewriteFiles
     from icekeep.commit.manifests import StorageManifestReader
 
     table = lake.filled(commits=1, files=2)

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from icekeep.catalog.base import SwapOutcome, Table, Unknown
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.manage_refs import CreateRef
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnavailableError
 from icekeep.maintenance.deletion.claims import LEASE_MS

@@ -7,19 +7,15 @@ import pytest
 from contracts.job_contract import lost
 from contracts.plan_contract import PlanContract
 from icekeep.catalog.base import Committed
-from icekeep.commit.changes.append_files import AppendFiles
+from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.operations.plan_files.format import read_plan_file
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn
-from icekeep.spec.types import STRING
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.evolution import AddColumn, AddPartitionField
+from icekeep.spec.types import DAY_MS, STRING
 from icekeep.spec.updates import RemovePartitionSpecs, RemoveSchemas, Update
 from icekeep.tables.refs import create_branch, create_tag, replace_tag
-from icekeep.tables.rollback import set_current_snapshot
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import set_current_snapshot, update_schema, update_spec
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files

@@ -6,12 +6,9 @@ from contracts.job_contract import JobContract
 from icekeep.catalog.base import Table
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration import JOB
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn
-from icekeep.spec.types import STRING
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField
+from icekeep.spec.types import DAY_MS, STRING
+from icekeep.tables.verbs import update_schema, update_spec
 from kit.job_world import World
 from kit.no_spark import no_spark
 

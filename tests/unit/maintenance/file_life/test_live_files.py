@@ -3,19 +3,18 @@
 import pyarrow as pa
 import pytest
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, NotFoundError, UsageError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.file_life.job import why
 from icekeep.maintenance.file_life.result import State
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag
-from icekeep.tables.rollback import rollback_to_snapshot
+from icekeep.tables.verbs import rollback_to_snapshot
 from kit.cases import for_each
 from kit.job_world import World
 from kit.naive_scan import live_entries

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup
-from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart
-from icekeep.planning.transcode.records import RecordTarget
+from icekeep.planning.transcode.records import BoundPart, PartitionPart, RecordTarget
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING

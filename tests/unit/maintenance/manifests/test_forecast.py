@@ -8,7 +8,7 @@ import pytest
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.forecast import expected_manifests
 from icekeep.maintenance.manifests.survey import survey
-from icekeep.planning.entries.read import ReadBy
+from icekeep.planning.entries import ReadBy
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.no_spark import no_spark
 from kit.staged_manifests import chosen

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.plan_contract import PlanContract
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.transcode.records import RecordTarget
-from icekeep.spec.manifests.encode import PartitionCodec
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
-from icekeep.spec.ordering import sort_key
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import DATE
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of
 from kit.manifests import DAY, added, data_file, deleted, existing
@@ -150,7 +150,7 @@ def test_entries_of_any_partition_type_come_out_as_they_were(data: st.DataObject
 def test_what_is_too_much_to_hold_lies_in_files_and_comes_out_the_same(
     held_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr("icekeep.planning.entries.read._CHUNK_BYTES", 1)
+    monkeypatch.setattr("icekeep.planning.entries._CHUNK_BYTES", 1)
     store = filled()
     before = entries_in(store, rewrite(store), DAY)
     spilled: list[str] = []

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.spec.avro_packing import packer
-from icekeep.spec.manifests.encode import EntryEncoder, ManifestBuilder
+from icekeep.spec.avro import packer
 from icekeep.spec.manifests.structs import ManifestEntry, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
 from kit.manifests import DAY, data_file, spec_and_schema
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ SCRIPT = """
     from pathlib import Path
     from msgspec.structs import replace
     from icekeep.maintenance.manifests import held_records
-    from icekeep.planning.manifests.reader import ManifestDecoder
+    from icekeep.planning.manifests import ManifestDecoder
     from icekeep.planning.transcode.records import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
     from icekeep.storage.open import open_storage

@@ -16,11 +16,9 @@ from icekeep.maintenance.manifests.ranges import (
     intervals,
     worth_rewriting,
 )
-from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
-from icekeep.spec.manifests.summaries import PartitionSummarizer
-from icekeep.spec.ordering import sort_key
+from icekeep.spec.manifests.structs import FieldSummary, ManifestFile, PartitionSummarizer
 from icekeep.spec.types import DOUBLE, INT, STRING, UUID, VARIANT, NestedField, Type
-from icekeep.spec.values import value_to_bytes
+from icekeep.spec.values import sort_key, value_to_bytes
 from kit.cases import cases, for_each
 from kit.strategies import values_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     OutcomeUnknownError,
@@ -20,10 +20,9 @@ from icekeep.errors import (
 from icekeep.events import StepFinished, Warned
 from icekeep.maintenance.manifests import plan, rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
+from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import update_spec, upgrade_format_version
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import IS_UNKNOWN, LANDS_BUT_IS_UNKNOWN, MemoryCatalog
 from kit.no_spark import no_spark

@@ -14,8 +14,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
+from icekeep.tables.verbs import update_spec
 from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.small_manifests import (

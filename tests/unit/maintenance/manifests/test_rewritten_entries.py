@@ -9,7 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.types import StructType
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import upgrade_format_version
 from kit.manifests import spec_and_schema
 from kit.memory_catalog import MemoryCatalog
 from kit.rewritten_manifests import our_live_entries

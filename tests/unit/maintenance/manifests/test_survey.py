@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
-from icekeep.planning.entries.decode import DecodedEntries, Steps
-from icekeep.planning.transcode.cluster_keys import BoundPart
-from icekeep.planning.transcode.records import RecordTarget
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.transcode.records import BoundPart, RecordTarget
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import added, data_file, deleted, existing

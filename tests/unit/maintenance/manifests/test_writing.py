@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.transcode.blocks import joined, record_lengths
+from icekeep.planning.transcode.layout import joined, record_lengths
 from icekeep.planning.transcode.records import RECORDS, RecordTarget
 from icekeep.spec.avro import read_blocks, read_header
-from icekeep.spec.manifests.encode import ManifestBuilder
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
+from icekeep.spec.manifests.write import ManifestBuilder
 from icekeep.spec.metadata import new_table_metadata
 from kit.cases import cases, for_each
 from kit.manifest_records import DIRECTORY, ManifestStore, entries_in, target_of, writer_of

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.orphans import JOB
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.job_world import World
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from icekeep.errors import SafetyError
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.lake import EVENTS, Lake, events

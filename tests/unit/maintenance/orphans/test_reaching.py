@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.deletion.reachable import fails_closed
 from icekeep.maintenance.orphans.reachable import _files_at_once, reached_by
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.metadata import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties
 from icekeep.storage.base import FileInfo

@@ -17,7 +17,7 @@ from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
 from icekeep.maintenance.orphans.listing import LISTED, Listing
 from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import cases

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.live_files import add as add_files
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.formats.deletes.positions import LiveFile
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes.candidates import PositionDeletes, position_deletes
 from icekeep.maintenance.position_deletes.job import check_arguments, plan_rewrite_position_deletes

@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from contracts.plan_contract import PlanContract
-from icekeep.commit.changes.change_properties import ChangeProperties
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.operations.plan_files.format import read_plan_file
-from icekeep.spec.evolution.schema_changes import AddColumn
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.spec.evolution import AddColumn
+from icekeep.tables.verbs import update_schema, upgrade_format_version
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions
 from unit.maintenance.position_deletes.test_job_contract import TestRewritePositionDeletes as Contract

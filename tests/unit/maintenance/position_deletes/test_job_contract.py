@@ -4,7 +4,7 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.maintenance.position_deletes import JOB
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import upgrade_format_version
 from kit.job_world import World
 from kit.lake import events
 from kit.written_deletes import data_files, delete_equal, delete_positions, lose_reached_file

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
-from icekeep.formats.deletes.options import delete_granularity
-from icekeep.formats.deletes.rewrite_positions import LiveFile
+from icekeep.formats.deletes.positions import LiveFile, delete_granularity
 from icekeep.maintenance.groups.file_sizes import FileSizes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.position_deletes import live_files

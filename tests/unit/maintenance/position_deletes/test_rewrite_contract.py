@@ -9,7 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import upgrade_format_version
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions

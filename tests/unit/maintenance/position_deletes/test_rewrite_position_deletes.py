@@ -15,13 +15,13 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, OptionError, UsageError
 from icekeep.events import StepAdvanced, Warned
-from icekeep.formats.deletes.files import read_all_position_deletes, write_position_deletes
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.deletes.read import read_all_position_deletes, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.position_deletes import planner
 from icekeep.maintenance.position_deletes.job import (
@@ -29,24 +29,24 @@ from icekeep.maintenance.position_deletes.job import (
     plan_rewrite_position_deletes,
     rewrite_position_deletes,
 )
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.evolution.partition_evolution import AddPartitionField, RemovePartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn, RenameColumn
-from icekeep.spec.layout import data_directory
+from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField, RenameColumn
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.spec.schema import Schema
+from icekeep.spec.properties import data_directory
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import LONG, STRING, StructType
 from icekeep.spec.updates import Update
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.read import read_table
 from icekeep.tables.refs import create_branch
-from icekeep.tables.rollback import rollback_to_snapshot
-from icekeep.tables.scan import read_table
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import (
+    append,
+    create_table,
+    rollback_to_snapshot,
+    update_schema,
+    update_spec,
+    upgrade_format_version,
+)
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, schema_of, table_of
 from kit.deletes import AddDeleteFile

@@ -7,9 +7,8 @@ import pytest
 from contracts.job_contract import JobContract
 from icekeep.maintenance.purge import JOB
 from icekeep.maintenance.purge.job import drop_table
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.spec.types import DAY_MS
+from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

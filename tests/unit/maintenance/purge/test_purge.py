@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.filesystem import FilesystemCatalog
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ClaimedError,
@@ -32,10 +32,9 @@ from icekeep.maintenance.purge.job import drop_table, exact_drop_table, plan_dro
 from icekeep.maintenance.registering import register_table
 from icekeep.maintenance.restoring.job import list_restorable
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata import new_table_metadata
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import format_metadata, new_table_metadata
 from icekeep.spec.snapshots import MetadataLogEntry
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each

@@ -9,9 +9,8 @@ from icekeep.maintenance.repairing.lists.list_mends import write_list
 from icekeep.maintenance.repairing.lists.rebuilt_lists import rebuilt_list
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.spec.avro import read_header
-from icekeep.tables.append import append
 from icekeep.tables.refs import create_branch
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager

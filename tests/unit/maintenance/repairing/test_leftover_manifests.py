@@ -3,12 +3,11 @@
 import pytest
 
 from icekeep.commit import retry
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.cases import scaled, seeds
 from kit.choices import Choices
 from kit.lost_lists import Lost, mended_by, parent_of, some_rows, three_files

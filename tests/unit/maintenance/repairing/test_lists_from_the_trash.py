@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile

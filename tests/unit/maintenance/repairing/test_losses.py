@@ -15,7 +15,7 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch
 from kit.cases import some_of
 from kit.choices import Choices

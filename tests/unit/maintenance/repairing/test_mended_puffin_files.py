@@ -5,15 +5,13 @@ from functools import cache
 
 import pytest
 
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
-from icekeep.formats.puffin.files import PuffinWriter, read_puffin_footer, read_range
+from icekeep.formats.puffin import PuffinWriter, read_deletion_vector, read_puffin_footer, read_range
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.deletion_vectors import BLOB_TYPE
-from icekeep.tables.append import append
+from icekeep.spec.reach import BLOB_TYPE, is_deletion_vector
+from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.columns import table_of

@@ -9,7 +9,7 @@ from icekeep.catalog.base import Catalog
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
-from icekeep.spec.applicability import partition_key
+from icekeep.spec.reach import partition_key
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.damage import DANGLING, MENDABLE, spoil
 from kit.damager import CannotDamageError

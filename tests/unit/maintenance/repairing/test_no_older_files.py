@@ -8,19 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.rewrite_files import RewriteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
 from icekeep.maintenance.repairing.job import repair
 from icekeep.maintenance.repairing.older_files import old_columns
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.spec.evolution.schema_changes import AddColumn, DropColumn
+from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn
 from icekeep.spec.types import LONG
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import update_schema, update_spec, upgrade_format_version
 from kit.cases import for_each
 from kit.checked_entries import add_blindly
 from kit.columns import table_of

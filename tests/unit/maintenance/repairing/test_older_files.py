@@ -15,12 +15,11 @@ from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.repairing import execute, planner
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.maintenance.repairing.older_files import copying
-from icekeep.spec.definition_updates import SetCurrentSchema
-from icekeep.spec.evolution.schema_changes import DropColumn
+from icekeep.spec.evolution import DropColumn
 from icekeep.spec.manifests.structs import FileContent, Status
+from icekeep.spec.updates import SetCurrentSchema
 from icekeep.tables.refs import create_branch
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import update_schema, upgrade_format_version
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES

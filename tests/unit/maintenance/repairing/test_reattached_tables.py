@@ -32,10 +32,10 @@ from icekeep.maintenance.repairing.plan import RepairPlan
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
 from icekeep.maintenance.repairing.result import RepairResult
 from icekeep.maintenance.repairing.unreadable import plan_repair_unreadable, repair_unreadable
-from icekeep.spec.metadata_codec import parse_metadata
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.metadata import parse_metadata
+from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import canonical
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.damager import CannotDamageError, Damager

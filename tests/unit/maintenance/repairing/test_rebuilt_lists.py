@@ -5,15 +5,14 @@ from itertools import product
 
 import pytest
 
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.overwrite_files import OverwriteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.choices import Choices
 from kit.damager import Damager

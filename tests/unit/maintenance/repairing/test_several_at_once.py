@@ -11,7 +11,7 @@ from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.refs import create_branch
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import upgrade_format_version
 from kit.choices import Choices
 from kit.damager import Damager, Place
 from kit.job_world import EVENTS, World

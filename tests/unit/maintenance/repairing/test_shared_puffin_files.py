@@ -4,10 +4,10 @@ from copy import deepcopy
 
 import pytest
 
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.maintenance.repairing.job import repair
-from icekeep.tables.append import append
+from icekeep.tables.verbs import append
 from kit.choices import Choices
 from kit.damager import DELETED, Damager
 from kit.job_world import EVENTS, World

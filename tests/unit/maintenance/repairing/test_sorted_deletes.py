@@ -6,14 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import Table as Rows
 
-from icekeep.commit.changes.row_delta import RowDelta
+from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.deletes import files
+from icekeep.formats.deletes import read as files
 from icekeep.maintenance.checking.job import check
 from icekeep.maintenance.repairing.delete_files.sorting import read_deletes
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.tables.append import append
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import scaled, seeds
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES, Damager

@@ -5,9 +5,9 @@ from copy import deepcopy
 
 import pytest
 
-from icekeep.commit.changes.change_statistics import ChangeStatistics
-from icekeep.commit.changes.manage_refs import ReplaceRef
-from icekeep.commit.changes.rewrite_manifests import RewriteManifests
+from icekeep.commit.changes.definitions import ChangeStatistics
+from icekeep.commit.changes.rewrites import RewriteManifests
+from icekeep.commit.changes.snapshots import ReplaceRef
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
 from icekeep.maintenance.checking.job import check

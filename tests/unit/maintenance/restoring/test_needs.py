@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
@@ -16,7 +16,7 @@ from icekeep.maintenance.deletion.plans import DeletionPlan
 from icekeep.maintenance.restoring import needs
 from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.maintenance.restoring.needs import _planned_keys
-from icekeep.planning.entries.decode import DecodedEntries, Steps
+from icekeep.planning.entries import DecodedEntries, Steps
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys
 from kit.changes import run as commit_change

@@ -8,14 +8,11 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.restoring.job import restore
-from icekeep.spec.evolution.partition_evolution import RemovePartitionField
-from icekeep.spec.evolution.schema_changes import DropColumn
-from icekeep.tables.append import append
-from icekeep.tables.update_schema import update_schema
-from icekeep.tables.update_spec import update_spec
+from icekeep.spec.evolution import DropColumn, RemovePartitionField
+from icekeep.tables.verbs import append, update_schema, update_spec
 from kit.lake import Lake, events, multiset
 from kit.trash import expired, files_of, moves_of
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.change_statistics import ChangeStatistics
-from icekeep.commit.changes.delete_files import DeleteFiles
-from icekeep.commit.changes.manage_refs import DropRef
+from icekeep.commit.changes.definitions import ChangeStatistics
+from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.snapshots import DropRef
 from icekeep.errors import (
     InvalidTableError,
     NotFoundError,

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.changes.expire_snapshots import ExpireSnapshots
+from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import (
     ConflictError,
@@ -24,7 +24,7 @@ from icekeep.maintenance.runs.heartbeat import Heartbeat
 from icekeep.maintenance.runs.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
-from icekeep.spec.metadata_codec import format_metadata
+from icekeep.spec.metadata import format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshotRef, RemoveSnapshots

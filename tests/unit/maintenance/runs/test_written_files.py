@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.events import SILENT
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
-from icekeep.spec.layout import own_directory
+from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.lake import Lake
 

@@ -11,8 +11,8 @@ import pytest
 from icekeep.errors import NotFoundError, SafetyError, UsageError
 from icekeep.operations.commands.applying import applied_shown, apply_plan, write_plan
 from icekeep.operations.plan_files.format import read_plan_file
-from icekeep.spec.units import DAY_MS
-from icekeep.tables.append import append
+from icekeep.spec.types import DAY_MS
+from icekeep.tables.verbs import append
 from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.no_spark import no_spark

@@ -15,8 +15,7 @@ from icekeep.events import RunEnded, RunStarted
 from icekeep.operations import one_of_many, running_jobs
 from icekeep.operations.commands import matching
 from icekeep.operations.commands.document_schema import schema
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
 from kit.lake import SCHEMA, Lake, events
 from kit.published_schema import problems_of_result

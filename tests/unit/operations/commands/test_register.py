@@ -11,8 +11,7 @@ from icekeep.catalog.metadata_files import file_version, new_location, next_meta
 from icekeep.errors import SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
 from icekeep.spec.updates import SetProperties
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, SCHEMA, Lake, events, multiset
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import EVENTS as MEMORY_EVENTS

@@ -13,8 +13,7 @@ from icekeep.events import SILENT
 from icekeep.operations.commands.browsing import open_in_browser
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.html_pages import Page
 from kit.lake import SCHEMA, Lake, events
 

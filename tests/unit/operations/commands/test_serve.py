@@ -28,13 +28,11 @@ from icekeep.operations.commands.report import Wanted
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.serving import LocalServer
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.runtime import SYSTEM
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
+from icekeep.tables.verbs import append, create_table
 from kit.html_pages import Page
 from kit.lake import SCHEMA, Lake, events
 from kit.no_spark import no_spark

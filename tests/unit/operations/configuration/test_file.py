@@ -17,7 +17,7 @@ from icekeep.operations.configuration.file import (
     read_config,
 )
 from icekeep.operations.configuration.runs import RunsSettings
-from icekeep.spec.units import DAY_MS
+from icekeep.spec.types import DAY_MS
 from kit.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -19,7 +19,7 @@ from icekeep.operations.console.output import (
     written_at_once,
 )
 from icekeep.operations.console.values import format_value, plain_values
-from icekeep.spec.units import format_bytes
+from icekeep.spec.types import format_bytes
 from kit.cases import for_each
 from kit.changes import thrown
 from kit.runtime import FakeRuntime

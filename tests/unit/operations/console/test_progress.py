@@ -19,7 +19,7 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.operations.console.progress import PartProgress, PlainProgress, describe, telling_progress
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from kit.cases import for_each
 from kit.runtime import FakeRuntime
 

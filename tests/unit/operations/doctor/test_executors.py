@@ -10,8 +10,8 @@ from icekeep.operations.doctor.findings import Notes, NotTried
 from icekeep.operations.doctor.memory import configured_memory, machine_memory, settings_memory
 from icekeep.operations.doctor.store import StorePlace
 from icekeep.planning.spark.executors import ExecutorSeen
-from icekeep.planning.spark.lacking import GIVE_ALL, GIVE_PACKAGE
-from icekeep.spec.units import GIB
+from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
+from icekeep.spec.types import GIB
 from kit.cases import for_each
 from kit.storage import MemoryStorage
 

@@ -4,7 +4,7 @@ import pytest
 
 from icekeep.operations.doctor import requirements
 from icekeep.operations.doctor.requirements import Requirement, needed_extras, own_needs, parse_requirement
-from icekeep.planning.spark.process import UNKNOWN_VERSION
+from icekeep.planning.spark.executors import UNKNOWN_VERSION
 from kit.cases import for_each
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.deletes.delete_index import reaching
-from icekeep.spec.applicability import may_name, own_path, reaches, reaching_deletes
+from icekeep.planning.deletes import reaching
 from icekeep.spec.manifests.structs import ManifestEntry
+from icekeep.spec.reach import may_name, own_path, reaches, reaching_deletes
 from kit.cases import for_each
 from kit.reaching import (
     REFUSED,

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.deletes import delete_index, delete_tasks
-from icekeep.planning.entries.decode import DecodedEntries, Steps
-from icekeep.planning.manifests.entry_schema import ENTRIES
+from icekeep.planning import deletes as delete_index
+from icekeep.planning import deletes as delete_tasks
+from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.cases import cases
 from kit.reaching import CODECS, SPECS, entry, equality, expected, generated_tables, positions, table_of, vector

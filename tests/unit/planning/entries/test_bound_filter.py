@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.planning.entries.select_manifests import bound_filter
+from icekeep.planning.entries import bound_filter
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.entries.bounds import decode_bounds, encode_literals, in_java_order
-from icekeep.spec.numbers import minimal_twos_complement
+from icekeep.planning.prune import decode_bounds, encode_literals, in_java_order
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -31,7 +30,7 @@ from icekeep.spec.types import (
     decimal,
     fixed,
 )
-from icekeep.spec.values import value_from_bytes, value_to_bytes
+from icekeep.spec.values import minimal_twos_complement, value_from_bytes, value_to_bytes
 from kit.cases import cases
 from kit.filters import COLUMN_TYPES, pool
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.schema import arrow_type
-from icekeep.planning.entries.metrics_evaluator import columns_needed, files_that_may_match, partitions_that_match
-from icekeep.planning.manifests.entry_schema import METRICS
+from icekeep.planning.manifests import METRICS
+from icekeep.planning.prune import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import file_may_match, partition_matches
 from icekeep.spec.filters.expressions import (
@@ -32,19 +32,7 @@ from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.filters.projections import project_inclusive, project_strict
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_type
-from icekeep.spec.types import (
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    UUID,
-    NestedField,
-    Type,
-    decimal,
-)
+from icekeep.spec.types import DATE, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, UUID, NestedField, Type, decimal
 from icekeep.spec.values import value_to_bytes
 from kit.cases import cases, for_each
 from kit.columns import column, schema_of

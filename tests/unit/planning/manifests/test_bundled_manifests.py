@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.manifests import reader as manifest_reader
-from icekeep.planning.manifests.entry_schema import STORED
-from icekeep.planning.manifests.reader import ManifestDecoder, read_manifests
+from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.manifests import STORED, ManifestDecoder, read_manifests
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.cases import cases
 from kit.manifests import DAY, added, data_file, deleted, existing, field_of, resized, with_schema, write_manifest

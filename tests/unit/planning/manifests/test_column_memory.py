@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, Steps, decode, entries_schema
-from icekeep.planning.manifests import reader
-from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.planning.manifests.column_memory import ColumnMemory, copied
-from icekeep.planning.manifests.entry_schema import METRICS
-from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.memory import Memory, RememberedStorage
+from icekeep.planning import manifests as reader
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, Steps, decode, entries_schema
+from icekeep.planning.manifests import METRICS, ManifestDecoder
+from icekeep.planning.memory import ColumnMemory, Memory, RememberedStorage, copied
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import Schema

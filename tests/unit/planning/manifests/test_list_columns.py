@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from icekeep.errors import InvalidTableError
-from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.planning.manifests.list_columns import UNKNOWN, ListedRows, StoredLists, rows_of
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.manifest_lists import UNKNOWN, ListedRows, StoredLists, rows_of
 from icekeep.spec.avro import avro_schema, read_header
-from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile, manifest_file_type
 from kit.cases import cases, for_each
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg

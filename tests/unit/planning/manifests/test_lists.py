@@ -14,10 +14,10 @@ from msgspec.structs import asdict, replace
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
-from icekeep.planning.manifests import distinct as distinct_manifests
-from icekeep.planning.manifests import lists as manifest_lists
-from icekeep.planning.manifests.lists import ListedManifests, listed_manifests
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning import manifest_lists
+from icekeep.planning import manifest_lists as distinct_manifests
+from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
+from icekeep.planning.manifests import ManifestDecoder
 from icekeep.spec.avro import avro_schema
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile, manifest_file_type
 from icekeep.spec.snapshots import Snapshot

@@ -1,11 +1,10 @@
 import pyarrow as pa
 import pytest
 
-from icekeep.planning.manifests import naming
-from icekeep.planning.manifests.naming import snapshots_naming
-from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.spark.limits import Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning import manifest_lists as naming
+from icekeep.planning.manifest_lists import snapshots_naming
+from icekeep.planning.manifests import ManifestDecoder
+from icekeep.planning.spark.session import Engine, Limits
 from icekeep.storage.location_keys import location_keys
 from kit.no_spark import no_spark
 from kit.tables import add, manifests_of, memory_table

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.planning.manifests.partition_columns import (
+from icekeep.planning.decoder import (
+    NotReadError,
     distinct_partitions,
     partition_array,
     partition_arrow_type,
     partition_keys,
     partition_of_stored,
 )
-from icekeep.spec.applicability import partition_key
-from icekeep.spec.manifests.encode import PartitionCodec
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.reach import partition_key
 from icekeep.spec.types import NestedField, StructType, parse_type
 from kit.cases import for_each
 from kit.manifests import data_file

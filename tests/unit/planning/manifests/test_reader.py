@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.planning.manifests import reader as manifest_reader
-from icekeep.planning.manifests.avro_decoder import BATCH_RECORDS
-from icekeep.planning.manifests.entry_schema import STORED
-from icekeep.planning.manifests.partition_columns import distinct_partitions
-from icekeep.planning.manifests.reader import ManifestDecoder, batch_schema, chosen_decoder, read_manifest_batches
+from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.decoder import BATCH_RECORDS, distinct_partitions
+from icekeep.planning.manifests import STORED, ManifestDecoder, batch_schema, chosen_decoder, read_manifest_batches
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import OPAQUE, NestedField, StructType, parse_type
@@ -551,7 +549,7 @@ def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(mon
     def panic(*_: Any) -> None:
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("icekeep.planning.manifests.avro_decoder._read_whole", panic)
+    monkeypatch.setattr("icekeep.planning.decoder._read_whole", panic)
     assert rows(batches(data, row)) == expected
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.scan.task_groups import sharing_deletes
+from icekeep.planning.scan.tasks import sharing_deletes
+from icekeep.spec.collections import PositionSet, is_span, unpacked_positions
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.position_sets import PositionSet, is_span, unpacked_positions
 
 
 def delete(number, content=FileContent.EQUALITY_DELETES, partition=b"p", path=None, offset=None, only=None):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.planning.scan.splits import (
+from icekeep.planning.scan.tasks import (
     FileToSplit,
     ReadOptions,
     Split,
@@ -17,7 +17,7 @@ from icekeep.planning.scan.splits import (
     split_tasks,
     split_weight,
 )
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 from kit.cases import for_each
 
 

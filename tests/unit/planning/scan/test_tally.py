@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.entries.decode import Amount, DecodedEntries, Steps
-from icekeep.planning.scan.tally import LARGEST_COUNT, SizeDistribution, Tally
+from icekeep.planning.entries import Amount, DecodedEntries, Steps
+from icekeep.planning.scan.plan import LARGEST_COUNT, SizeDistribution, Tally
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
 

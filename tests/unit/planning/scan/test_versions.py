@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.planning.scan.versions import VERSION_ARGUMENTS, chosen_version
+from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import LONG, NestedField
 from kit.cases import for_each

@@ -1,4 +1,4 @@
-from icekeep.planning.spark.amounts import Amount, small_tasks, tasks_count
+from icekeep.planning.spark.workers import Amount, small_tasks, tasks_count
 from kit.cases import for_each
 from unit.planning.spark.test_tasks import Session
 

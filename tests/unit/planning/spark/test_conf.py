@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.planning.spark.conf import configured_properties
+from icekeep.planning.spark.session import configured_properties
 from kit.cases import for_each
 
 

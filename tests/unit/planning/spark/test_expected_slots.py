@@ -3,11 +3,9 @@
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark import expected_slots as module
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
-from icekeep.planning.spark.expected_slots import configured_slots, expected_slots
-from icekeep.planning.spark.limits import LIMITS
-from icekeep.planning.spark.workers import thread_workers
+from icekeep.planning.spark import workers as module
+from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE
+from icekeep.planning.spark.workers import configured_slots, expected_slots, thread_workers
 from kit.cases import for_each
 
 MUCH = LIMITS.rewrite_bytes + 1

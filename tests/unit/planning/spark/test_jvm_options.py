@@ -1,7 +1,7 @@
 import pytest
 
-from icekeep.planning.spark import jvm_options
-from icekeep.planning.spark.jvm_options import lean_jvms
+from icekeep.planning.spark import own_session as jvm_options
+from icekeep.planning.spark.own_session import lean_jvms
 from kit.cases import for_each
 
 OPTIONS = "spark.driver.defaultJavaOptions"

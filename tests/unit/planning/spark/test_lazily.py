@@ -6,8 +6,8 @@ from types import ModuleType
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark.lazily import is_session, running_context, task_context
-from icekeep.planning.spark.slots import is_running_on_cluster
+from icekeep.planning.spark.session import is_session, running_context, task_context
+from icekeep.planning.spark.workers import is_running_on_cluster
 
 
 @pytest.mark.parametrize("is_begun", [False, True])

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from icekeep.events import Event, Warned
-from icekeep.planning.spark.memory_settings import heap_bytes, python_memory, shortage, size_bytes, warn_of_memory
+from icekeep.planning.spark.own_session import heap_bytes, python_memory, shortage, size_bytes, warn_of_memory
 from icekeep.planning.spark.workers import Workers, thread_workers
-from icekeep.spec.units import GIB, MIB
+from icekeep.spec.types import GIB, MIB
 from kit.cases import for_each
 
 

@@ -4,9 +4,8 @@ import resource
 
 import pytest
 
-from icekeep.formats.arrow import address_space
-from icekeep.planning.spark.memory_settings import PYTHON_MEMORY
-from icekeep.planning.spark.own_session import are_workers_limited
+from icekeep.formats import machine as address_space
+from icekeep.planning.spark.own_session import PYTHON_MEMORY, are_workers_limited
 
 
 @pytest.mark.parametrize(

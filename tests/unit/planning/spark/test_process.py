@@ -10,8 +10,13 @@ import pyspark
 import pytest
 from pyspark import cloudpickle
 
-from icekeep.planning.spark.executors import by_value
-from icekeep.planning.spark.process import UNKNOWN_VERSION, described_in_task, described_process, installed_version
+from icekeep.planning.spark.executors import (
+    UNKNOWN_VERSION,
+    by_value,
+    described_in_task,
+    described_process,
+    installed_version,
+)
 
 
 def test_a_process_says_what_it_has_and_what_it_lacks() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from icekeep.errors import InvalidTableError, JobFailedError
 from icekeep.planning.spark.rows import record_batches
-from icekeep.planning.spark.slots import executor_slots
 from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.workers import executor_slots
 from kit.cases import for_each
 from kit.changes import thrown
 

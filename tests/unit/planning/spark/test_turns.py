@@ -3,10 +3,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from icekeep.planning.spark import turns as module
+from icekeep.planning.spark import workers as module
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.planning.spark.turns import Turns, in_turns
-from icekeep.planning.spark.workers import Workers
+from icekeep.planning.spark.workers import Turns, Workers, in_turns
 
 THREADS = Workers(spark=None, slots=3, process_slots=3, is_local=True)
 

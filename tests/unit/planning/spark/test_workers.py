@@ -1,12 +1,11 @@
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark import session, source, workers
-from icekeep.planning.spark.conf import SUBMITTED_VARIABLE
-from icekeep.planning.spark.limits import LIMITS, Limits
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark import session, workers
+from icekeep.planning.spark import session as source
+from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
-from icekeep.spec.units import GIB
+from icekeep.spec.types import GIB
 from kit.no_spark import no_spark
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)

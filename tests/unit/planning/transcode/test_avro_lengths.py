@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.manifests.avro_decoder import Layout, NotReadError, read_batches
-from icekeep.planning.transcode.avro_lengths import encoded_lengths, varint_lengths
+from icekeep.planning.decoder import Layout, NotReadError, read_batches
+from icekeep.planning.transcode.layout import encoded_lengths, varint_lengths
 from icekeep.spec.avro import read_header
 from kit.cases import cases, for_each
 from kit.manifests import write_varint

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import NotFoundError, UnsupportedError, UsageError
-from icekeep.planning.transcode.cluster_keys import BoundPart, PartitionPart, entry_keys, needs_bounds, sort_parts
+from icekeep.planning.transcode.records import BoundPart, PartitionPart, entry_keys, needs_bounds, sort_parts
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
     BINARY,

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.append_files import AppendFiles
-from icekeep.commit.changes.change_properties import ChangeProperties
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangeProperties
+from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.commit.retry import commit
-from icekeep.planning.manifests.reader import ManifestDecoder
-from icekeep.planning.transcode import merge_append
-from icekeep.planning.transcode.merge_append import MergingManifestReader
+from icekeep.planning.manifests import ManifestDecoder
+from icekeep.planning.transcode import records as merge_append
+from icekeep.planning.transcode.records import MergingManifestReader
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.tables import BY_KIND, data_file, entries_of, live, manifests_of, memory_table, orphans, raw_entries
 

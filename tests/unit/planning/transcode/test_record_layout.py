@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.planning.manifests.avro_decoder import NotReadError, read_batches
-from icekeep.planning.transcode import record_layout
-from icekeep.planning.transcode.record_layout import INHERITED, RecordLayout, optional_longs
-from icekeep.spec.avro import read_blocks, read_header
-from icekeep.spec.avro_packing import encode_block
-from icekeep.spec.manifests.encode import EntryEncoder
+from icekeep.planning.decoder import NotReadError, read_batches
+from icekeep.planning.transcode import layout as record_layout
+from icekeep.planning.transcode.layout import INHERITED, RecordLayout, optional_longs
+from icekeep.spec.avro import encode_block, read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder
 from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type
 from kit.cases import cases, for_each
 from kit.foreign_files import our_manifest, write_with_pyiceberg

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.planning.manifests.avro_decoder import NotReadError
-from icekeep.planning.manifests.reader import ManifestDecoder
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.transcode import records
-from icekeep.planning.transcode.cluster_keys import BoundPart, cluster_key
-from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordTarget
-from icekeep.spec.avro import read_header
-from icekeep.spec.avro_packing import encode_block
-from icekeep.spec.manifests.encode import PartitionCodec
-from icekeep.spec.ordering import sort_key
+from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, BoundPart, RecordTarget, cluster_key
+from icekeep.spec.avro import encode_block, read_header
+from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import DATE, LONG, NestedField, StructType, parse_type
+from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.manifest_records import ManifestStore, target_of
 from kit.manifests import (

@@ -3,11 +3,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.spec.evolution.column_properties import PREFIXES, column_property_updates
-from icekeep.spec.name_mapping import PROPERTY, parse_name_mapping
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import PROPERTY, Schema, parse_name_mapping
 from icekeep.spec.types import LONG, STRING, ListType, NestedField, StructType, Type
-from icekeep.spec.updates import RemoveProperties, SetProperties
+from icekeep.spec.updates import PREFIXES, RemoveProperties, SetProperties, column_property_updates
 
 
 def field(field_id: int, name: str, type_: Type = LONG) -> NestedField:

@@ -17,34 +17,30 @@ from pyiceberg.table.update.schema import UpdateSchema as ForeignUpdateSchema
 from pyiceberg.table.update.spec import UpdateSpec as ForeignUpdateSpec
 
 from icekeep.errors import IcekeepError
-from icekeep.spec.evolution.partition_evolution import (
-    AddPartitionField,
-    PartitionChange,
-    RemovePartitionField,
-    RenamePartitionField,
-    evolve_spec,
-)
-from icekeep.spec.evolution.schema_changes import (
+from icekeep.spec.evolution import (
     AddColumn,
+    AddPartitionField,
     DropColumn,
     MakeOptional,
     MoveAfter,
     MoveBefore,
     MoveFirst,
+    PartitionChange,
+    RemovePartitionField,
     RenameColumn,
+    RenamePartitionField,
     RequireColumn,
     SchemaChange,
     SetIdentifierFields,
     UpdateColumnDoc,
     UpdateColumnType,
+    evolve_schema,
+    evolve_spec,
 )
-from icekeep.spec.evolution.schema_evolution import evolve_schema
-from icekeep.spec.metadata import TableMetadata, new_table_metadata
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.metadata import TableMetadata, metadata_to_json, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED, last_assigned_field_id
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json, validate_schema
 from icekeep.spec.transforms import Void
-from icekeep.spec.type_json import type_to_json
 from icekeep.spec.types import (
     DATE,
     DOUBLE,
@@ -59,6 +55,7 @@ from icekeep.spec.types import (
     StructType,
     Type,
     decimal,
+    type_to_json,
     walk,
 )
 from kit.cases import cases

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.spec.evolution.partition_evolution import (
+from icekeep.spec.evolution import (
     AddPartitionField,
     PartitionChange,
     RemovePartitionField,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UsageError
-from icekeep.spec.evolution.promotion import keeps_partition_values, promote_default, promote_value, validate_promotion
+from icekeep.spec.evolution import keeps_partition_values, promote_default, promote_value, validate_promotion
 from icekeep.spec.transforms import (
     Bucket,
     Day,

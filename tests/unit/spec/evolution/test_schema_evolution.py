@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.spec.defaults import initial_value
-from icekeep.spec.evolution.promotion import promote_value
-from icekeep.spec.evolution.schema_changes import (
+from icekeep.spec.evolution import (
     AddColumn,
     DropColumn,
     MakeOptional,
@@ -25,10 +23,11 @@ from icekeep.spec.evolution.schema_changes import (
     SetWriteDefault,
     UpdateColumnDoc,
     UpdateColumnType,
+    evolve_schema,
+    promote_value,
 )
-from icekeep.spec.evolution.schema_evolution import evolve_schema
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
+from icekeep.spec.schema import Schema, initial_value, schema_from_json, schema_to_json
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.types import (
     DATE,

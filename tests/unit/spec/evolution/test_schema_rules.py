@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from icekeep.spec.evolution.schema_changes import (
+from icekeep.spec.evolution import (
     AddColumn,
     DropColumn,
     MakeOptional,
@@ -15,15 +15,7 @@ from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, build_sort_order
 from icekeep.spec.transforms import UnknownTransform, Void
-from icekeep.spec.types import (
-    DOUBLE,
-    INT,
-    TIMESTAMP,
-    UNKNOWN,
-    VARIANT,
-    StructType,
-    Type,
-)
+from icekeep.spec.types import DOUBLE, INT, TIMESTAMP, UNKNOWN, VARIANT, StructType, Type
 from kit.cases import for_each
 from kit.evolution import COLUMNS, committed, evolved, field, ids, refused, table
 

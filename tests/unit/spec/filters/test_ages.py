@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.spec.filters.ages import age_ms
+from icekeep.spec.times import age_ms
 from kit.cases import for_each
 
 

@@ -23,9 +23,8 @@ from icekeep.spec.filters.expressions import (
     Or,
     Predicate,
 )
-from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.literals import TimestampLiteral
-from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
     BINARY,

@@ -15,19 +15,9 @@ from icekeep.spec.filters.expressions import (
     Or,
     Predicate,
 )
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import (
-    BINARY,
-    DATE,
-    FLOAT,
-    STRING,
-    TIMESTAMP_NS,
-    NestedField,
-    Type,
-    decimal,
-)
+from icekeep.spec.types import BINARY, DATE, FLOAT, STRING, TIMESTAMP_NS, NestedField, Type, decimal
 from kit.cases import for_each
 from kit.filters import Column, columns, filters, schema_of
 

@@ -26,9 +26,14 @@ from icekeep.spec.filters.expressions import (
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.formatting import format_expression
 from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
-from icekeep.spec.filters.parsing import MAX_LITERALS, MAX_NUMBER_LENGTH, MAX_TEXT_LENGTH, parse_where
+from icekeep.spec.filters.parsing import (
+    MAX_LITERALS,
+    MAX_NUMBER_LENGTH,
+    MAX_TEXT_LENGTH,
+    format_expression,
+    parse_where,
+)
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import BOOLEAN, NestedField
 from kit.cases import cases, for_each

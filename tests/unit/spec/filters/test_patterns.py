@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.spec.filters.expressions import Operation, Predicate
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.patterns import read_pattern
+from icekeep.spec.filters.parsing import format_expression, read_pattern
 from kit.cases import for_each
 
 

@@ -23,8 +23,7 @@ from icekeep.spec.filters.expressions import (
     Predicate,
     disjunction,
 )
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.filters.projections import project_inclusive, project_strict
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, partition_type
 from icekeep.spec.schema import Schema

@@ -1,9 +1,9 @@
 import pytest
 
 from icekeep.errors import ExpressionError, NotFoundError
+from icekeep.spec.filters.binding import References
 from icekeep.spec.filters.expressions import Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.references import References
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket, Day, Identity, Transform, UnknownTransform, Void

@@ -13,9 +13,8 @@ from icekeep.errors import IcekeepBug
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Not
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.residuals import residual
+from icekeep.spec.filters.parsing import format_expression, parse_where
+from icekeep.spec.filters.projections import residual
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import (

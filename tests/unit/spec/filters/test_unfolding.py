@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from icekeep.errors import ExpressionError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
-from icekeep.spec.filters.formatting import format_expression
-from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Hour, Month, Year
 from icekeep.spec.types import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest_list
+from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import StructType
 from kit.cases import cases

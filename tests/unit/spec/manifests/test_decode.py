@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.manifests.decode import ManifestHeader, read_manifest, read_manifest_list
+from icekeep.spec.manifests.read import ManifestHeader, read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import (
     DataFile,
     FieldSummary,

@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
 from icekeep.spec.avro import read_blocks, read_header
-from icekeep.spec.manifests.decode import read_manifest_list
-from icekeep.spec.manifests.encode import (
-    EntryEncoder,
-    ManifestBuilder,
-    PartitionCodec,
-)
+from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, PartitionCodec
 from icekeep.spec.partitioning import spec_to_json
 from icekeep.spec.schema import schema_to_json
 from icekeep.spec.types import STRING, NestedField, StructType, decimal, fixed

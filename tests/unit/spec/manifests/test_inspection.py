@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.manifests.inspection import completed, inspect_manifest, lacks_counts
+from icekeep.spec.manifests.read import completed, inspect_manifest, lacks_counts
 from kit.cases import for_each
 from kit.manifests import DAY, MANIFEST, added, data_file, deleted, existing, with_metadata, write_manifest
 

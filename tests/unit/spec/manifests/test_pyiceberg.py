@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.schema import make_compatible_name
 
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
+from icekeep.spec.manifests.read import read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import DOUBLE, NestedField, PrimitiveType, StructType, parse_type
 from kit.cases import cases, for_each

@@ -3,8 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
-from icekeep.spec.manifests.row_lineage import RowIdInheritance, assign_row_ids
-from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.manifests.structs import (
+    FileContent,
+    ManifestContent,
+    ManifestFile,
+    RowIdInheritance,
+    Status,
+    assign_row_ids,
+)
 from kit.manifests import data_file
 
 

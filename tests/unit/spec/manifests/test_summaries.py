@@ -22,25 +22,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from icekeep.spec.manifests.structs import FieldSummary
-from icekeep.spec.manifests.summaries import PartitionSummarizer
-from icekeep.spec.ordering import java_order
-from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    Type,
-    decimal,
-    fixed,
-)
+from icekeep.spec.manifests.structs import FieldSummary, PartitionSummarizer
+from icekeep.spec.types import BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, LONG, STRING, TIMESTAMP, Type, decimal, fixed
 from icekeep.spec.types import UUID as UUID_TYPE
-from icekeep.spec.values import value_from_bytes, value_to_bytes
+from icekeep.spec.values import java_order, value_from_bytes, value_to_bytes
 from kit.cases import for_each
 from kit.strategies import typed_values, values_of
 

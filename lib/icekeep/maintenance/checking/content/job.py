@@ -3,8 +3,8 @@
 from icekeep.maintenance.checking.content.known import known_of
 from icekeep.maintenance.checking.content.meeting import bytes_of, entries_here, judge_here, judge_in_tasks
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.entries.read import entries_count
-from icekeep.planning.spark.source import limits_of
+from icekeep.planning.entries import entries_count
+from icekeep.planning.spark.session import limits_of
 from icekeep.spec.manifests.structs import ManifestContent
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, and_more, first_line
-from icekeep.formats.read import SourceFile
+from icekeep.formats.reader import SourceFile
 from icekeep.maintenance.checking.content.known import Known
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, wrong_metrics
 from icekeep.maintenance.checking.content.reading import Claims, Content, leaf_types, read_content, top_level
 from icekeep.maintenance.checking.content_classes import DATA_FILE_UNREADABLE
 from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.spec.manifests.encode import PartitionCodecs
+from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.partitioning import identity_values
 from icekeep.spec.schema import Schema
 

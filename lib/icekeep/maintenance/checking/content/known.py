@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from icekeep.errors import InvalidTableError, first_line
 from icekeep.maintenance.checking.entries.reading import decode_task
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.entries.decode import DecodeTask
+from icekeep.planning.entries import DecodeTask
 from icekeep.spec.manifests.structs import ManifestContent
-from icekeep.spec.name_mapping import NameMapping, name_mapping_of
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import NameMapping, Schema, name_mapping_of
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import StructType
 

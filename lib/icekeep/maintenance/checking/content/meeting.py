@@ -13,12 +13,12 @@ from icekeep.maintenance.checking.entries.comparing import part_of
 from icekeep.maintenance.checking.entries.keys import keys_of
 from icekeep.maintenance.checking.entries.reading import Numbered, batches, chunks
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.planning.entries.read import threads_count
-from icekeep.planning.spark.amounts import MANIFEST_BYTES, Amount, tasks_count
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.entries import threads_count
+from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.spec.bins import balanced
-from icekeep.spec.units import GIB, MIB
+from icekeep.planning.spark.workers import MANIFEST_BYTES, Amount, tasks_count
+from icekeep.spec.collections import balanced
+from icekeep.spec.types import GIB, MIB
 from icekeep.storage.locations import canonical_or_text
 
 _CHECKED_BYTES = Amount(16 * MIB, GIB)

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.formats.base import FileMetrics
-from icekeep.planning.entries.bounds import decode_bounds
+from icekeep.planning.prune import decode_bounds
 from icekeep.spec.types import PrimitiveType
 from icekeep.spec.values import INTEGER_WIDTHS
 

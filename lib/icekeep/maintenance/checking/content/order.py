@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
+from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ordering import Ordering
 from icekeep.maintenance.checking.content.columns import no_rows
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder

@@ -8,18 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, first_line
-from icekeep.formats.arrow.field_ids import has_ids
-from icekeep.formats.base import FileMetrics, FileReader
-from icekeep.formats.column_metrics import MetricsCollector
-from icekeep.formats.read import FileColumns as Columns
-from icekeep.formats.read import SourceFile, open_reader
+from icekeep.formats.arrow.projection import has_ids
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
+from icekeep.formats.reader import FileColumns as Columns
+from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.maintenance.checking.content.bloom_filters import BloomCheck
 from icekeep.maintenance.checking.content.columns import FileColumns, columns_of, required_fields
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NULLS, wrong_metrics
 from icekeep.maintenance.checking.content.order import OrderWatch
 from icekeep.maintenance.checking.content.partitions import PartitionWatch
-from icekeep.spec.metrics_modes import FULL
 from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.properties import FULL
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.types import PrimitiveType, StructType

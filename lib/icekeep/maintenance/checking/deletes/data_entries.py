@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from icekeep.maintenance.checking.entries.keys import keys_of
 from icekeep.maintenance.checking.entries.reading import Numbered, batches, chunks
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.entries import DecodeTask, entries_count, threads_count
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.spec.bins import balanced
+from icekeep.planning.spark.workers import MANIFEST_BYTES, tasks_count
+from icekeep.spec.collections import balanced
 from icekeep.storage.location_keys import Keys
 
 R = TypeVar("R")

@@ -6,15 +6,15 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
-from icekeep.formats.arrow.field_ids import field_ids, has_ids
-from icekeep.formats.deletes.files import BATCH_ROWS, DELETE_FILE, delete_source
-from icekeep.formats.read import identified, open_reader
+from icekeep.formats.arrow.projection import field_ids, has_ids
+from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, delete_source
+from icekeep.formats.reader import identified, open_reader
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.positions import DELETE_FILE_UNREADABLE
 from icekeep.maintenance.checking.deletes.vectors import DELETED_COUNT_WRONG
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.name_mapping import NameMapping
+from icekeep.spec.schema import NameMapping
 from icekeep.storage.base import Storage
 
 EQUALITY_COLUMN_MISSING = 420

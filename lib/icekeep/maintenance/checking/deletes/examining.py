@@ -19,16 +19,14 @@ from icekeep.maintenance.checking.entries.keys import keys_of
 from icekeep.maintenance.checking.entries.reading import Numbered, batches, chunks, decode_task
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.amounts import DATA_BYTES, MANIFEST_BYTES, Amount, tasks_count
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.entries import DecodeTask, entries_count, threads_count
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.spec.bins import balanced, packed
+from icekeep.planning.spark.workers import DATA_BYTES, MANIFEST_BYTES, Amount, tasks_count
+from icekeep.spec.collections import balanced, packed
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.spec.name_mapping import NameMapping
-from icekeep.spec.units import MIB
+from icekeep.spec.schema import DELETE_FILE_PATH, NameMapping
+from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
 

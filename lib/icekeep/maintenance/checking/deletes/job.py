@@ -17,10 +17,10 @@ from icekeep.maintenance.checking.entries.meeting import Meeting
 from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.planning.entries.decode import DecodeTask
+from icekeep.planning.entries import DecodeTask
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.name_mapping import NameMapping, name_mapping_of
+from icekeep.spec.schema import NameMapping, name_mapping_of
 from icekeep.storage.location_keys import Keys
 
 _LENGTH_COLUMNS = ("file_path", "record_count")

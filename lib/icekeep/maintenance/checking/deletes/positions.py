@@ -9,15 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS, delete_source, refuse_wrong_ids
-from icekeep.formats.read import FileColumns, read_file
+from icekeep.formats.deletes.read import BATCH_ROWS, delete_source, refuse_wrong_ids
+from icekeep.formats.reader import FileColumns, read_file
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.reaches import Seen
 from icekeep.maintenance.checking.deletes.vectors import DELETED_COUNT_WRONG
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, Schema
 from icekeep.storage.base import Storage
 
 DELETES_UNSORTED = 412

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
-from icekeep.formats.arrow.field_ids import field_ids
-from icekeep.formats.read import open_reader
+from icekeep.formats.arrow.projection import field_ids
+from icekeep.formats.reader import open_reader
 from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests
 from icekeep.maintenance.checking.deletes.row_runs import Place, wrong_places
@@ -27,16 +27,15 @@ from icekeep.maintenance.checking.entries.reading import Numbered, decode_task
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.subject import Listed, Subject
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.source import limits_of
+from icekeep.planning.entries import DecodeTask, entries_count, threads_count
+from icekeep.planning.spark.session import limits_of
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestContent
-from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
+from icekeep.spec.schema import FILE, POS, ROW_ID
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
-from icekeep.tables.scan import rows_worked_on, scan
+from icekeep.tables.read import rows_worked_on, scan
 
 R = TypeVar("R")
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icekeep.planning.spark.answers import prepare_worker
-from icekeep.planning.spark.lazily import F, from_arrow_schema
 from icekeep.planning.spark.rows import arrow_dataframe, collected
-from icekeep.spec.metadata_columns import FILE, POS, ROW_ID
-from icekeep.spec.units import MAX_LONG
+from icekeep.planning.spark.session import F, from_arrow_schema
+from icekeep.planning.spark.tasks import prepare_worker
+from icekeep.spec.schema import FILE, POS, ROW_ID
+from icekeep.spec.types import MAX_LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,12 +8,11 @@ import numpy as np
 from pyroaring import BitMap64
 
 from icekeep.errors import InvalidTableError, MissingFileError, first_line
-from icekeep.formats.puffin.deletion_vectors import positions_of
-from icekeep.formats.puffin.files import BlobMetadata, PuffinFooter, footer_of
+from icekeep.formats.puffin import BlobMetadata, PuffinFooter, footer_of, positions_of
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling
 from icekeep.maintenance.checking.deletes.reaches import Seen
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.spec.deletion_vectors import BLOB_TYPE
+from icekeep.spec.reach import BLOB_TYPE
 from icekeep.storage.base import Storage
 
 VECTOR_UNREADABLE = 414

@@ -18,12 +18,11 @@ from icekeep.maintenance.checking.entries.sketch import DELETE_COLUMNS, VECTOR, 
 from icekeep.maintenance.checking.entries.suspects import Suspects, suspects_of
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import entries_count, threads_count
-from icekeep.planning.spark.amounts import LISTED_FILES, MANIFEST_BYTES, SHUFFLED_KEYS, tasks_count
-from icekeep.planning.spark.source import SparkSource, limits_of, started
+from icekeep.planning.entries import DecodeTask, entries_count, threads_count
+from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.spec.bins import balanced, each_once, packed
+from icekeep.planning.spark.workers import LISTED_FILES, MANIFEST_BYTES, SHUFFLED_KEYS, tasks_count
+from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.storage.base import ListingShare, Storage
 from icekeep.storage.location_keys import Keys

@@ -9,14 +9,14 @@ from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import hold_own_path
+from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE, VECTOR_TOO_OLD
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.transcode.commit_reader import SparkManifestReader
-from icekeep.spec.applicability import is_deletion_vector, path_digest
+from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN, Snapshot
 
 

@@ -12,7 +12,7 @@ from icekeep.maintenance.checking.entries.meeting import Meeting
 from icekeep.maintenance.checking.entries.statistics import check_statistics
 from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING, FILE_SIZE_WRONG
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.spark.source import limits_of
+from icekeep.planning.spark.session import limits_of
 
 _OF_STORAGE = (DATA_FILE_MISSING, FILE_SIZE_WRONG, DELETE_FILE_MISSING)
 

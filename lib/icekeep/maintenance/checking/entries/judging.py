@@ -17,8 +17,8 @@ from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_
 from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, TWO_VECTORS
 from icekeep.maintenance.deletion.path_set import among
 from icekeep.maintenance.deletion.territory import compared
-from icekeep.spec.manifests.encode import PartitionCodecs
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.types import StructType
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.location_keys import Keys

@@ -10,7 +10,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.entries.keys import keys_of, paired
 from icekeep.maintenance.deletion.territory import table_roots
-from icekeep.spec.layout import metadata_directory
+from icekeep.spec.properties import metadata_directory
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import Keys
 from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each

@@ -14,12 +14,11 @@ from icekeep.maintenance.checking.entries.reading import Numbered, batches, chun
 from icekeep.maintenance.checking.entries.suspects import Suspects
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.deletion.path_set import among
-from icekeep.planning.entries.decode import DecodeTask
-from icekeep.planning.entries.read import threads_count
-from icekeep.planning.spark.amounts import LISTED_FILES, MANIFEST_BYTES, tasks_count
-from icekeep.planning.spark.source import SparkSource, started
+from icekeep.planning.entries import DecodeTask, threads_count
+from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.spec.bins import balanced
+from icekeep.planning.spark.workers import LISTED_FILES, MANIFEST_BYTES, tasks_count
+from icekeep.spec.collections import balanced
 from icekeep.storage.location_keys import Keys
 
 TOLD = (

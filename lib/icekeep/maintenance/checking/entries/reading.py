@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.planning.entries.decode import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.manifests.reader import chosen_decoder
-from icekeep.spec.bins import packed
+from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode
+from icekeep.planning.manifests import chosen_decoder
+from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import ManifestFile
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB
 
 Numbered: TypeAlias = tuple[int, ManifestFile]
 """A manifest with its number, which is its index in `Listed.manifests`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from icekeep.maintenance.checking.entries.keys import keys_of, paired
 from icekeep.maintenance.checking.entries.reading import Numbered, batches
 from icekeep.maintenance.checking.faults import Tally
-from icekeep.planning.entries.decode import DecodeTask
+from icekeep.planning.entries import DecodeTask
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.storage.location_keys import Keys
 

@@ -11,9 +11,8 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifest_classes import DOUBLED_MANIFEST, LIST_UNREADABLE, MANIFEST_UNREADABLE
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.entries.read import threads_count
-from icekeep.spec.manifests.decode import read_manifest_list
-from icekeep.spec.manifests.inspection import inspect_manifest
+from icekeep.planning.entries import threads_count
+from icekeep.spec.manifests.read import inspect_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot

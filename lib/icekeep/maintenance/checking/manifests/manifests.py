@@ -14,14 +14,13 @@ from icekeep.maintenance.checking.manifests.metrics import column_types
 from icekeep.maintenance.checking.manifests.one_manifest import Checked, Known, check_manifest
 from icekeep.maintenance.checking.manifests.sums import Counted
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.entries.read import ReadBy, chosen_reading, threads_count
-from icekeep.planning.spark.amounts import MANIFEST_BYTES, tasks_count
-from icekeep.planning.spark.source import limits_of, started
+from icekeep.planning.entries import ReadBy, chosen_reading, threads_count
+from icekeep.planning.spark.session import limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.spec.bins import balanced, packed
+from icekeep.planning.spark.workers import MANIFEST_BYTES, tasks_count
+from icekeep.spec.collections import balanced, packed
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.types import StructType
-from icekeep.spec.units import MIB
+from icekeep.spec.types import MIB, StructType
 
 _CHUNK_BYTES = 5 * MIB
 

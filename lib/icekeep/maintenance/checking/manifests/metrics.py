@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.planning.entries.bounds import decode_bounds
+from icekeep.planning.prune import decode_bounds
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.types import LONG, STRING, ListType, MapType, PrimitiveType, StructType, Type, child_fields
 from icekeep.spec.values import INTEGER_WIDTHS
 

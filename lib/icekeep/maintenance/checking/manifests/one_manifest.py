@@ -18,9 +18,9 @@ from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, Colum
 from icekeep.maintenance.checking.manifests.partitions import Partitions
 from icekeep.maintenance.checking.manifests.raw_entries import raw_faults
 from icekeep.maintenance.checking.manifests.sums import SUMS, Counted
-from icekeep.planning.manifests.reader import ManifestDecoder, read_manifest_batches
+from icekeep.planning.manifests import ManifestDecoder, read_manifest_batches
 from icekeep.spec.avro import AvroHeader, read_header
-from icekeep.spec.manifests.decode import ManifestHeader, read_manifest_header, record_field, stored_fields
+from icekeep.spec.manifests.read import ManifestHeader, read_manifest_header, record_field, stored_fields
 from icekeep.spec.manifests.structs import (
     DATA_FILE_FIELD_ID,
     PARTITION_FIELD_ID,

@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.avro import read_header, read_records
-from icekeep.spec.manifests.decode import record_field, stored_fields
+from icekeep.spec.manifests.read import record_field, stored_fields
 from icekeep.spec.manifests.structs import (
     DATA_FILE_FIELD_ID,
     PARTITION_FIELD_ID,

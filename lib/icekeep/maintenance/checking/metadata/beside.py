@@ -6,7 +6,7 @@ from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.metadata_classes import UUID_WRONG
 from icekeep.maintenance.checking.subject import Subject
-from icekeep.spec.metadata_codec import metadata_document
+from icekeep.spec.metadata import metadata_document
 from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import is_location
 from icekeep.storage.many import head_many

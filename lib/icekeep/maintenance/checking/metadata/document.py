@@ -11,8 +11,8 @@ from icekeep.maintenance.checking.metadata.reading import Document, read_documen
 from icekeep.maintenance.checking.metadata.schemas import check_schemas, check_sort_orders, check_specs
 from icekeep.maintenance.checking.metadata.snapshots import check_references, check_snapshots
 from icekeep.maintenance.checking.metadata_classes import UUID_WRONG
-from icekeep.spec.metadata_codec import metadata_from_json
-from icekeep.spec.name_mapping import name_mapping_of
+from icekeep.spec.metadata import metadata_from_json
+from icekeep.spec.schema import name_mapping_of
 from icekeep.storage.locations import is_location
 
 _LOCATION_WRONG = 127

@@ -15,8 +15,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.metadata.document import check_metadata, is_uuid
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import metadata_document, metadata_from_json
+from icekeep.spec.metadata import TableMetadata, metadata_document, metadata_from_json
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.locations import canonical, is_location
 

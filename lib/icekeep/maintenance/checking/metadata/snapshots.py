@@ -6,7 +6,7 @@ from icekeep.maintenance.checking.metadata.findings import Findings
 from icekeep.maintenance.checking.metadata.reading import Document
 from icekeep.maintenance.checking.metadata.schemas import report_doubled
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
-from icekeep.spec.units import MINUTE_MS
+from icekeep.spec.types import MINUTE_MS
 
 SKEW_MS = MINUTE_MS
 """Clocks of machines that commit to one table may differ by so much, for Iceberg Java."""

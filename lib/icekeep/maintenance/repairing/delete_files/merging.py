@@ -6,14 +6,14 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes
+from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.errors import ConflictError
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, read_deletion_vector, write_deletion_vectors
+from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.repairing.new_files import NewFiles
 from icekeep.maintenance.repairing.plan import VectorMerge
-from icekeep.spec.applicability import sequence_number
-from icekeep.spec.layout import data_layout
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import data_layout
+from icekeep.spec.reach import sequence_number
 from icekeep.spelling import counted
 
 

@@ -11,8 +11,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
-from icekeep.formats.puffin.files import BlobMetadata, PuffinFooter, read_puffin_footer
+from icekeep.formats.puffin import BlobMetadata, PuffinFooter, read_deletion_vector, read_puffin_footer
 from icekeep.maintenance.checking.deletes.vectors import named_data_file, wrong_blob
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
@@ -20,8 +19,8 @@ from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled
-from icekeep.spec.applicability import is_deletion_vector
 from icekeep.spec.manifests.structs import DataFile, ManifestContent
+from icekeep.spec.reach import is_deletion_vector
 
 PUFFIN = frozenset((416,))
 

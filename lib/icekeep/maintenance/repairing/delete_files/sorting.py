@@ -8,29 +8,28 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.mend_entries import MendedEntry
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.errors import ConflictError, InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import (
+from icekeep.formats.deletes.read import (
     BATCH_ROWS,
     DELETE_FILE,
     delete_source,
     refuse_wrong_ids,
     write_position_deletes,
 )
-from icekeep.formats.read import open_reader, read_file
+from icekeep.formats.reader import open_reader, read_file
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.new_files import NewFiles
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged
-from icekeep.spec.applicability import is_deletion_vector, may_name, sequence_number
-from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH, DELETE_FILE_POS
-from icekeep.spec.schema import Schema
+from icekeep.spec.properties import data_layout
+from icekeep.spec.reach import is_deletion_vector, may_name, sequence_number
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, Schema
 from icekeep.storage.base import Storage
 
 UNSORTED = frozenset((412,))

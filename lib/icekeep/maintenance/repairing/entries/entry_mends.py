@@ -11,7 +11,7 @@ from icekeep.commit.filtering import without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.deletes.files import hold_own_path
+from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.entries.measuring import MEASURED, SAID, mended_file
 from icekeep.maintenance.repairing.facts import manifests_of, schema_of
@@ -19,7 +19,7 @@ from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled, refuse_merged
-from icekeep.spec.manifests.inspection import COUNTS, completed
+from icekeep.spec.manifests.read import COUNTS, completed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spelling import counted_doing
 

@@ -10,24 +10,21 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.deletes.files import BATCH_ROWS, DELETE_FILE
-from icekeep.formats.puffin.deletion_vectors import positions_of
-from icekeep.formats.puffin.files import read_puffin_footer, read_range
-from icekeep.formats.read import SourceFile, open_reader
+from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE
+from icekeep.formats.puffin import positions_of, read_puffin_footer, read_range
+from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.maintenance.checking.content.judging import Told
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NANS, NULLS, VALUES, Wrong, wrong_metrics
 from icekeep.maintenance.checking.content.reading import Claims, Content, leaf_types, read_content, top_level
 from icekeep.maintenance.checking.manifests.metrics import column_types, is_judged
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.planning.entries.bounds import decode_bounds
-from icekeep.spec.applicability import is_deletion_vector
-from icekeep.spec.bounds import lower_bound, upper_bound
+from icekeep.planning.prune import decode_bounds
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
-from icekeep.spec.name_mapping import name_mapping_of
 from icekeep.spec.partitioning import identity_values
-from icekeep.spec.schema import Schema
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.schema import Schema, name_mapping_of
 from icekeep.spec.types import PrimitiveType
-from icekeep.spec.values import value_from_bytes
+from icekeep.spec.values import lower_bound, upper_bound, value_from_bytes
 
 SAID = frozenset((225, 226, 227, 230, 231))
 """Kinds of faults that an entry shows by itself."""

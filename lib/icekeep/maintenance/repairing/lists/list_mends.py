@@ -14,8 +14,7 @@ from icekeep.maintenance.repairing.plan import NewList, TrashedFile
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.maintenance.repairing.trash import Trash
 from icekeep.spec.avro import read_header
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_list
-from icekeep.spec.manifests.inspection import lacks_counts
+from icekeep.spec.manifests.read import lacks_counts, read_manifest, read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spelling import counted

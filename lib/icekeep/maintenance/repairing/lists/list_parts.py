@@ -12,8 +12,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.spec.manifests.decode import read_manifest, read_manifest_header
-from icekeep.spec.manifests.inspection import completed
+from icekeep.spec.manifests.read import completed, read_manifest, read_manifest_header
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import ListingShare

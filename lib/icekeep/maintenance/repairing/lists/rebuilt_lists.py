@@ -18,11 +18,9 @@ from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repairing.lists.list_parts import FileKey, Parent, Written, key_of, parent_of, written_by
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.maintenance.repairing.reasons import CannotMendError
-from icekeep.spec.manifests.decode import read_manifest_list
-from icekeep.spec.manifests.encode import write_manifest_list
-from icekeep.spec.manifests.inspection import lacks_counts
-from icekeep.spec.manifests.row_lineage import assign_row_ids
-from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.read import lacks_counts, read_manifest_list
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, assign_row_ids
+from icekeep.spec.manifests.write import write_manifest_list
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.locations import checksum_location
 from icekeep.storage.many import head_many

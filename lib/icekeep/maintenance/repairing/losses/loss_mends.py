@@ -7,7 +7,7 @@ import msgspec
 from pyroaring import BitMap64
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.formats.puffin.deletion_vectors import read_deletion_vector
+from icekeep.formats.puffin import read_deletion_vector
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.checking.file_classes import DATA_FILE_MISSING, DELETE_FILE_MISSING
 from icekeep.maintenance.checking.manifest_classes import DOUBLED_FILE, DOUBLED_MANIFEST, TWO_VECTORS
@@ -17,8 +17,8 @@ from icekeep.maintenance.repairing.named_entries import Place, is_for, same_file
 from icekeep.maintenance.repairing.plan import VectorMerge
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError, not_accepted
 from icekeep.maintenance.repairing.refusals import refuse_described, refuse_doubled, refuse_merged, refuse_misnumbered
-from icekeep.spec.applicability import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
+from icekeep.spec.reach import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spelling import counted
 
 LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))

@@ -16,7 +16,7 @@ from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.subject import Subject
 from icekeep.maintenance.repairing.metadata_files.spoilt import SpoiltMetadata
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.times import format_time
 

@@ -11,8 +11,8 @@ from icekeep.maintenance.checking.file_classes import STATISTICS_FILE_MISSING
 from icekeep.maintenance.checking.metadata_classes import NEXT_ROW_ID_TOO_LOW
 from icekeep.maintenance.repairing.plan import Mend
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
-from icekeep.spec.mending_update import low_counters
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
+from icekeep.spec.updates import low_counters
 
 COUNTERS = {108: "last_column_id", 109: "last_partition_id", NEXT_ROW_ID_TOO_LOW: "next_row_id"}
 _STATISTICS = frozenset((124, STATISTICS_FILE_MISSING))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Pointer, Table, format_identifier
-from icekeep.commit.attaching import attach
+from icekeep.commit.retry import attach
 from icekeep.errors import ConflictError, MissingFileError, UsageError, and_more
 from icekeep.events import Listener
 from icekeep.maintenance.checking.classes import CLASSES
@@ -23,11 +23,9 @@ from icekeep.maintenance.repairing.metadata_files.lost_commits import gone_below
 from icekeep.maintenance.repairing.metadata_files.spoilt import SpoiltMetadata, digest_of, read_spoilt
 from icekeep.maintenance.repairing.plan import Asked, Mend, RepairPlan, hash_of, parts_of, staying
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, CannotMendError, not_accepted
-from icekeep.planning.refusals import refuse_encrypted
-from icekeep.planning.spark.source import SparkSource
-from icekeep.spec.layout import metadata_directory
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.metadata_codec import parse_metadata
+from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.spec.metadata import TableMetadata, parse_metadata
+from icekeep.spec.properties import metadata_directory
 from icekeep.spec.times import format_time
 from icekeep.spec.updates import log_previous
 from icekeep.spelling import counted

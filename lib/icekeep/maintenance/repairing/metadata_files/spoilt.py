@@ -15,8 +15,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.metadata.document import check_metadata, is_uuid
 from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
-from icekeep.spec.metadata_codec import metadata_document
-from icekeep.spec.metadata_packing import unpacked_head
+from icekeep.spec.metadata import metadata_document, unpacked_head
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical
 

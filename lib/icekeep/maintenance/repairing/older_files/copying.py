@@ -11,23 +11,22 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
+from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.mend_entries import AddedCopy
-from icekeep.commit.changes.rewrite_deletes import AddedDeletes
 from icekeep.commit.filtering import without_history
 from icekeep.errors import ConflictError, MissingFileError, first_line
-from icekeep.formats.deletes.cache import DeleteCache
-from icekeep.formats.deletes.files import write_position_deletes
-from icekeep.formats.deletes.loader import deleted_positions
-from icekeep.formats.deletes.options import delete_format
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.deletes.apply import deleted_positions
+from icekeep.formats.deletes.positions import delete_format
+from icekeep.formats.deletes.read import DeleteCache, write_position_deletes
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.maintenance.repairing.new_files import NewFiles
 from icekeep.maintenance.repairing.older_files.source_questions import InTheWay, problems
 from icekeep.maintenance.repairing.plan import OldFile, Replacement
-from icekeep.spec.applicability import sequence_number
-from icekeep.spec.layout import data_layout
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.units import MIB
+from icekeep.spec.properties import data_layout
+from icekeep.spec.reach import sequence_number
+from icekeep.spec.types import MIB
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
 

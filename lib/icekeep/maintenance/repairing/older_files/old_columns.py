@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.field_ids import all_have_ids, field_ids
-from icekeep.formats.read import open_reader
+from icekeep.formats.arrow.projection import all_have_ids, field_ids
+from icekeep.formats.reader import open_reader
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema

@@ -11,7 +11,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.filtering import without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.deletes.cache import DeleteCache
+from icekeep.formats.deletes.read import DeleteCache
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.losses.loss_mends import named
@@ -22,8 +22,8 @@ from icekeep.maintenance.repairing.older_files.source_questions import InTheWay,
 from icekeep.maintenance.repairing.plan import OldFile, Replacement
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled
-from icekeep.spec.applicability import PartitionKey, partition_key, reaching_deletes, sequence_number
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.reach import PartitionKey, partition_key, reaching_deletes, sequence_number
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spelling import counted
 

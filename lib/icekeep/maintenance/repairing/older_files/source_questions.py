@@ -6,19 +6,12 @@ import msgspec
 
 from icekeep.commit.filtering import EntryReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.deletes.files import read_position_deletes
+from icekeep.formats.deletes.read import read_position_deletes
 from icekeep.maintenance.repairing.named_entries import same_file
 from icekeep.maintenance.repairing.plan import Replacement
-from icekeep.spec.applicability import (
-    DataFileIndex,
-    PartitionKey,
-    is_deletion_vector,
-    only_data_file,
-    partition_key,
-    reaches,
-)
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import DataFileIndex, PartitionKey, is_deletion_vector, only_data_file, partition_key, reaches
 from icekeep.storage.base import Storage
 
 

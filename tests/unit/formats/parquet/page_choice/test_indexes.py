@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.page_choice.indexes import CannotChoose, IndexedChunk, page_places
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.parquet.footer import (
     I32,
     I64,
     LIST,
@@ -15,6 +14,7 @@ from icekeep.formats.parquet.thrift import (
     struct_bytes,
     struct_list_bytes,
 )
+from icekeep.formats.parquet.page_choice import CannotChoose, IndexedChunk, page_places
 from kit.cases import cases, for_each
 
 NOTHING = Struct(b"\0")

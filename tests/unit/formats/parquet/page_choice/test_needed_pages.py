@@ -13,19 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.datafusion_package import datafusion_package
+from icekeep.formats.machine import datafusion_package
+from icekeep.formats.parquet import page_choice as needed_pages
 from icekeep.formats.parquet import reader as parquet_reader
-from icekeep.formats.parquet.page_choice import needed_pages
-from icekeep.formats.parquet.page_choice.needed_pages import NeededPages
-from icekeep.formats.parquet.thrift import I32, I64, LIST, Struct, integer_bytes, struct_bytes, struct_list_bytes
-from icekeep.formats.read import SourceFile, read_positioned
+from icekeep.formats.parquet.footer import I32, I64, LIST, Struct, integer_bytes, struct_bytes, struct_list_bytes
+from icekeep.formats.parquet.page_choice import NeededPages
+from icekeep.formats.reader import SourceFile, read_positioned
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.metadata_columns import POS
-from icekeep.spec.name_mapping import parse_name_mapping
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import POS, Schema, parse_name_mapping
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
 from kit import filters
 from kit.cases import cases, for_each

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.parquet.footer import (
     BINARY,
     I64,
     LIST,
@@ -10,7 +10,7 @@ from icekeep.formats.parquet.thrift import (
     integer_bytes,
     struct_list_bytes,
 )
-from icekeep.formats.rewrite.page_copy.footers import FooterHead, footer_of, head_bytes, walk_footer
+from icekeep.formats.rewrite.copy_pages import FooterHead, footer_of, head_bytes, walk_footer
 from icekeep.spec.types import INT, LONG, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.spliced import with_edits

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.formats.parquet.thrift import (
+from icekeep.formats.options import ParquetOptions, write_options
+from icekeep.formats.parquet.footer import (
     BINARY,
     FALSE,
     I32,
@@ -24,10 +25,8 @@ from icekeep.formats.parquet.thrift import (
     struct_list_bytes,
     with_integers,
 )
-from icekeep.formats.rewrite.page_copy.footers import footer_of
-from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer
-from icekeep.formats.write_options import ParquetOptions, write_options
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.formats.rewrite.copy_pages import SpliceExaminer, footer_of
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of

@@ -6,12 +6,11 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from icekeep.errors import IcekeepBug
+from icekeep.formats.options import ParquetOptions
 from icekeep.formats.parquet.footer import CODECS, read_footer
-from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer
-from icekeep.formats.rewrite.page_copy.spliced_file import Shape, SplicedFile
-from icekeep.formats.write_options import ParquetOptions
+from icekeep.formats.rewrite.copy_pages import Shape, SplicedFile, SpliceExaminer
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metrics_modes import metrics_modes
+from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import DOUBLE, LONG, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.spliced import check_file, piece_of

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError
-from icekeep.formats.rewrite.page_copy.sources import SpliceExaminer
-from icekeep.formats.rewrite.page_copy.splicing import rewrite_spliced
-from icekeep.formats.write_options import ParquetOptions
-from icekeep.spec.metadata_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.formats.options import ParquetOptions
+from icekeep.formats.rewrite.copy_pages import SpliceExaminer, rewrite_spliced
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
 from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of

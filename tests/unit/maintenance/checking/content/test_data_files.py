@@ -7,13 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
-from icekeep.formats.arrow.field_ids import map_fields, storage_types
+from icekeep.formats.arrow.projection import map_fields, storage_types
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
-from icekeep.tables.append import append
-from icekeep.tables.create import create_table
-from icekeep.tables.update_sort_order import update_sort_order
+from icekeep.tables.verbs import append, create_table, update_sort_order
 from kit.cases import for_each
 from kit.checked_entries import all_faults, listed, subject_of
 from kit.choices import Choices

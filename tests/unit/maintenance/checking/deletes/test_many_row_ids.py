@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from icekeep.maintenance.checking.deletes import caps, row_ids, row_runs
-from icekeep.spec.metadata_columns import ROW_ID
-from icekeep.spec.schema import Schema
-from icekeep.tables.append import append
+from icekeep.spec.schema import ROW_ID, Schema
+from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.checked_deletes import SCHEMA, checked, damager, made, rows, with_files, written
 from kit.written_deletes import data_files

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from icekeep.formats.puffin.deletion_vectors import VectorTarget, write_deletion_vectors
+from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.maintenance.checking.deletes import caps, data_entries, examining
 from icekeep.spec.manifests.structs import FileContent
 from kit.checked_deletes import POSITIONS, checked, damager, made, rows, with_files, written

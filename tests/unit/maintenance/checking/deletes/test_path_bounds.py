@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.schema import DELETE_FILE_PATH
 from kit.checked_deletes import POSITIONS, checked, made, one_fault, with_files, written
 from kit.written_deletes import data_files
 

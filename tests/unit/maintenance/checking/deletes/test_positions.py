@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.maintenance.checking.deletes.positions import BATCH_ROWS
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import STRING, NestedField
 from kit.cases import for_each
 from kit.checked_deletes import POSITIONS, checked, damager, made, one_fault, with_files, written

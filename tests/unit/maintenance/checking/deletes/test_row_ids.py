@@ -2,14 +2,12 @@
 
 import pytest
 
-from icekeep.commit.changes.manage_refs import CreateRef
+from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.retry import commit
 from icekeep.maintenance.checking.deletes import caps, row_ids
-from icekeep.spec.metadata_columns import ROW_ID
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.tables.append import append
-from icekeep.tables.upgrade_format_version import upgrade_format_version
+from icekeep.tables.verbs import append, upgrade_format_version
 from kit.checked_deletes import SCHEMA, checked, damager, made, one_fault, rows, with_files, written
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_by_vector

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.maintenance.manifests.job import rewrite_manifests

@@ -4,10 +4,9 @@ import pyarrow as pa
 import pytest
 
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.spec.evolution.partition_evolution import AddPartitionField
-from icekeep.tables.append import append
+from icekeep.spec.evolution import AddPartitionField
 from icekeep.tables.refs import create_branch, create_tag
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import append, update_spec
 from kit.checked_entries import all_faults, checked
 from kit.lake import Lake, events
 from kit.limits import limited

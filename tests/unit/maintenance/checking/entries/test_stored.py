@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.change_statistics import ChangePartitionStatistics, ChangeStatistics
-from icekeep.commit.changes.delete_files import DeleteFiles
+from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, UnavailableError, UsageError
 from icekeep.maintenance.checking.entries.judging import MOVED_ON
-from icekeep.planning.spark.source import SparkSource
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import RemoveSnapshots
 from kit.checked_entries import add_blindly, all_faults, checked, cut_file, put_files, remove_file

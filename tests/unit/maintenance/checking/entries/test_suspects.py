@@ -10,7 +10,7 @@ from pyroaring import BitMap
 from icekeep.maintenance.checking.entries import comparing
 from icekeep.maintenance.checking.entries.meeting import Meeting, twice
 from icekeep.maintenance.checking.entries.suspects import doubled_keys
-from icekeep.planning.spark.source import Engine
+from icekeep.planning.spark.session import Engine
 from kit.cases import for_each
 from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told
 from kit.choices import Choices

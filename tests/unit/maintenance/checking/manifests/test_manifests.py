@@ -10,10 +10,10 @@ from icekeep.maintenance.checking.manifests.lists import read_lists
 from icekeep.maintenance.checking.manifests.manifests import check_manifests
 from icekeep.maintenance.checking.manifests.totals import check_totals
 from icekeep.maintenance.checking.subject import Subject
-from icekeep.spec.evolution.partition_evolution import RemovePartitionField
-from icekeep.spec.metadata_columns import DELETE_FILE_PATH
+from icekeep.spec.evolution import RemovePartitionField
+from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.types import STRING
-from icekeep.tables.update_spec import update_spec
+from icekeep.tables.verbs import update_spec
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import POSITION_DELETES, Damager

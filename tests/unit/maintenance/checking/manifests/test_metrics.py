@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.manifests import metrics
 from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
-from icekeep.planning.manifests.entry_schema import STORED
+from icekeep.planning.manifests import STORED
 from icekeep.spec.types import INT, LONG, STRING, UNKNOWN, UUID, decimal
 from icekeep.spec.values import value_from_bytes
 from kit.cases import cases

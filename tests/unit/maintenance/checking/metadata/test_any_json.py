@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.metadata_codec import metadata_from_json
+from icekeep.spec.metadata import metadata_from_json
 from kit.cases import cases, for_each
 from kit.faults import checked, serious
 from kit.metadata import sound_document

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from icekeep.spec.metadata_codec import metadata_to_json
+from icekeep.spec.metadata import metadata_to_json
 from kit.cases import for_each
 from kit.faults import Edit, add, checked, drop, edited, put, snapshot, told
 from kit.metadata import MetadataBuilder, sound_document

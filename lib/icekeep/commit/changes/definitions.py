@@ -1,0 +1,184 @@
+"""Set and remove table properties.
+
+Set and remove the statistics files of snapshots (spec, "Table Statistics", "Partition Statistics").
+
+A snapshot has one file of each kind. Files are neither written nor deleted here; one that is no longer named is garbage.
+
+Raise the counters by which a table gives out ids to what they must be at least.
+
+Change a table's schema.
+
+Change how a table is sorted.
+
+Change how a table is partitioned.
+
+Raise a table's format version.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.errors import UsageError
+from icekeep.spec.evolution import PartitionChange, SchemaChange, evolve_schema, evolve_spec
+from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata
+from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
+from icekeep.spec.sorting import SortKey, build_sort_order
+from icekeep.spec.updates import (
+    LAST_ADDED,
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    AssignUuid,
+    RaiseCounters,
+    RemovePartitionStatistics,
+    RemoveProperties,
+    RemoveStatistics,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetPartitionStatistics,
+    SetProperties,
+    SetStatistics,
+    Update,
+    UpgradeFormatVersion,
+    column_property_updates,
+    low_counters,
+)
+
+
+class ChangeProperties(msgspec.Struct, frozen=True, kw_only=True):
+    """Properties to set, and names of properties to remove."""
+
+    updates: Mapping[str, str] = {}
+    removals: tuple[str, ...] = ()
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        changed = {k: v for k, v in self.updates.items() if base.properties.get(k) != v}
+        removed = tuple(name for name in self.removals if name in base.properties)
+        updates: list[Update] = []
+        if changed:
+            updates.append(SetProperties(changed))
+        if removed:
+            updates.append(RemoveProperties(removed))
+        return tuple(updates)
+
+
+class ChangeStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics files to set, each in place of the one that its snapshot has, and snapshots to have none.
+
+    A snapshot that is not there any more is a `NotFoundError` for a file, and fine for a removal.
+    """
+
+    updates: tuple[StatisticsFile, ...] = ()
+    removals: tuple[int, ...] = ()
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        _check_snapshots(base, self.updates)
+        held = {file.snapshot_id for file in base.statistics}
+        new = (SetStatistics(file) for file in self.updates if file not in base.statistics)
+        gone = (RemoveStatistics(snapshot_id) for snapshot_id in self.removals if snapshot_id in held)
+        return (*new, *gone)
+
+
+class ChangePartitionStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Partition statistics files to set and to remove, by the rules of `ChangeStatistics`."""
+
+    updates: tuple[PartitionStatisticsFile, ...] = ()
+    removals: tuple[int, ...] = ()
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        _check_snapshots(base, self.updates)
+        held = {file.snapshot_id for file in base.partition_statistics}
+        new = (SetPartitionStatistics(file) for file in self.updates if file not in base.partition_statistics)
+        gone = (RemovePartitionStatistics(snapshot_id) for snapshot_id in self.removals if snapshot_id in held)
+        return (*new, *gone)
+
+
+class DropStatistics(msgspec.Struct, frozen=True):
+    """The statistics of both kinds of a snapshot to go; where there are none, that is fine."""
+
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        removals = (self.snapshot_id,)
+        of_both = (ChangeStatistics(removals=removals), ChangePartitionStatistics(removals=removals))
+        return tuple(update for change in of_both for update in change.apply(base, attempt))
+
+
+def _check_snapshots(base: TableMetadata, files: tuple[StatisticsFile | PartitionStatisticsFile, ...]) -> None:
+    for file in files:
+        base.snapshot(file.snapshot_id)
+
+
+class RaiseLowCounters(msgspec.Struct, frozen=True):
+    """Counters to be raised, by their attributes of `TableMetadata`; by how much is worked out from each base."""
+
+    names: frozenset[str]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        low = {one.name: one.least for one in low_counters(base) if one.name in self.names}
+        return (RaiseCounters(**low),) if low else ()
+
+
+class UpdateSchema(msgspec.Struct, frozen=True):
+    """Changes of the current schema, in order; properties that name columns follow."""
+
+    changes: tuple[SchemaChange, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        evolution = evolve_schema(base, self.changes)
+        schema = evolution.schema
+        if schema.schema_id == base.current_schema_id:
+            return ()
+        properties = column_property_updates(base.schema, schema, base.properties)
+        if schema.schema_id in base.schemas_by_id:
+            return SetCurrentSchema(schema.schema_id), *properties
+        return AddSchema(schema, evolution.last_column_id), SetCurrentSchema(LAST_ADDED), *properties
+
+
+class UpdateSortOrder(msgspec.Struct, frozen=True):
+    """The keys that new files are sorted by, in place of those that are now; without keys they are not sorted."""
+
+    keys: tuple[SortKey, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        new = build_sort_order(base.schema, self.keys)
+        for known in base.sort_orders:
+            if known.fields == new.fields:
+                is_default = known.order_id == base.default_sort_order_id
+                return () if is_default else (SetDefaultSortOrder(known.order_id),)
+        return AddSortOrder(new), SetDefaultSortOrder(LAST_ADDED)
+
+
+class UpdateSpec(msgspec.Struct, frozen=True):
+    """Changes of the default partition spec, in order; files that are there keep the spec that they were written with."""
+
+    changes: tuple[PartitionChange, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        spec = evolve_spec(base, self.changes)
+        if spec.spec_id == base.default_spec_id:
+            return ()
+        if spec.spec_id in base.specs_by_id:
+            return (SetDefaultSpec(spec.spec_id),)
+        return AddPartitionSpec(spec), SetDefaultSpec(LAST_ADDED)
+
+
+class UpgradeTable(msgspec.Struct, frozen=True):
+    """The format version that a table is to have, and the uuid that it gets if it has none (format version 1)."""
+
+    format_version: int
+    new_uuid: str
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        new, old = self.format_version, base.format_version
+        if not old <= new <= SUPPORTED_FORMAT_VERSION:
+            raise UsageError(
+                f"the table has format version {old}; it cannot become {new}, only {old} to {SUPPORTED_FORMAT_VERSION}"
+            )
+        if new == old:
+            return ()
+        uuid = () if base.table_uuid is not None else (AssignUuid(self.new_uuid),)
+        return *uuid, UpgradeFormatVersion(new)

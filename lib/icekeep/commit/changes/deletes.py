@@ -1,0 +1,702 @@
+"""Add rows and deletes of rows in one snapshot: what UPDATE, DELETE and MERGE commit where they rewrite no data file.
+
+Replace position delete files by fewer that delete the same rows, or by vectors, and drop those that delete nothing.
+
+Put deletes of positions in the place of equality deletes, in one snapshot: no row comes back, and none goes.
+
+An equality delete file goes only if each live data file that it reaches was looked through for its rows. Which files these
+are is asked of every attempt's base: one may have come since, as old as the others, from a compaction that kept its starting
+sequence number or by a rollback. The commit says that it deletes, never `replace`: other engines look for new deletes of
+positions in no snapshot of that kind, so a compaction of theirs that began before would lose them (apache/iceberg #10312).
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.conflicts import (
+    Isolation,
+    Since,
+    check_no_new_data,
+    check_no_new_deletes,
+    check_no_new_deletes_for,
+    deletes_newer_than,
+    live_at,
+    position_deletes_of,
+)
+from icekeep.commit.dangling import MinNumbersAt
+from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
+from icekeep.commit.filtering import EntryReader, OldVectors, without_history
+from icekeep.commit.live_files import (
+    KeptManifests,
+    Manifests,
+    add,
+    file_key,
+    live_manifests,
+    remove,
+    remove_deletes,
+    require_format_version,
+    require_spec,
+)
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import (
+    DeleteScopes,
+    MinNumbers,
+    PartitionKey,
+    PathDigest,
+    Specs,
+    applied_delete,
+    is_dangling,
+    is_deletion_vector,
+    is_global,
+    is_newer,
+    max_reached,
+    may_name,
+    named_range,
+    own_path,
+    partition_key,
+    path_digest,
+    reaching_deletes,
+    sequence_number,
+)
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.updates import Update
+
+
+class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """Data files and delete files to add, and live entries of both to remove, as they were read.
+
+    `named` holds the paths of the data files that position delete files without `referenced_data_file` have rows of. A
+    vector that takes the place of another removes it. `isolation` is asked over `conflict_rows`, which are not bound.
+    `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty.
+    """
+
+    added: tuple[DataFile, ...] = ()
+    added_deletes: tuple[DataFile, ...] = ()
+    removed: tuple[ManifestEntry, ...] = ()
+    removed_deletes: tuple[ManifestEntry, ...] = ()
+    named: frozenset[str] = frozenset()
+    isolation: Isolation | None = None
+    conflict_rows: Expression = ALWAYS_TRUE
+    starting_snapshot_id: int | None = None
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """The base with these files; each data file that positions are deleted of must be live in it.
+
+        Raises:
+            ConflictError: a data file that positions are deleted of is not live any more, others gave it a vector, what is
+                removed is not live as it was read or has new deletes, or the isolation is broken.
+            UnsupportedError: the table's format version has no delete files of that kind.
+        """
+        if not (self.added or self.added_deletes or self.removed or self.removed_deletes):
+            return ()
+        check_kinds(self.added_deletes, base.format_version)
+        self._check_equality_ids(base)
+        since = Since(base, base.head(self.branch), self.starting_snapshot_id, attempt.reader)
+        if self.starting_snapshot_id is not None:
+            since.check_start()
+        self._check_isolation(base, since)
+        manifests = live_manifests(base, self.branch, attempt)
+        self._check_named(manifests, base, attempt, since)
+        if self.removed and (self.added or self.isolation is not None):
+            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
+            check_no_new_deletes_for(since, self.removed, newer, base)
+        kept = remove(manifests.data, base, attempt, as_read=self.removed)
+        deletes = remove_deletes(manifests, kept, base, attempt, as_read=self.removed_deletes)
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
+        added = add(self.added, base, attempt, summary)
+        added_deletes = add(self.added_deletes, base, attempt, summary, content=ManifestContent.DELETES)
+        new = [*added, *kept.manifests, *added_deletes, *deletes.manifests]
+        return attempt.snapshot_updates(self._operation(kept), new, summary, branch=self.branch)
+
+    def _check_equality_ids(self, base: TableMetadata) -> None:
+        for file in self.added_deletes:
+            if file.content is not FileContent.EQUALITY_DELETES:
+                continue
+            if not file.equality_ids:
+                raise IcekeepBug(f"equality delete file {file.file_path!r} has no equality_ids")
+            if lost := set(file.equality_ids) - base.schema.fields_by_id.keys():
+                raise ConflictError(
+                    f"column {min(lost)}, by which {file.file_path!r} deletes rows, is no longer in the schema"
+                )
+
+    def _check_isolation(self, base: TableMetadata, since: Since) -> None:
+        if self.isolation is None:
+            return
+        rows = bind(self.conflict_rows, base.schema, base.partition_specs)
+        check_no_new_deletes(since, rows)
+        if self.isolation is Isolation.SERIALIZABLE:
+            check_no_new_data(since, rows)
+
+    def _check_named(self, manifests: Manifests, base: TableMetadata, attempt: Attempt, since: Since) -> None:
+        """Each data file that positions are deleted of is live, or new, and no position of it is forgotten."""
+        named = self._named_files()
+        added = {file.file_path: file for file in self.added}
+        for entry in self.removed:
+            if entry.data_file.file_path in named:
+                raise IcekeepBug(f"data file {entry.data_file.file_path!r} is removed, and positions of it are deleted")
+        wanted = named.keys() - added.keys()
+        live = live_at(wanted, manifests.data, base, attempt)
+        for path, deletes in named.items():
+            if path not in live and path not in added:
+                raise ConflictError(
+                    f"data file {path!r}, which {deletes[0].file_path!r} deletes rows of, is not live any more"
+                )
+            if path in live and since.is_newer(live[path]):
+                raise ConflictError(f"data file {path!r} was added again since its rows were read")
+            file = added[path] if path in added else live[path].data_file
+            if partition_key(file) not in map(partition_key, deletes):
+                raise IcekeepBug(f"{deletes[0].file_path!r} deletes rows of {path!r}, which is in another partition")
+        vectors = [f.referenced_data_file for f in self.added_deletes if is_deletion_vector(f)]
+        if vectors:
+            replaced = [live[path] for path in vectors if path is not None and path in live]
+            files = [entry.data_file for entry in replaced]
+            found = position_deletes_of(files, manifests.deletes, base, attempt)
+            self._check_vectors(replaced, found, base, since)
+
+    def _named_files(self) -> dict[str, list[DataFile]]:
+        """The data files that positions are deleted of, each with the delete files that may hold them."""
+        named: dict[str, list[DataFile]] = defaultdict(list)
+        for file in self.added_deletes:
+            if file.content is not FileContent.POSITION_DELETES:
+                continue
+            path = file.referenced_data_file
+            paths = [path] if path is not None else [p for p in self.named if may_name(file, p)]
+            if not paths:
+                raise IcekeepBug(f"{file.file_path!r} deletes positions, and nothing says of which data files")
+            for one in paths:
+                named[one].append(file)
+        for path, deletes in named.items():
+            if sum(map(is_deletion_vector, deletes)) > 1:
+                raise IcekeepBug(f"two deletion vectors for data file {path!r} in one change")
+        if unused := self.named - named.keys():
+            raise IcekeepBug(f"no delete file of the change may hold positions of {min(unused)!r}, which is named")
+        return named
+
+    def _check_vectors(
+        self, data: list[ManifestEntry], deletes: Iterable[ManifestEntry], base: TableMetadata, since: Since
+    ) -> None:
+        """A vector stands for all position deletes of its data file, so none may be live that its writer did not see."""
+        replaced = {file_key(entry.data_file) for entry in self.removed_deletes}
+        start = since.sequence_number
+        for path, reaching in reaching_deletes(data, deletes, base.specs_by_id).items():
+            for delete in reaching:
+                file = delete.data_file
+                if file.content is FileContent.EQUALITY_DELETES or file_key(file) in replaced:
+                    continue
+                if is_deletion_vector(file) or sequence_number(delete) > start:
+                    raise ConflictError(
+                        f"data file {path!r} has positions deleted by {file.file_path!r}, which the new deletion vector was "
+                        "made without"
+                    )
+
+    def _operation(self, kept: KeptManifests) -> str:
+        if self.added and not (self.added_deletes or kept.removed_count or self.removed_deletes):
+            return "append"
+        deletes_rows = bool(self.added_deletes or kept.removed_count)
+        return "delete" if deletes_rows and not self.added else "overwrite"
+
+
+def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
+    """Raises `UnsupportedError` for a delete file that a table of a format version may not be given."""
+    for file in deletes:
+        if format_version < 2:
+            raise UnsupportedError(f"tables of format version 1 have no delete files; {file.file_path!r} was not added")
+        if is_deletion_vector(file):
+            if format_version < 3:
+                raise UnsupportedError(
+                    f"tables of format version {format_version} have no deletion vectors; {file.file_path!r} was not added"
+                )
+            if None in (file.referenced_data_file, file.content_offset, file.content_size_in_bytes):
+                raise IcekeepBug(f"the deletion vector in {file.file_path!r} lacks its data file, offset or size")
+        elif file.content is FileContent.POSITION_DELETES and format_version > 2:
+            raise UnsupportedError(
+                f"tables of format version {format_version} take deletion vectors, not position delete files; "
+                f"{file.file_path!r} was not added"
+            )
+
+
+class AddedDeletes(msgspec.Struct, frozen=True):
+    """A new delete file and the greatest data sequence number of those whose rows it holds, which it is given."""
+
+    file: DataFile
+    sequence_number: int
+
+
+class NamedFile(msgspec.Struct, frozen=True):
+    """What became of the rows that rewritten delete files hold for one data file.
+
+    Attributes:
+        kept_from: the least data sequence number of a delete file whose rows were kept; null: of none.
+        dropped_up_to: the greatest of one whose rows were dropped since it does not reach the data file; null: of none.
+        has_vector: rows were dropped since a deletion vector of the data file stands for them.
+    """
+
+    kept_from: int | None = None
+    dropped_up_to: int | None = None
+    has_vector: bool = False
+
+    def and_also(self, other: "NamedFile") -> "NamedFile":
+        """What became of the rows of both."""
+        kept = [n for n in (self.kept_from, other.kept_from) if n is not None]
+        dropped = [n for n in (self.dropped_up_to, other.dropped_up_to) if n is not None]
+        return NamedFile(
+            min(kept, default=None), max(dropped, default=None), has_vector=self.has_vector or other.has_vector
+        )
+
+    def problem(self, number: int | None, *, has_vector: bool, makes_vectors: bool) -> str | None:
+        """Why that was wrong for the data file as it is, to be read behind its name; `None` if it was right.
+
+        Args:
+            number: its data sequence number, `None` where it is not live.
+            has_vector: whether it has a deletion vector.
+            makes_vectors: whether the rows that were kept are in a new vector.
+        """
+        if number is None:
+            return "is not live any more" if makes_vectors and self.kept_from is not None else None
+        if self.dropped_up_to is not None and number <= self.dropped_up_to:
+            return "is live, and deletes of its rows were dropped"
+        if self.kept_from is not None and number > self.kept_from:
+            return "was added again, and older deletes would come into force"
+        if self.has_vector and not has_vector:
+            return "has lost the deletion vector that stood for older deletes of its rows"
+        if makes_vectors and self.kept_from is not None and has_vector:
+            return "was given a deletion vector by others"
+        return None
+
+
+class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
+    """Live position delete files to remove, as they were read, and the files to add in their place; no row changes.
+
+    The snapshot is a `replace`. Compaction of other engines that started before it looks for new deletes in no such
+    snapshot, and need not: each position that is added here was deleted before, by a snapshot that such a look does see
+    (or, where that one expired, misses, and then refuses to commit). Our own compaction compares what is deleted, whichever
+    files say it.
+
+    Attributes:
+        rewritten: whose rows are in `added`, but for those that were dropped.
+        named: by the digest of its path, what became of the rows of each data file that `rewritten` have rows for.
+        dangling: delete files and vectors that go as a whole since they reach no data file.
+        format_version: of the table that was read.
+        manifest_paths: where the removed entries were read; only saves work.
+    """
+
+    rewritten: tuple[ManifestEntry, ...] = ()
+    added: tuple[AddedDeletes, ...] = ()
+    named: Mapping[PathDigest, NamedFile] = {}
+    dangling: tuple[ManifestEntry, ...] = ()
+    format_version: int
+    manifest_paths: frozenset[str] = frozenset()
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Needs no history: in this base, too, the removed files are live, and delete what the added ones do.
+
+        Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
+        a greater sequence number than some of its rows had: a data file that was added anew may have become reachable. A
+        new vector stands for all positions of its data file, so nobody else may have given it one.
+
+        Raises:
+            ConflictError: one of this is not so in the base, or its format version or specs are others.
+            InvalidTableError: a data file would be given two vectors, since delete files say wrongly of which they are.
+        """
+        if not self.rewritten and not self.dangling:
+            return ()
+        self._check_base(base)
+        manifests = live_manifests(base, self.branch, attempt)
+        removed = (*self.rewritten, *self.dangling)
+        kept = remove(manifests.deletes, base, attempt, as_read=removed, first=self.manifest_paths)
+        self._check_data_files(manifests, base, attempt)
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        new = [*manifests.data, *self._added_manifests(attempt, summary), *kept.manifests]
+        return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    @property
+    def _makes_vectors(self) -> bool:
+        return self.format_version > 2
+
+    def _check_base(self, base: TableMetadata) -> None:
+        require_format_version(base, self.format_version)
+        if self.added and not self.rewritten:
+            raise IcekeepBug("delete files are added, and none is rewritten")
+        for entry in self.rewritten:
+            if entry.data_file.content is not FileContent.POSITION_DELETES or is_deletion_vector(entry.data_file):
+                raise IcekeepBug(f"{entry.data_file.file_path!r} is rewritten, and is no position delete file")
+        greatest = max(map(sequence_number, self.rewritten), default=0)
+        for added in self.added:
+            if is_deletion_vector(added.file) is not self._makes_vectors:
+                raise IcekeepBug(
+                    f"{added.file.file_path!r} is not of the kind that format version {self.format_version} has"
+                )
+            if added.sequence_number > greatest:
+                raise IcekeepBug(f"{added.file.file_path!r} is newer than all that it was made of")
+            require_spec(base, added.file.spec_id)
+        vectors = Counter(one.file.referenced_data_file for one in self.added if is_deletion_vector(one.file))
+        if twice := [path for path, count in vectors.items() if count > 1]:
+            raise InvalidTableError(
+                f"data file {twice[0]!r} would be given {vectors[twice[0]]} deletion vectors: bounds of file_path say wrongly "
+                "which data files position delete files are of; `icekeep check --deep` names them"
+            )
+
+    def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+        specs = base.specs_by_id
+        asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
+        found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
+        least = MinNumbers.union(found)
+        for entry in self.dangling:
+            # Deletes for the whole table, of which there are none, would not be dangling.
+            if not is_dangling(entry, least, 0, specs):
+                raise ConflictError(
+                    f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
+                )
+        with_vectors = self._files_with_vectors(manifests, base, attempt)
+        for digest, named in self.named.items():
+            problem = named.problem(
+                least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
+            )
+            if problem is not None:
+                raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}")
+        if self._makes_vectors and self.added:
+            self._check_left_out(manifests, least, base, attempt)
+
+    def _check_left_out(self, manifests: Manifests, least: MinNumbers, base: TableMetadata, attempt: Attempt) -> None:
+        """No delete file beside those that are rewritten reaches a data file that is given a vector, which would stand for it."""
+        targets: dict[PartitionKey, list[tuple[bytes, int]]] = defaultdict(list)
+        for file in (added.file for added in self.added):
+            path = str(file.referenced_data_file)
+            targets[partition_key(file)].append((path.encode(), least.paths.get(path_digest(path), 0)))
+        work = _LeftOut(
+            without_history(base),
+            {partition: _Targets(*zip(*sorted(some), strict=True)) for partition, some in targets.items()},
+            frozenset(map(entry_digest, self.rewritten)),
+        )
+        for found in attempt.gathered(manifests.deletes, work):
+            if found is not None:
+                raise ConflictError(
+                    f"position delete file {found!r} may be of a data file that is given a deletion vector without its rows"
+                )
+
+    def _namer(self) -> str:
+        """Which file to look into; only digests are known of the data files."""
+        first, count = self.rewritten[0].data_file.file_path, len(self.rewritten)
+        return f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
+
+    def _files_with_vectors(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> frozenset[PathDigest]:
+        if not self._makes_vectors or not self.named:
+            return frozenset()
+        work = _VectorsAt(without_history(base), frozenset(self.named), frozenset(map(entry_digest, self.dangling)))
+        return frozenset().union(*attempt.gathered(manifests.deletes, work))
+
+    def _added_manifests(self, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
+        by_spec: dict[int, list[AddedDeletes]] = defaultdict(list)
+        for added in self.added:
+            summary.add(added.file)
+            by_spec[added.file.spec_id].append(added)
+        manifests: list[ManifestFile] = []
+        for spec_id, of_spec in by_spec.items():
+            entries = (
+                ManifestEntry(status=Status.ADDED, data_file=one.file, sequence_number=one.sequence_number)
+                for one in of_spec
+            )
+            manifests += attempt.write_manifests("added", entries, spec_id, ManifestContent.DELETES)
+        return manifests
+
+
+class _Targets(NamedTuple):
+    """Data files of one partition, in the order of their paths, and their data sequence numbers."""
+
+    paths: tuple[bytes, ...]
+    numbers: tuple[int, ...]
+
+
+class _LeftOut(msgspec.Struct, frozen=True):
+    """A position delete file of a manifest, none of some, that reaches one of some data files; `None` where there is none.
+
+    Attributes:
+        targets: the data files by their partition.
+        rewritten: the delete files that are not looked for.
+    """
+
+    base: TableMetadata
+    targets: Mapping[PartitionKey, _Targets]
+    rewritten: frozenset[Digest]
+
+    @property
+    def key(self) -> Hashable:
+        files = (file for some in self.targets.values() for file in zip(*some, strict=True))
+        return "left out", digest_of_all(files), digest_of_all(self.rewritten)
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> str | None:
+        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return next((entry.data_file.file_path for entry in live if self._is_left_out(entry)), None)
+
+    def _is_left_out(self, entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        if file.content is not FileContent.POSITION_DELETES or is_deletion_vector(file):
+            return False
+        some = self.targets.get(partition_key(file))
+        if some is None or entry_digest(entry) in self.rewritten:
+            return False
+        own = own_path(file)
+        return any(is_newer(entry, number) for number in some.numbers[named_range(some.paths, (own, own))])
+
+
+class _VectorsAt(msgspec.Struct, frozen=True):
+    """Which of some data files a manifest's deletion vectors are for, but for those that go since they reach nothing."""
+
+    base: TableMetadata
+    paths: frozenset[PathDigest]
+    going: frozenset[Digest]
+
+    @property
+    def key(self) -> Hashable:
+        return "vectors", digest_of_all(self.paths), digest_of_all(self.going)
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
+        vectors = (
+            entry.data_file.referenced_data_file
+            for entry in reader.entries(manifest, self.base)
+            if entry.is_live and is_deletion_vector(entry.data_file) and entry_digest(entry) not in self.going
+        )
+        return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in self.paths)
+
+
+_DIGEST_BYTES = 16
+
+
+class EntryDigests(msgspec.Struct, frozen=True):
+    """Live files as they were read, sixteen bytes each: which of them there are is all that can be asked."""
+
+    packed: bytes = b""
+
+    @classmethod
+    def of(cls, digests: Iterable[Digest]) -> "EntryDigests":
+        """The set of some digests."""
+        return cls(b"".join(sorted(set(digests))))
+
+    @classmethod
+    def union(cls, some: Iterable["EntryDigests"]) -> "EntryDigests":
+        """All that are in one of some sets."""
+        return cls.of(digest for one in some for digest in one)
+
+    def __iter__(self) -> Iterator[Digest]:
+        return (self._at(number) for number in range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self.packed) // _DIGEST_BYTES
+
+    def __contains__(self, digest: Digest) -> bool:
+        place = bisect_left(range(len(self)), digest, key=self._at)
+        return place < len(self) and self._at(place) == digest
+
+    def _at(self, number: int) -> Digest:
+        return self.packed[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+
+
+class ConvertedFile(msgspec.Struct, frozen=True):
+    """A data file as it was read, of which rows are deleted by their values; and the deletes of its positions that reach it.
+
+    In format version 2, where these do not matter, none are said.
+    """
+
+    entry: ManifestEntry
+    position_deletes: tuple[ManifestEntry, ...] = ()
+
+
+class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
+    """Equality delete files to remove, and what takes their place.
+
+    Attributes:
+        converted: live entries of equality delete files, as they were read; those that reach nothing among them.
+        data_files: every data file that one of them reaches, as it was read; each was looked through for all of them.
+        added: delete files or vectors of the positions that were found.
+        named: the data files of which positions were found.
+        replaced: live entries of vectors and position delete files that `added` hold the positions of, and that go.
+        format_version: of the table that was read.
+        starting_sequence_number: of the snapshot that was read.
+    """
+
+    converted: tuple[ManifestEntry, ...]
+    data_files: EntryDigests = EntryDigests()
+    added: tuple[DataFile, ...] = ()
+    named: tuple[ConvertedFile, ...] = ()
+    replaced: tuple[ManifestEntry, ...] = ()
+    format_version: int
+    starting_sequence_number: int
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """The base with the new deletes and without the converted ones.
+
+        A vector that is older than its data file deletes nothing, and goes where the file is given one.
+
+        Raises:
+            ConflictError: a live data file that a converted delete file reaches was not looked through, one that positions
+                are deleted of is not live as it was read, or has other vectors or position deletes in format version 3,
+                what is to go is gone, or the table was upgraded.
+            UnsupportedError: the table's format version has no delete files of that kind.
+        """
+        if not self.converted:
+            return ()
+        require_format_version(base, self.format_version)
+        check_kinds(self.added, base.format_version)
+        self._check_added()
+        manifests = live_manifests(base, self.branch, attempt)
+        self._check_reached(manifests, base, attempt)
+        if base.format_version > 2:
+            self._check_position_deletes(manifests, base, attempt)
+        given = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
+        entries = {one.entry.data_file.file_path: one.entry for one in self.named}
+        old = OldVectors({path: sequence_number(entry) for path, entry in entries.items() if path in given})
+        kept = remove(manifests.deletes, base, attempt, as_read=(*self.converted, *self.replaced), selected=old)
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        added = add(self.added, base, attempt, summary, content=ManifestContent.DELETES)
+        new = [*manifests.data, *added, *kept.manifests]
+        operation = "delete" if self.added else "overwrite"
+        return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
+
+    def _check_added(self) -> None:
+        """What goes and what comes is of the right kind, and each new delete file lies where a data file of its own does."""
+        kinds = (self.converted, FileContent.EQUALITY_DELETES), (self.replaced, FileContent.POSITION_DELETES)
+        for entries, content in kinds:
+            for entry in entries:
+                if entry.data_file.content is not content:
+                    raise IcekeepBug(
+                        f"{entry.data_file.file_path!r} is not one of the {content.name.lower()} that it is to go as"
+                    )
+        by_path = {one.entry.data_file.file_path: one.entry.data_file for one in self.named}
+        places = {partition_key(file) for file in by_path.values()}
+        for file in self.added:
+            if file.content is not FileContent.POSITION_DELETES:
+                raise IcekeepBug(f"{file.file_path!r} holds no deletes of positions")
+            only = file.referenced_data_file
+            if only is None:
+                is_right = partition_key(file) in places
+            else:
+                is_right = only in by_path and partition_key(by_path[only]) == partition_key(file)
+            if not is_right:
+                raise IcekeepBug(f"{file.file_path!r} deletes positions of no data file that is named in its partition")
+
+    def _check_reached(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+        """Each live data file that is reached was looked through, and each that is named is live."""
+        reached = ReachedNumbers.of(self.converted, base.specs_by_id)
+        named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
+        question = _Question(
+            base=without_history(base),
+            reached=reached,
+            data_files=self.data_files,
+            named=EntryDigests.of(named),
+            starting_sequence_number=self.starting_sequence_number,
+        )
+        matter = [manifest for manifest in manifests.data if reached.may_be_in(manifest)]
+        answers = attempt.gathered(matter, question)
+        for answer in answers:
+            if answer.stranger is not None:
+                raise ConflictError(
+                    f"data file {answer.stranger!r}, which equality deletes reach that are to go, came after it was planned "
+                    "which of its rows they delete"
+                )
+        live = {digest for answer in answers for digest in answer.named}
+        missing = sorted(path for digest, path in named.items() if digest not in live)
+        if missing:
+            raise ConflictError(
+                f"data file {missing[0]!r} ({len(missing)} in all), which rows are deleted of, is not live any more as it was "
+                "read"
+            )
+
+    def _check_position_deletes(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+        """The positions that are deleted already in each named file are those that its new vector was made with."""
+        if not self.named:
+            return
+        files = [one.entry.data_file for one in self.named]
+        positions = position_deletes_of(files, manifests.deletes, base, attempt)
+        live = reaching_deletes([one.entry for one in self.named], positions, base.specs_by_id)
+        for one in self.named:
+            path = one.entry.data_file.file_path
+            if {*map(applied_delete, live[path])} != {*map(applied_delete, one.position_deletes)}:
+                raise ConflictError(f"other positions of data file {path!r} are deleted than when it was read")
+
+
+class ReachedNumbers(msgspec.Struct, frozen=True):
+    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions of some specs."""
+
+    anywhere: int = -1
+    partitions: Mapping[PartitionKey, int] = {}
+    spec_ids: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "ReachedNumbers":
+        """What equality delete files reach.
+
+        Raises:
+            InvalidTableError: the partition spec of one of them is missing.
+        """
+        anywhere = -1
+        partitions: dict[PartitionKey, int] = {}
+        for delete in deletes:
+            number = max_reached(delete)
+            if is_global(delete.data_file, specs):
+                anywhere = max(anywhere, number)
+            else:
+                place = partition_key(delete.data_file)
+                partitions[place] = max(number, partitions.get(place, -1))
+        return cls(anywhere, partitions, frozenset(spec_id for spec_id, _ in partitions))
+
+    def may_be_in(self, manifest: ManifestFile) -> bool:
+        """Whether a data manifest may list a file that is reached, by its spec; its numbers may be wrong in the list."""
+        return self.anywhere >= 0 or manifest.partition_spec_id in self.spec_ids
+
+    def has(self, data: ManifestEntry) -> bool:
+        """Whether a data file is reached."""
+        number = sequence_number(data)
+        return number <= self.anywhere or number <= self.partitions.get(partition_key(data.data_file), -1)
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """A reached file that was not looked through, if a manifest has one; and which of the named files it has."""
+
+    stranger: str | None
+    named: tuple[Digest, ...]
+
+
+class _Question(msgspec.Struct, frozen=True, kw_only=True):
+    base: TableMetadata
+    reached: ReachedNumbers
+    data_files: EntryDigests
+    named: EntryDigests
+    starting_sequence_number: int
+
+    @property
+    def key(self) -> Hashable:
+        return "converted"
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> _Answer:
+        named: list[Digest] = []
+        for entry in reader.entries(manifest, self.base):
+            if not entry.is_live or not self.reached.has(entry):
+                continue
+            digest = entry_digest(entry)
+            # A file that went and came back may be another one by the same name.
+            is_old = (entry.file_sequence_number or 0) <= self.starting_sequence_number
+            if not is_old or digest not in self.data_files:
+                return _Answer(entry.data_file.file_path, ())
+            if digest in self.named:
+                named.append(digest)
+        return _Answer(None, tuple(named))

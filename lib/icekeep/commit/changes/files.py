@@ -1,0 +1,357 @@
+"""Add data files to a branch; existing files stay as they are.
+
+Remove data files, by name or because all their rows match a filter, and add others, in one snapshot.
+
+Remove data files whole, by path or because all their rows match a filter: a delete that rewrites no data.
+
+Publish a snapshot that is not in the history of `main`: one that was staged (write, audit, publish), or of a branch.
+
+Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append and a dynamic
+overwrite are replayed as a new snapshot, which names the one it was made from.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.conflicts import (
+    Isolation,
+    Since,
+    any_live_at,
+    check_no_lost_data,
+    check_no_new_data,
+    check_no_new_deletes,
+    check_no_new_deletes_for,
+    deletes_newer_than,
+)
+from icekeep.commit.filtering import AtPaths, DataFilesOf, DeleteFilesOf, Matching
+from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, SafetyError, UsageError
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import partition_key, path_digest
+from icekeep.spec.refs import is_ancestor, moved
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
+
+
+class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to add; an append has no condition but that the specs it wrote with still exist.
+
+    Without `merges_manifests` the table's manifests stay as they are, however many there are (a fast append).
+    """
+
+    files: tuple[DataFile, ...]
+    branch: str = MAIN
+    merges_manifests: bool = True
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if not self.files:
+            return ()
+        summary = SummaryBuilder(self.summary)
+        added = add(self.files, base, attempt, summary)
+        kept = live_manifests(base, self.branch, attempt)
+        data = [*added, *kept.data]
+        data = merged(data, attempt) if self.merges_manifests else data
+        return attempt.snapshot_updates("append", [*data, *kept.deletes], summary, branch=self.branch)
+
+
+class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Live entries to remove, as they were read, a filter whose rows go, and data files to add.
+
+    Filters are not bound. `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty. `isolation` is
+    asked over `conflict_rows`; `None`: over `rows`, and over all new data where entries were named. Whatever the isolation,
+    rows of a named file that were deleted since it was read do not come back in the files that replace it.
+    """
+
+    removed: tuple[ManifestEntry, ...] = ()
+    rows: Expression = ALWAYS_FALSE
+    added: tuple[DataFile, ...] = ()
+    added_match_rows: bool = False
+    isolation: Isolation | None = None
+    conflict_rows: Expression | None = None
+    starting_snapshot_id: int | None = None
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """The base without what is to go, with what is to come.
+
+        Raises:
+            ConflictError: a removed file is not live as it was read, new deletes reach it, or the isolation is broken.
+            UnsupportedError: the filter matches some rows of a file, but perhaps not all.
+            UsageError: an added file may hold rows that do not match the filter, and `added_match_rows`.
+        """
+        rows = bind(self.rows, base.schema, base.partition_specs)
+        if not self.removed and not self.added and rows is ALWAYS_FALSE:
+            return ()
+        self._check_added(base, rows)
+        since = Since(base, base.head(self.branch), self.starting_snapshot_id, attempt.reader)
+        self._check_isolation(base, since, rows)
+        manifests = live_manifests(base, self.branch, attempt)
+        if self.removed and (self.added or self.isolation is not None):
+            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
+            check_no_new_deletes_for(since, self.removed, newer, base)
+        kept = remove(manifests.data, base, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
+        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
+        if not self.added and not kept.removed_count and not deletes.removed_count:
+            return ()
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
+        added = add(self.added, base, attempt, summary)
+        new = [*added, *kept.manifests, *deletes.manifests]
+        return attempt.snapshot_updates(self._operation(kept, deletes), new, summary, branch=self.branch)
+
+    def _check_added(self, base: TableMetadata, rows: Expression) -> None:
+        for spec_id in sorted({file.spec_id for file in self.added}):
+            require_spec(base, spec_id)
+        matching = Matching(base, rows)
+        outside = next((f for f in self.added if self.added_match_rows and not matching.holds_only(f)), None)
+        if outside is not None:
+            raise UsageError(
+                f"data file {outside.file_path!r} may hold rows that do not match the filter it is added for"
+            )
+
+    def _check_isolation(self, base: TableMetadata, since: Since, rows: Expression) -> None:
+        if self.isolation is None:
+            return
+        asked = None if self.conflict_rows is None else bind(self.conflict_rows, base.schema, base.partition_specs)
+        if rows is not ALWAYS_FALSE:
+            check_no_new_deletes(since, asked or rows)
+            check_no_lost_data(since, asked or rows)
+        if self.isolation is Isolation.SERIALIZABLE:
+            # The rows of named files may have been chosen by any other row.
+            read = ALWAYS_TRUE if self.removed or rows is ALWAYS_FALSE else rows
+            check_no_new_data(since, asked or read)
+
+    def _operation(self, kept: KeptManifests, deletes: KeptManifests) -> str:
+        if not self.added:
+            return "delete"
+        return "overwrite" if kept.removed_count or deletes.removed_count else "append"
+
+
+class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Data files to remove, by path and by an unbound filter over rows; both are looked up in the base, so nobody can conflict.
+
+    `must_exist` says that a path which is not live is an error, not done already.
+    """
+
+    paths: frozenset[str] = frozenset()
+    rows: Expression = ALWAYS_FALSE
+    must_exist: bool = True
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """The base without these files, and without the delete files that were for them alone.
+
+        Raises:
+            ConflictError: a path is not live, and must be.
+            UnsupportedError: the filter matches some rows of a file, but perhaps not all.
+        """
+        rows = bind(self.rows, base.schema, base.partition_specs)
+        if not self.paths and rows is ALWAYS_FALSE:
+            return ()
+        manifests = live_manifests(base, self.branch, attempt)
+        kept = remove(manifests.data, base, attempt, selected=AtPaths(self.paths, DataFilesOf(rows, base)))
+        self._check_found(kept)
+        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
+        if not kept.removed_count and not deletes.removed_count:
+            return ()
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
+        return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
+
+    def _check_found(self, kept: KeptManifests) -> None:
+        missing = [path for path in self.paths if path_digest(path) not in kept.paths]
+        if missing and self.must_exist:
+            raise ConflictError(f"data file {min(missing)!r} ({len(missing)} in all) is not live in the table")
+
+
+STAGED_WAP_ID = "wap.id"
+"""Summary entry of a snapshot that was staged: what its writer calls it."""
+
+_PUBLISHED_WAP_ID = "published-wap-id"
+_SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+_REPLACE_PARTITIONS = "replace-partitions"
+
+
+class CherryPick(msgspec.Struct, frozen=True):
+    """The snapshot to publish on `main`; one that is in its history is published already, and that is fine."""
+
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        picked = base.snapshot(self.snapshot_id)
+        if is_ancestor(base, picked.snapshot_id, of=base.current_snapshot_id):
+            return ()
+        _check_unpublished(base, picked)
+        if picked.parent_snapshot_id == base.current_snapshot_id:
+            return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), picked.snapshot_id)),)
+        if picked.operation == "append":
+            return _replayed(base, picked, attempt)
+        if not _is_dynamic_overwrite(picked):
+            raise UsageError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: it is neither an append nor a dynamic overwrite, and "
+                f"its parent {picked.parent_snapshot_id} is not the current snapshot"
+            )
+        parent_id = picked.parent_snapshot_id
+        if parent_id is not None and not is_ancestor(base, parent_id, of=base.current_snapshot_id):
+            raise UsageError(
+                f"cannot cherry-pick the overwrite of snapshot {picked.snapshot_id}: its parent {parent_id} is not in the "
+                "history of main"
+            )
+        return _replayed(base, picked, attempt)
+
+
+def _is_dynamic_overwrite(snapshot: Snapshot) -> bool:
+    replaces = (snapshot.summary or {}).get(_REPLACE_PARTITIONS, "")
+    return snapshot.operation == "overwrite" and replaces.lower() == "true"
+
+
+def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
+    """Raise `UsageError` where a snapshot of main's history was made from this one, or has its `wap.id`."""
+    wap_id = (picked.summary or {}).get(STAGED_WAP_ID)
+    for ancestor in base.ancestors(base.current_snapshot_id):
+        summary = ancestor.summary or {}
+        if summary.get(_SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
+            raise UsageError(
+                f"snapshot {picked.snapshot_id} was cherry-picked already, as snapshot {ancestor.snapshot_id}"
+            )
+        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(_PUBLISHED_WAP_ID)):
+            raise UsageError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: its {STAGED_WAP_ID} {wap_id!r} was published already, "
+                f"by snapshot {ancestor.snapshot_id}"
+            )
+
+
+def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[Update, ...]:
+    """A new snapshot on main that adds what the picked one added, and removes what it removed."""
+    extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
+    if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
+        extra[_PUBLISHED_WAP_ID] = wap_id
+    _check_history(base, picked)
+    summary = SummaryBuilder(extra)
+    files, replaced_paths = _differences(base, picked, attempt)
+    manifests = live_manifests(base, MAIN, attempt)
+    _check_not_live(files, manifests.data, base, attempt, picked)
+    kept = [*manifests.data, *manifests.deletes]
+    if picked.operation == "overwrite":
+        replaced = _Replaced(base, picked, files, replaced_paths)
+        data = remove(manifests.data, base, attempt, selected=replaced)
+        replaced.check_found(data)
+        deletes = remove_deletes(manifests, data, base, attempt)
+        summary.absorb(data.summary)
+        summary.absorb(deletes.summary)
+        kept = [*data.manifests, *deletes.manifests]
+    added = add(files, base, attempt, summary)
+    updates = attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
+    # A catalog that applies updates to whatever is current refuses a reference to a snapshot that has expired meanwhile,
+    # whose files are about to be deleted.
+    guard = f"icekeep-pick-{attempt.snapshot_id}"
+    return (
+        SetSnapshotRef(guard, SnapshotRef(snapshot_id=picked.snapshot_id, type="branch")),
+        *updates,
+        RemoveSnapshotRef(guard),
+    )
+
+
+def _check_history(base: TableMetadata, picked: Snapshot) -> None:
+    """Raise `SafetyError` where main may have held a snapshot at a time whose history has expired.
+
+    Its rows may be in other files by now, so that nothing but the history can tell.
+    """
+    oldest = [*base.ancestors(base.current_snapshot_id)][-1:]
+    for first in oldest:
+        is_older = base.format_version == 1 or first.sequence_number > picked.sequence_number
+        if first.parent_snapshot_id is not None and is_older:
+            raise SafetyError(
+                f"cannot cherry-pick snapshot {picked.snapshot_id}: main may have held it before snapshot "
+                f"{first.snapshot_id}, whose history has expired, and its rows would be there twice; nothing was changed"
+            )
+
+
+def _check_not_live(
+    files: Sequence[DataFile],
+    manifests: Sequence[ManifestFile],
+    base: TableMetadata,
+    attempt: Attempt,
+    picked: Snapshot,
+) -> None:
+    """Raise `UsageError` where main has a file already: by history that has expired, or another pick of the same files."""
+    paths, spec_ids = {file.file_path for file in files}, {file.spec_id for file in files}
+    likely = [m for m in manifests if m.partition_spec_id in spec_ids]
+    if live := any_live_at(paths, likely, base, attempt):
+        raise UsageError(
+            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"
+        )
+
+
+def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[list[DataFile], frozenset[str]]:
+    """The data files that a snapshot added, without row ids, and the paths of those that it removed."""
+    added: list[DataFile] = []
+    removed: set[str] = set()
+    for manifest in attempt.reader.manifests(picked):
+        if manifest.added_snapshot_id != picked.snapshot_id:
+            continue
+        if manifest.content is ManifestContent.DELETES:
+            # One that the list says adds none is read: it may be wrong.
+            if manifest.added_files_count != 0 or any(
+                entry.status is Status.ADDED for entry in attempt.reader.entries(manifest, base)
+            ):
+                raise UsageError(
+                    f"cannot cherry-pick snapshot {picked.snapshot_id}: it adds delete files, and its parent "
+                    f"{picked.parent_snapshot_id} is not the current snapshot"
+                )
+            continue
+        for entry in attempt.reader.entries(manifest, base):
+            if entry.snapshot_id != picked.snapshot_id:
+                # Merged into its manifest: from older snapshots, which main may have or not.
+                continue
+            if entry.status is Status.ADDED:
+                # The row ids that the picked snapshot gave are those of other rows by now.
+                added.append(msgspec.structs.replace(entry.data_file, first_row_id=None))
+            elif entry.status is Status.DELETED:
+                removed.add(entry.data_file.file_path)
+    return added, frozenset(removed)
+
+
+class _Replaced:
+    """The files that a dynamic overwrite replaced, which must be all that its partitions hold in the base."""
+
+    def __init__(self, base: TableMetadata, picked: Snapshot, added: Sequence[DataFile], paths: frozenset[str]) -> None:
+        self._picked = picked
+        self._paths = paths
+        self._partitions = {partition_key(file) for file in added}
+        specs = (base.specs_by_id.get(file.spec_id) for file in added)
+        # Without partitions an overwrite replaces the whole table.
+        self._is_all = any(spec is not None and spec.is_unpartitioned for spec in specs)
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return "replaced"
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        return True
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""
+        if entry.data_file.file_path in self._paths:
+            return True
+        if self._is_all or partition_key(entry.data_file) in self._partitions:
+            raise self._refusal(f"a partition that it replaced now holds data file {entry.data_file.file_path!r}")
+        return False
+
+    def check_found(self, kept: KeptManifests) -> None:
+        """Raise `UsageError` where one of them is no longer live."""
+        if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
+            raise self._refusal(f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone")
+
+    def _refusal(self, reason: str) -> UsageError:
+        return UsageError(f"cannot cherry-pick the overwrite of snapshot {self._picked.snapshot_id}: {reason}")

@@ -1,0 +1,428 @@
+"""Replace data files by others that hold the same rows: what compaction commits.
+
+Replace manifests by others that list the same live files.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.dangling import dangling
+from icekeep.commit.file_sets import (
+    ChangedDeletes,
+    DeleteCarrier,
+    Digest,
+    FileSet,
+    StoredFileSet,
+    Wanted,
+    count_of,
+    digest_of_all,
+    live_twice,
+)
+from icekeep.commit.filtering import Among, Checked, EntryReader, Identity, Selection, identity, without_history
+from icekeep.commit.live_files import (
+    KeptManifests,
+    Manifests,
+    PathProof,
+    add,
+    head_manifests,
+    live_among,
+    live_manifests,
+    raise_refusals,
+    remove,
+    remove_deletes,
+    require_format_version,
+    require_spec,
+)
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.reach import (
+    AppliedDelete,
+    Comparison,
+    Difference,
+    ReachedFiles,
+    is_newer,
+    reached_files,
+    sequence_number,
+)
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.updates import Update
+
+
+class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Live files to remove, as they were read, and the files to add in their place.
+
+    Attributes:
+        added: fewer rows than are removed where deletes were applied; none where no row is left.
+        schema_id: that the added files were written with.
+        applied_deletes: by the path of a removed file, which delete files its rewrite applied; a stored set says so itself.
+        moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; `None`: those that
+            any added file differs from.
+        format_version: of the table that was read, `None` where it does not matter.
+        starting_sequence_number: of the snapshot that was read; `None`: `data_sequence_number`.
+        data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; `None`: they
+            take the commit's own.
+        remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
+        only_dangling: which of these may go; `None` for all.
+        manifest_paths: where the removed entries were read; only saves work.
+        proof: reads the rows of position delete files, as `remove_deletes` and `dangling` ask for it.
+        carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile
+            are deleted in the added files, too; without one they are a conflict.
+    """
+
+    removed: FileSet
+    added: tuple[DataFile, ...]
+    schema_id: int
+    applied_deletes: Mapping[str, AbstractSet[AppliedDelete]] = {}
+    moved_spec_ids: frozenset[int] | None = None
+    format_version: int | None = None
+    starting_sequence_number: int | None = None
+    data_sequence_number: int | None = None
+    remove_dangling: bool = False
+    only_dangling: frozenset[Digest] | None = None
+    manifest_paths: frozenset[str] = frozenset()
+    proof: PathProof | None = None
+    carrier: DeleteCarrier | None = None
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """Needs no history: in this base each removed file is live as it was read, with the deletes that were applied.
+
+        More positions may be deleted in it than were when it was read: deletes of the same rows in the new files are part
+        of this snapshot. They inherit its sequence number and name no file that is older, so that a rewrite by another
+        engine which began before has no need to know of them.
+
+        An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
+        starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
+        move to another spec, any equality delete that is newer than the start is a conflict.
+
+        Raises:
+            ConflictError: that is not so, or the deletes of a removed file cannot be carried over.
+        """
+        replaces = bool(count_of(self.removed) or self.added)
+        if not replaces and not self.remove_dangling:
+            return ()
+        self._check_base(base)
+        manifests = live_manifests(base, self.branch, attempt)
+        kept = remove(
+            manifests.data,
+            base,
+            attempt,
+            as_read=self.removed,
+            first=self.manifest_paths,
+            check=self._check(manifests.deletes, base),
+        )
+        if len(kept.paths) != kept.removed_count:
+            raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
+        carried = self._carried(kept.changed, base, attempt)
+        selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
+        # What is dangling has the delete files of replaced data files among it: their rows were read.
+        proof = None if self.remove_dangling else self.proof
+        deletes = remove_deletes(
+            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=proof
+        )
+        if not replaces and not deletes.removed_count:
+            return ()
+        summary = SummaryBuilder(self.summary)
+        summary.absorb(kept.summary)
+        summary.absorb(deletes.summary)
+        added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
+        paths = frozenset((file.file_path, file.content_offset) for file in carried)
+        added += add(carried, base, attempt, summary, content=ManifestContent.DELETES, key=paths)
+        new = [*added, *kept.manifests, *deletes.manifests]
+        return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    def _carried(
+        self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, attempt: Attempt
+    ) -> tuple[DataFile, ...]:
+        """Deletes in the new files for what has been deleted in the removed ones since these were read."""
+        if not changed:
+            return ()
+        assert self.carrier is not None
+        carried = self.carrier.carried(changed, base, attempt.delete_file_written)
+        raise_refusals(carried.refusals)
+        born = {file.file_path for file in self.added}
+        if any(file.referenced_data_file not in born for file in carried.deletes):
+            raise IcekeepBug("deletes that a rewrite carries over are for another file than one that it adds")
+        attempt.name_delete_files(file.file_path for file in carried.deletes)
+        return carried.deletes
+
+    def _dangling(
+        self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
+    ) -> Selection | None:
+        data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
+        found = dangling(
+            manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
+        )
+        return found if found is None or self.only_dangling is None else Among(found, self.only_dangling)
+
+    @property
+    def _added_number(self) -> int | None:
+        """What no live file has is no number that counts."""
+        return self.data_sequence_number if self.added else None
+
+    def _removed_records_count(self) -> int:
+        if isinstance(self.removed, StoredFileSet):
+            return self.removed.records_count
+        paths = Counter(entry.data_file.file_path for entry in self.removed)
+        if twice := [path for path, count in paths.items() if count > 1]:
+            raise live_twice(twice[0])
+        return sum(entry.data_file.record_count for entry in self.removed)
+
+    def _check(self, deletes: tuple[ManifestFile, ...], base: TableMetadata) -> "AppliedDeletes":
+        return AppliedDeletes(
+            base=without_history(base),
+            deletes=deletes,
+            applied=self.applied_deletes,
+            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
+            number=self.data_sequence_number,
+            moved_spec_ids=self.moved_spec_ids,
+            added_spec_ids=frozenset(file.spec_id for file in self.added),
+            field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
+            carries=self.carrier is not None,
+        )
+
+    def _check_base(self, base: TableMetadata) -> None:
+        if sum(f.record_count for f in self.added) > self._removed_records_count():
+            raise IcekeepBug("a rewrite would add more rows than it removes")
+        if self.format_version is not None:
+            require_format_version(base, self.format_version)
+        if self.schema_id not in base.schemas_by_id:
+            raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
+        for file in self.added:
+            require_spec(base, file.spec_id)
+
+
+class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
+    """What deletes rows of a removed file is what its rewrite applied, or reaches its rows in the new files as well.
+
+    Args:
+        deletes: the live delete manifests of `base`.
+        applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
+        start: the sequence number of the snapshot that was read, `None` if nobody says.
+        number: the data sequence number of the new files, `None` for the commit's own.
+        moved_spec_ids: as in `RewriteFiles`; `None`: those that any of `added_spec_ids`, of the new files, differs from.
+        field_ids: the columns of the schema that they were written with.
+        carries: whether deletes of positions that have changed are carried over, and so no conflict.
+    """
+
+    base: TableMetadata
+    deletes: tuple[ManifestFile, ...]
+    applied: Mapping[str, AbstractSet[AppliedDelete]]
+    start: int | None
+    number: int | None
+    moved_spec_ids: frozenset[int] | None
+    added_spec_ids: frozenset[int]
+    field_ids: frozenset[int]
+    carries: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        return digest_of_all(map(identity, self.deletes))
+
+    def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
+        for entry in removed:
+            self._check_number(entry)
+        spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
+        refusals: dict[str, str] = {}
+        moved = [path for path, spec_id in spec_ids.items() if self._is_moved(spec_id)]
+        if moved and (problem := self._problem_of_moving(reader)):
+            refusals.update(dict.fromkeys(moved, problem))
+        changed: dict[str, ChangedDeletes] = {}
+        reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
+        comparison = Comparison(reached)
+        for path in reached.positions:
+            applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
+            difference = comparison.difference(path, applied)
+            if difference is None:
+                continue
+            if problem := self._problem_of(path, spec_ids[path], difference):
+                refusals.setdefault(path, problem)
+            elif deletes := _changed(reached, path, difference):
+                changed[path] = deletes
+        return Checked(refusals, changed)
+
+    def _check_number(self, entry: ManifestEntry) -> None:
+        """No file is newer than the table: a rewrite would make its rows older, or they would lose a column that it needs."""
+        if sequence_number(entry) > self.base.last_sequence_number:
+            raise InvalidTableError(
+                f"file {entry.data_file.file_path!r} has sequence number {sequence_number(entry)}, and the table is at "
+                f"{self.base.last_sequence_number}: its manifest or the manifest list is wrong",
+                file_path=entry.data_file.file_path,
+            )
+
+    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
+        """Why a file may not be replaced now that other deletes reach it than were applied."""
+        if difference.gone and not self.carries:
+            name = min(delete.file_path for delete in difference.gone)
+            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
+        for delete in difference.new:
+            if self.carries and _is_of_positions(delete):
+                continue
+            if not self._still_reaches(delete, spec_id):
+                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
+        return None
+
+    def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
+        for manifest in self.deletes:
+            for entry in reader.entries(manifest, self.base):
+                if entry.is_live:
+                    self._check_number(entry)
+                    yield entry
+
+    def _is_moved(self, spec_id: int) -> bool:
+        """Whether rows of files of a partition spec may be in files of another now."""
+        if self.moved_spec_ids is not None:
+            return spec_id in self.moved_spec_ids
+        return any(added != spec_id for added in self.added_spec_ids)
+
+    def _problem_of_moving(self, reader: EntryReader) -> str | None:
+        """An equality delete that came meanwhile: it may reach rows where they were and not where they are put, or there alone.
+
+        Which of both it does depends on partitions that are not the same in two specs, so none is let pass.
+        """
+        if self.start is None:
+            raise IcekeepBug("a rewrite that moves rows to another partition spec does not say what snapshot it read")
+        for delete in self._live_deletes(reader):
+            if delete.data_file.content is FileContent.EQUALITY_DELETES and is_newer(delete, self.start):
+                return (
+                    f"equality delete file {delete.data_file.file_path!r} came while rows were moved to files of another "
+                    "partition spec, and may be for them"
+                )
+        return None
+
+    def _still_reaches(self, delete: ManifestEntry, spec_id: int) -> bool:
+        """Whether an equality delete that came meanwhile deletes the same rows of the new files."""
+        file = delete.data_file
+        return (
+            file.content is FileContent.EQUALITY_DELETES
+            and self.number is not None
+            and is_newer(delete, self.number)
+            and not self._is_moved(spec_id)
+            and bool(file.equality_ids)
+            and self.field_ids >= set(file.equality_ids or ())
+        )
+
+
+def _is_of_positions(delete: ManifestEntry) -> bool:
+    return delete.data_file.content is FileContent.POSITION_DELETES
+
+
+def _changed(reached: ReachedFiles, path: str, difference: Difference) -> ChangedDeletes | None:
+    """The deletes of positions to look at, where a file's deletes are not those that were applied."""
+    if not difference.gone:
+        positions = tuple(filter(_is_of_positions, difference.new))
+        return ChangedDeletes(deletes=positions) if positions else None
+    kinds = {delete.content for delete in difference.gone}
+    return ChangedDeletes(
+        deletes=tuple(filter(_is_of_positions, reached.of_path(path))),
+        lacks_positions=FileContent.POSITION_DELETES in kinds,
+        lacks_keys=FileContent.EQUALITY_DELETES in kinds,
+    )
+
+
+class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests to leave out and manifests, written already, to list in their place.
+
+    The added ones hold existing entries only, each with its snapshot id, sequence numbers and first row id, so that they
+    belong to no snapshot and stay good over attempts. One of them of which delete files were left out again is removed with
+    the rest when the commit ends.
+
+    Attributes:
+        drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
+        only_dangling: which of these may go; `None` for all.
+        proof: reads the rows of position delete files, as `dangling` asks for it.
+        format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
+            another.
+    """
+
+    replaced: tuple[ManifestFile, ...]
+    added: tuple[ManifestFile, ...]
+    drop_dangling_deletes: bool = False
+    only_dangling: frozenset[Digest] | None = None
+    proof: PathProof | None = None
+    format_version: int | None = None
+    branch: str = MAIN
+    summary: Mapping[str, str] = {}
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """What others have added meanwhile stays.
+
+        Raises:
+            ConflictError: others have replaced one of these manifests, as whoever deletes or merges what it lists does.
+            InvalidTableError: as `head_manifests`.
+        """
+        if not self.replaced and not self.added and not self.drop_dangling_deletes:
+            return ()
+        if self.format_version not in (None, base.format_version):
+            raise ConflictError(f"the table has format version {base.format_version} now")
+        _check_counts(self.replaced, self.added)
+        current = head_manifests(base, self.branch, attempt)
+        here = {identity(m) for m in current}
+        replaced = self._replaced(here)
+        _check_counts(replaced, self.added)
+        gone = {identity(m) for m in replaced}
+        new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
+        # One without any live file may not even say which snapshot added it, if a version 1 snapshot names it without a list.
+        kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
+        rows, dropped = [*new, *kept], SummaryBuilder()
+        if self.drop_dangling_deletes:
+            rows, dropped = self._without_dangling(rows, current, attempt)
+        listed = {identity(m) for m in rows}
+        attempt.leave_out(m for m in self.added if identity(m) not in listed)
+        if listed == here:
+            return ()
+        created = [m for m in rows if identity(m) not in here]
+        stays = [m for m in rows if identity(m) in here]
+        summary = SummaryBuilder({**self.summary, **_counts(created, stays, len(here - listed))})
+        summary.absorb(dropped)
+        return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
+
+    def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
+        """The manifests to leave out of a base, by what its manifests are; raises `ConflictError` where one is gone from it."""
+        # Most commits leave out manifests without live files.
+        replaced = [m for m in self.replaced if m.may_have_live_files or identity(m) in here]
+        if missing := {identity(m) for m in replaced} - here:
+            path = min(path for path, _ in missing)
+            raise ConflictError(f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read")
+        return replaced
+
+    def _without_dangling(
+        self, rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt
+    ) -> tuple[list[ManifestFile], SummaryBuilder]:
+        """Manifests without the delete files that reach nothing, and a count of these.
+
+        Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
+        """
+        base, live = attempt.base, live_among(current)
+        found = dangling(live.deletes, live.data, (), base, attempt, proof=self.proof)
+        if found is None:
+            return list(rows), SummaryBuilder()
+        selected: Selection = found if self.only_dangling is None else Among(found, self.only_dangling)
+        deletes = live_among(rows).deletes
+        kept = remove(deletes, base, attempt, selected=selected)
+        filtered = {identity(m) for m in deletes}
+        return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
+
+
+def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> None:
+    before = sum(m.live_files_count or 0 for m in replaced)
+    after = sum(m.existing_files_count or 0 for m in added)
+    if before != after or any(m.added_files_count or m.deleted_files_count for m in added):
+        raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
+
+
+def _counts(created: Sequence[ManifestFile], kept: Sequence[ManifestFile], replaced_count: int) -> dict[str, str]:
+    """As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none."""
+    return {
+        "manifests-created": str(len(created)),
+        "manifests-kept": str(len(kept)),
+        "manifests-replaced": str(replaced_count),
+        "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
+    }

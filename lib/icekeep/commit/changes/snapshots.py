@@ -1,0 +1,575 @@
+"""Remove the snapshots and references that a retention policy does not keep; no file is deleted here.
+
+Create, rename and drop branches and tags, and set their retention.
+
+Names are resolved by whoever decides: a change holds the snapshot that a reference was seen at. So it can tell what it
+wants from what others made of it meanwhile, and one that is applied again after it landed finds nothing left to do.
+
+Take back snapshots that had expired, each under a tag of its own; their files must be back in their places.
+
+Make another snapshot the current one: what a rollback, and its undoing, commit.
+
+Both take snapshots out of the history of `main`. So they hold where `main` was seen when they were decided, and are a
+conflict as soon as it is elsewhere: what another writer committed meanwhile is never undone unseen.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
+from typing import Literal
+
+import msgspec
+
+from icekeep.commit.attempt import Attempt, used_spec_ids
+from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, identity, without_history
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.summary import SummaryBuilder
+from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.refs import has_been_current_since, is_ancestor, moved, validated_ref
+from icekeep.spec.retention import (
+    Expired,
+    RetentionPolicy,
+    columns_of_schemas,
+    select_expired,
+    unused_schema_ids,
+    unused_spec_ids,
+)
+from icekeep.spec.schema import Schema
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.types import MAX_LONG
+from icekeep.spec.updates import (
+    RemovePartitionSpecs,
+    RemoveSchemas,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    RestoreSnapshots,
+    SetSnapshotRef,
+    Update,
+    missing,
+)
+
+
+class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy and the moment that ages are measured against (epoch ms), the same for every attempt.
+
+    Attributes:
+        clean_expired_metadata: schemas and partition specs that neither snapshots nor their files use any more are removed as
+            well.
+        expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it by
+            now, it is a conflict. `None`: whatever the policy expires.
+    """
+
+    policy: RetentionPolicy
+    now_ms: int
+    clean_expired_metadata: bool = False
+    expected: Expired | None = None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        """The policy is evaluated on this base alone, so that a reference made meanwhile keeps what it names."""
+        expired = select_expired(base, self.policy, self.now_ms)
+        if self.expected is not None:
+            expired = _as_planned(base, expired, self.expected)
+        if self.clean_expired_metadata:
+            found = _with_unused(base, expired, attempt.reader, attempt)
+            expired = found if self.expected is None else _unused_as_planned(base, found, self.expected)
+        return removals(expired)
+
+    def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
+        """What would go if the change were applied to a base; `expected` does not count."""
+        expired = select_expired(base, self.policy, self.now_ms)
+        return _with_unused(base, expired, reader, reader) if self.clean_expired_metadata else expired
+
+
+def removals(expired: Expired) -> tuple[Update, ...]:
+    """The updates that take what expires out of the metadata."""
+    updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
+    if expired.snapshot_ids:
+        updates.append(RemoveSnapshots(tuple(sorted(expired.snapshot_ids))))
+    if expired.spec_ids:
+        updates.append(RemovePartitionSpecs(tuple(sorted(expired.spec_ids))))
+    if expired.schema_ids:
+        updates.append(RemoveSchemas(tuple(sorted(expired.schema_ids))))
+    return tuple(updates)
+
+
+def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, asks: Gatherer) -> Expired:
+    """The same, and the schemas and partition specs that nothing uses without it."""
+    retained = _retained(base, expired)
+    others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
+    used = used_spec_ids(others, retained, reader)
+    spec_ids = unused_spec_ids(base, used)
+    if spec_ids:
+        # A manifest list may be wrong about them, and without its spec nobody can read a manifest's partitions.
+        spec_ids = unused_spec_ids(base, used | _written_spec_ids(retained, reader, asks))
+    schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
+    if columns := columns_of_schemas(base, schema_ids):
+        compared = _compared_ids(base, columns, retained, reader, asks)
+        schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids, compared)
+    return msgspec.structs.replace(expired, schema_ids=frozenset(schema_ids), spec_ids=frozenset(spec_ids))
+
+
+class _ComparedIds(msgspec.Struct, frozen=True):
+    """Which of some columns the live equality deletes of a manifest compare."""
+
+    base: TableMetadata
+    columns: frozenset[int]
+
+    @property
+    def key(self) -> Hashable:
+        return "compared", self.columns
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[int]:
+        live = (entry.data_file.equality_ids or () for entry in reader.entries(manifest, self.base) if entry.is_live)
+        return self.columns.intersection(chain.from_iterable(live))
+
+
+def _compared_ids(
+    base: TableMetadata,
+    columns: frozenset[int],
+    retained: Sequence[Snapshot],
+    reader: ManifestReader,
+    asks: Gatherer,
+) -> frozenset[int]:
+    """Which of some columns equality deletes of the snapshots compare: all delete manifests are read, whatever their lists say
+    of counts.
+    """
+    manifests = {
+        identity(manifest): manifest
+        for snapshot in retained
+        for manifest in reader.manifests(snapshot)
+        if manifest.content is ManifestContent.DELETES
+    }
+    found = asks.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
+    return frozenset().union(*found)
+
+
+class _WrittenSpec(msgspec.Struct, frozen=True):
+    """The partition spec that a manifest names itself; `None` where it names none."""
+
+    @property
+    def key(self) -> Hashable:
+        return LastingKey("written spec")
+
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
+        return reader.header(manifest).partition_spec_id
+
+
+def _written_spec_ids(retained: Sequence[Snapshot], reader: ManifestReader, asks: Gatherer) -> set[int]:
+    """The partition specs that the manifests of the snapshots name themselves."""
+    manifests = {identity(manifest): manifest for snapshot in retained for manifest in reader.manifests(snapshot)}
+    return {number for number in asks.gathered([*manifests.values()], _WrittenSpec()) if number is not None}
+
+
+def _retained(base: TableMetadata, expired: Expired) -> list[Snapshot]:
+    """The snapshots that stay: heads first, whose manifests are most often of every spec that is in use at all."""
+    heads = {ref.snapshot_id for ref in base.refs.values()}
+    retained = [s for s in reversed(base.snapshots) if s.snapshot_id not in expired.snapshot_ids]
+    return sorted(retained, key=lambda s: s.snapshot_id not in heads)
+
+
+def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
+    """What was planned, without what others have removed."""
+    planned = Expired(
+        expected.snapshot_ids & base.snapshots_by_id.keys(), expected.ref_names & base.refs.keys(), expired.kept
+    )
+    kept_count = len(planned.snapshot_ids - expired.snapshot_ids) + len(planned.ref_names - expired.ref_names)
+    if kept_count:
+        raise ConflictError(
+            f"the table at {base.location!r} has changed: {kept_count} of the snapshots and references that were to expire must "
+            "stay",
+            kept_count=kept_count,
+        )
+    return planned
+
+
+def _unused_as_planned(base: TableMetadata, found: Expired, expected: Expired) -> Expired:
+    """What was planned of schemas and specs, without what others have removed; raises where any of it is in use."""
+    schema_ids = expected.schema_ids & base.schemas_by_id.keys()
+    spec_ids = expected.spec_ids & base.specs_by_id.keys()
+    used_count = len(schema_ids - found.schema_ids) + len(spec_ids - found.spec_ids)
+    if used_count:
+        raise ConflictError(
+            f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go "
+            f"{'is' if used_count == 1 else 'are'} in use",
+            used_count=used_count,
+        )
+    return msgspec.structs.replace(found, schema_ids=schema_ids, spec_ids=spec_ids)
+
+
+RefType = Literal["branch", "tag"]
+
+
+class CreateRef(msgspec.Struct, frozen=True):
+    """A branch or tag to make; one that is there already, with the same snapshot and limits, is fine.
+
+    With `exists_ok` any other of its type is fine as well, and stays as it is.
+    """
+
+    name: str
+    ref: SnapshotRef
+    exists_ok: bool = False
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        known = base.refs.get(self.name)
+        if known is not None and self.exists_ok:
+            named(base, self.name, _kind(self.ref))
+            return ()
+        if known == self.ref:
+            return ()
+        if known is not None:
+            raise ref_exists(self.name, known)
+        validated_ref(self.name, self.ref)
+        base.snapshot(self.ref.snapshot_id)
+        return (SetSnapshotRef(self.name, self.ref),)
+
+
+class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch of a table without data, at a new snapshot without files; the limits are those of `SnapshotRef`.
+
+    With `exists_ok` a branch that is there already is fine, and stays as it is.
+    """
+
+    name: str
+    exists_ok: bool = False
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if (known := base.refs.get(self.name)) is not None:
+            if self.exists_ok and known.is_branch:
+                return ()
+            raise ref_exists(self.name, known)
+        if base.current_snapshot_id is not None:
+            # From which of main's snapshots the branch is to start is for the one to say who knows that there are any.
+            raise ConflictError(f"the table at {base.location!r} is no longer empty; create the branch again")
+        ref = SnapshotRef(
+            snapshot_id=attempt.snapshot_id,
+            type="branch",
+            min_snapshots_to_keep=self.min_snapshots_to_keep,
+            max_snapshot_age_ms=self.max_snapshot_age_ms,
+            max_ref_age_ms=self.max_ref_age_ms,
+        )
+        validated_ref(self.name, ref)
+        # On top of main, which has no snapshot either; only where the new one is published differs.
+        added, _ = attempt.snapshot_updates("append", [], SummaryBuilder())
+        return added, SetSnapshotRef(self.name, ref)
+
+
+class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag to be moved from the snapshot that it was seen at to any other, its limits unchanged."""
+
+    name: str
+    type: RefType
+    snapshot_id: int
+    expected_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        ref = named(base, self.name, self.type)
+        if ref.snapshot_id == self.snapshot_id:
+            return ()
+        check_unmoved(self.name, ref, self.expected_id)
+        base.snapshot(self.snapshot_id)
+        return (SetSnapshotRef(self.name, moved(ref, self.snapshot_id)),)
+
+
+class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag to make, or to move while it is at the snapshot that it was seen at; limits of `ref` that are null stay.
+
+    `expected_id` is null where there was none: one that others have made since is not moved.
+    """
+
+    name: str
+    ref: SnapshotRef
+    expected_id: int | None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        new, known = self.ref, base.refs.get(self.name)
+        if known is not None:
+            known = named(base, self.name, _kind(self.ref))
+            given = {name: getattr(self.ref, name) for name in self.ref.__struct_fields__}
+            new = msgspec.structs.replace(known, **{name: value for name, value in given.items() if value is not None})
+            if new == known:
+                return ()
+            if self.expected_id is None:
+                raise ConflictError(
+                    f"{known.type} {self.name!r} was made meanwhile, at snapshot {known.snapshot_id}; look at what is there now "
+                    "and run it again",
+                    ref=self.name,
+                )
+            check_unmoved(self.name, known, self.expected_id)
+        validated_ref(self.name, new)
+        base.snapshot(new.snapshot_id)
+        return (SetSnapshotRef(self.name, new),)
+
+
+class FastForwardBranch(msgspec.Struct, frozen=True):
+    """A branch to be moved on to a snapshot that its head leads to; a branch that holds it already is fine.
+
+    Nothing that is on the branch leaves it, so it does not matter where the branch was seen.
+    """
+
+    branch: str
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        base.snapshot(self.snapshot_id)
+        ref = None
+        if self.branch != MAIN or base.head() is not None:
+            ref = named(base, self.branch, "branch")
+            if is_ancestor(base, self.snapshot_id, of=ref.snapshot_id):
+                return ()
+            if not is_ancestor(base, ref.snapshot_id, of=self.snapshot_id):
+                raise UsageError(
+                    f"cannot fast-forward {self.branch!r} to snapshot {self.snapshot_id}: the branch is at snapshot "
+                    f"{ref.snapshot_id}, which is not an ancestor of it"
+                )
+        return (SetSnapshotRef(self.branch, moved(ref, self.snapshot_id)),)
+
+
+class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch to have another name; what others commit to it meanwhile moves with it.
+
+    `snapshot_id` is where it was seen, by which a branch that has its new name already is recognised.
+    """
+
+    name: str
+    new_name: str
+    snapshot_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if self.name == MAIN:
+            raise UsageError("main cannot be renamed")
+        taken = base.refs.get(self.new_name)
+        if self.name not in base.refs and taken is not None and _holds(base, taken, self.snapshot_id):
+            # A commit of ours whose answer was lost has renamed it; others may have committed to it since.
+            return ()
+        ref = named(base, self.name, "branch")
+        if taken is not None:
+            raise ref_exists(self.new_name, taken)
+        return SetSnapshotRef(self.new_name, validated_ref(self.new_name, ref)), RemoveSnapshotRef(self.name)
+
+
+class DropRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or tag to go, while it is at the snapshot that it was seen at; one that is gone already is fine.
+
+    Its snapshots stay until they expire.
+    """
+
+    name: str
+    type: RefType
+    expected_id: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if self.name == MAIN:
+            raise UsageError("main cannot be dropped")
+        if self.name not in base.refs:
+            return ()
+        check_unmoved(self.name, named(base, self.name, self.type), self.expected_id)
+        return (RemoveSnapshotRef(self.name),)
+
+
+class DropRefs(msgspec.Struct, frozen=True):
+    """Branches and tags to go together: where one cannot, none does."""
+
+    drops: tuple[DropRef, ...]
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        return tuple(update for drop in self.drops for update in drop.apply(base, attempt))
+
+
+class SetRefRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits to set on a branch or tag, wherever it is; those that are null stay as they are."""
+
+    name: str
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        ref = base.refs.get(self.name)
+        if ref is None:
+            raise no_such_ref(base, self.name, "branch or tag")
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
+        changed = {name: limit for name, limit in given.items() if limit is not None}
+        new = validated_ref(self.name, msgspec.structs.replace(ref, **changed))
+        return () if new == ref else (SetSnapshotRef(self.name, new),)
+
+
+def _holds(base: TableMetadata, ref: SnapshotRef, snapshot_id: int) -> bool:
+    return ref.is_branch and is_ancestor(base, snapshot_id, of=ref.snapshot_id)
+
+
+def named(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
+    """The branch or tag of this name.
+
+    Raises:
+        NotFoundError: there is no reference of this name.
+        UsageError: it is of the other type.
+    """
+    ref = base.refs.get(name)
+    if ref is None:
+        raise no_such_ref(base, name, kind)
+    if ref.type != kind:
+        raise UsageError(f"{name!r} is a {ref.type}, not a {kind}")
+    return ref
+
+
+def _kind(ref: SnapshotRef) -> RefType:
+    return "branch" if ref.is_branch else "tag"
+
+
+def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
+    """Raise `ConflictError` where a reference is not where it was seen when the change was decided."""
+    if ref.snapshot_id != expected_id:
+        raise ConflictError(
+            f"{ref.type} {name!r} was moved from snapshot {expected_id} to {ref.snapshot_id} meanwhile; look at what is "
+            "there now and run it again",
+            ref=name,
+        )
+
+
+def no_such_ref(base: TableMetadata, name: str, kind: str) -> NotFoundError:
+    """The error for a reference that is not there, with those that are."""
+    known = ", ".join(repr(n) for n, ref in sorted(base.refs.items()) if ref.type in kind)
+    return NotFoundError(
+        f"the table at {base.location!r} has no {kind} {name!r}{f'; there is {known}' if known else ''}", ref=name
+    )
+
+
+def ref_exists(name: str, ref: SnapshotRef) -> UsageError:
+    """The error for a name that is taken."""
+    return UsageError(f"{ref.type} {name!r} exists already, at snapshot {ref.snapshot_id}; drop or replace it")
+
+
+FOREVER_MS = MAX_LONG
+"""An age that no reference reaches: a tag without one would have the table's default."""
+
+
+class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
+    """Snapshots to be taken back as they were in the metadata `before` they expired.
+
+    Those that are there stay as they are, with no tag: they did not expire, or others have taken them back.
+
+    Attributes:
+        keep_for_ms: how long from now on the tags keep them; `None`: until they are dropped.
+    """
+
+    before: TableMetadata
+    snapshot_ids: tuple[int, ...]
+    keep_for_ms: int | None = None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        snapshots = tuple(missing(self._snapshots(), base.snapshots, "snapshot", "snapshot_id"))
+        if not snapshots:
+            return ()
+        tags = tuple(self._tag(snapshot, base, attempt.now_ms) for snapshot in snapshots)
+        specs = self._specs(snapshots, base, attempt)
+        ids = {s.snapshot_id for s in snapshots}
+        restored = RestoreSnapshots(
+            snapshots=snapshots,
+            schemas=self._schemas(snapshots, specs, base),
+            partition_specs=specs,
+            statistics=tuple(file for file in self.before.statistics if file.snapshot_id in ids),
+            partition_statistics=tuple(file for file in self.before.partition_statistics if file.snapshot_id in ids),
+        )
+        return restored, *tags
+
+    def check(self, base: TableMetadata) -> None:
+        """Raise what `apply` would raise on this base, as far as it can be told while files are not in their places."""
+        for snapshot in missing(self._snapshots(), base.snapshots, "snapshot", "snapshot_id"):
+            self._tag(snapshot, base, 0)
+
+    def _tag(self, snapshot: Snapshot, base: TableMetadata, now_ms: int) -> SetSnapshotRef:
+        name = restored_tag(snapshot.snapshot_id)
+        if (taken := base.refs.get(name)) is not None:
+            raise ref_exists(name, taken)
+        age_ms = FOREVER_MS
+        if self.keep_for_ms is not None:
+            # The age of a reference is that of its snapshot.
+            age_ms = min(FOREVER_MS, max(0, now_ms - snapshot.timestamp_ms) + self.keep_for_ms)
+        return SetSnapshotRef(name, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="tag", max_ref_age_ms=age_ms))
+
+    def _snapshots(self) -> list[Snapshot]:
+        wanted = {*self.snapshot_ids}
+        if unknown := wanted - self.before.snapshots_by_id.keys():
+            raise InvalidTableError(
+                f"snapshot {min(unknown)} cannot be restored: the metadata from before it expired does not have it"
+            )
+        return [s for s in self.before.snapshots if s.snapshot_id in wanted]
+
+    def _specs(self, snapshots: Sequence[Snapshot], base: TableMetadata, attempt: Attempt) -> tuple[PartitionSpec, ...]:
+        """The partition specs of their manifests that the base has not, or has with another content."""
+        differing = [s for s in self.before.partition_specs if base.specs_by_id.get(s.spec_id) != s]
+        used = used_spec_ids((s.spec_id for s in differing), snapshots, attempt.reader)
+        return tuple(s for s in differing if s.spec_id in used)
+
+    def _schemas(
+        self, snapshots: Iterable[Snapshot], specs: Iterable[PartitionSpec], base: TableMetadata
+    ) -> tuple[Schema, ...]:
+        """Their own schemas, and those that alone know the columns of the partition specs that come back."""
+        needed = {s.schema_id for s in snapshots}
+        sources = {field.source_id for spec in specs for field in spec.fields}
+        known = {field_id for schema in base.schemas for field_id in schema.fields_by_id}
+        needed.update(self.before.schema_of(source).schema_id for source in sources - known)
+        return tuple(
+            s for s in self.before.schemas if s.schema_id in needed and base.schemas_by_id.get(s.schema_id) != s
+        )
+
+
+def restored_tag(snapshot_id: int) -> str:
+    """The name of the tag under which a snapshot comes back."""
+    return f"restored-{snapshot_id}"
+
+
+class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Any snapshot of the table, to take the place of the one that was seen as current; `None`: the table was empty."""
+
+    snapshot_id: int
+    expected_id: int | None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if _is_done(base, self.snapshot_id, self.expected_id):
+            return ()
+        return _main_at(base, self.snapshot_id)
+
+
+class RollbackToSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """An ancestor of the snapshot that was seen as current, to take its place."""
+
+    snapshot_id: int
+    expected_id: int | None
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if _is_done(base, self.snapshot_id, self.expected_id):
+            return ()
+        base.snapshot(self.snapshot_id)
+        if not is_ancestor(base, self.snapshot_id, of=self.expected_id):
+            raise UsageError(
+                f"cannot roll back to snapshot {self.snapshot_id}: it is not an ancestor of the current snapshot "
+                f"{self.expected_id}; `icekeep rollback --set-current`, in Python set_current_snapshot, takes any snapshot"
+            )
+        return _main_at(base, self.snapshot_id)
+
+
+def _is_done(base: TableMetadata, snapshot_id: int, expected_id: int | None) -> bool:
+    """Whether `main` has been at the snapshot since it was where it was seen; raises `ConflictError` if it is elsewhere.
+
+    Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
+    """
+    if has_been_current_since(base, snapshot_id, expected_id):
+        return True
+    if base.current_snapshot_id != expected_id:
+        raise ConflictError(
+            f"main was moved from snapshot {expected_id} to {base.current_snapshot_id} meanwhile; look at what is there "
+            "now and run it again",
+            ref=MAIN,
+        )
+    return False
+
+
+def _main_at(base: TableMetadata, snapshot_id: int) -> tuple[Update, ...]:
+    base.snapshot(snapshot_id)
+    return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), snapshot_id)),)

@@ -1,0 +1,321 @@
+"""Which positions of data files equality deletes remove: found as a reader finds them, by the same code.
+
+Of a data file the columns that are compared are read, and nothing else. What is held of deletes at one time is bounded as in
+`merge_on_read`, whose marks of deleted rows these are.
+
+A share of the data files that equality deletes reach -> delete files of positions, or deletion vectors: a task's work.
+
+In format version 2 the positions are written whatever other deletes have them too, so that nothing rests on those. In version
+3 a vector stands for all deletes of positions of its data file, so it takes in what there is.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from icekeep.commit.changes.deletes import ConvertedFile, EntryDigests
+from icekeep.commit.file_sets import entry_digest
+from icekeep.errors import IcekeepBug
+from icekeep.formats.deletes.apply import LivePiece, LiveRowsReader, deleted_positions
+from icekeep.formats.deletes.positions import Granularity
+from icekeep.formats.deletes.read import DeleteCache, write_position_deletes
+from icekeep.formats.deletes.read import Positions as Positions_of_read
+from icekeep.formats.machine import peak_memory_bytes
+from icekeep.formats.puffin import FILE_FORMAT, VectorTarget, write_deletion_vectors
+from icekeep.formats.reader import SourceFile
+from icekeep.formats.row_moves import bitmap_from
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import identity_values
+from icekeep.spec.properties import data_layout
+from icekeep.spec.reach import is_deletion_vector, partition_key
+from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED, Schema, name_mapping_of
+from icekeep.storage.base import Storage
+
+Positions = NDArray[np.int64]
+
+_MARKS = Schema(fields=(DELETED,))
+
+
+def equality_positions(
+    storage: Storage,
+    pieces: Sequence[LivePiece],
+    table_schemas: Sequence[Schema],
+    *,
+    cache: DeleteCache | None = None,
+) -> Iterator[Positions]:
+    """For each of some data files, in order, the positions that its equality deletes remove, ascending.
+
+    Args:
+        pieces: whole data files, with the number of their rows; `deletes` are equality deletes alone.
+        table_schemas: of the table, in any order; a column that is compared may have been dropped since.
+        cache: of delete files.
+
+    Raises:
+        MissingFileError: a file is not there.
+        InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
+            delete file is not what its entry says.
+        UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
+    """
+    for piece in pieces:
+        if piece.record_count is None or piece.split is not None:
+            raise IcekeepBug(f"positions in a part of data file {piece.source.location!r} were asked for")
+    reader = LiveRowsReader(storage, _MARKS, table_schemas=table_schemas, cache=cache)
+    # Deleted rows are read too: every row of a file comes, in order, so its place in the file need not be read.
+    marks = (table.column(0).to_numpy() for table in reader.read(pieces))
+    waiting: NDArray[np.bool_] = np.empty(0, np.bool_)
+    for piece in pieces:
+        assert piece.record_count is not None
+        found: list[Positions] = []
+        start = 0
+        while start < piece.record_count:
+            if not len(waiting):
+                waiting = next(marks)
+            mine, waiting = waiting[: piece.record_count - start], waiting[piece.record_count - start :]
+            found.append(np.flatnonzero(mine) + start)
+            start += len(mine)
+        yield np.concatenate(found) if found else np.empty(0, np.int64)
+    # To the end, where the reader sees whether the last file has more rows than it must have.
+    if len(waiting) or any(map(len, marks)):
+        raise IcekeepBug("more rows were read than the data files have")
+
+
+VECTORS_A_FILE = 500
+"""More vectors than this are several Puffin files."""
+
+POSITIONS_A_FILE = 4_000_000
+"""Where delete files are for whole partitions, one ends once it has so many; they are held and sorted."""
+
+
+class ReachedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A live data file that is looked through.
+
+    Attributes:
+        entry: as it was read.
+        reach: which of the task's `equality_deletes` reach it: of each of these scopes, all from a place on.
+        position_deletes: positions in the task's `position_deletes` of those that reach it; looked at in version 3 only.
+    """
+
+    entry: ManifestEntry
+    reach: tuple[tuple[int, int], ...]
+    position_deletes: tuple[int, ...] = ()
+
+
+class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Data files, and the deletes that reach them.
+
+    The new files are named `<partition_id>-<task_attempt_id>-<operation_id>-<count>-deletes` with their format's suffix, as
+    Iceberg's Spark writers name theirs. Two attempts at one task need different `task_attempt_id`s.
+
+    Attributes:
+        files: those of one partition side by side.
+        equality_deletes: by scope, such as one partition; within one, those that reach more files come last.
+        metadata: the table's definitions.
+        delete_format: of position delete files.
+        granularity: whether a position delete file is for one data file or for all of a partition.
+    """
+
+    files: tuple[ReachedFile, ...]
+    equality_deletes: tuple[tuple[DataFile, ...], ...]
+    position_deletes: tuple[ManifestEntry, ...] = ()
+    metadata: TableMetadata
+    delete_format: str = "PARQUET"
+    granularity: Granularity = "file"
+    operation_id: str
+    partition_id: int = 0
+    task_attempt_id: int = 0
+
+
+class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task did.
+
+    Attributes:
+        data_files: all that were looked through.
+        added: the new delete files or vectors.
+        named: the data files of which rows are deleted by value.
+        replaced: vectors and position delete files whose positions are in `added`, and which are for one data file alone.
+        positions_count: how many positions equality deletes remove.
+        read_count: rows that were looked at.
+        peak_bytes: the most memory of the process at the end of the task (resident set).
+    """
+
+    data_files: EntryDigests
+    added: tuple[DataFile, ...] = ()
+    named: tuple[ConvertedFile, ...] = ()
+    replaced: tuple[ManifestEntry, ...] = ()
+    positions_count: int = 0
+    read_count: int = 0
+    peak_bytes: int = 0
+
+
+def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
+    """Find what the equality deletes of a task remove, and write it down by position; if that fails, no file is left.
+
+    Raises:
+        As `equality_positions`; and
+        PropertyError: a table property of the writer is wrong.
+        UnsupportedError: code of another engine says where the table's files go.
+    """
+    work = _Work(task, storage)
+    try:
+        work.run()
+    except BaseException:
+        storage.delete_many({file.file_path for file in work.added})
+        raise
+    return ConversionOutcome(
+        data_files=EntryDigests.of(entry_digest(file.entry) for file in task.files),
+        added=tuple(work.added),
+        named=tuple(work.named),
+        replaced=tuple(work.replaced),
+        positions_count=work.positions_count,
+        read_count=sum(file.entry.data_file.record_count for file in task.files),
+        peak_bytes=peak_memory_bytes(),
+    )
+
+
+_Found = tuple[DataFile, Positions_of_read]
+
+
+class _Work:
+    """One attempt at a task, and what has come of it so far."""
+
+    def __init__(self, task: ConversionTask, storage: Storage) -> None:
+        self._task, self._storage = task, storage
+        self._cache = DeleteCache()
+        self._layout = data_layout(task.metadata.location, task.metadata.properties)
+        self._numbers = count(1)
+        self._lists: dict[tuple[tuple[int, int], ...], list[DataFile]] = {}
+        self.added: list[DataFile] = []
+        self.named: list[ConvertedFile] = []
+        self.replaced: list[ManifestEntry] = []
+        self.positions_count = 0
+
+    def run(self) -> None:
+        if self._task.metadata.format_version > 2:
+            self._write_vectors(self._merged())
+        elif self._task.granularity == "file":
+            for file, positions in self._found():
+                self._write_positions([(file, positions)])
+        else:
+            for some in _by_partition(self._found()):
+                self._write_positions(some)
+
+    def _found(self) -> Iterator[_Found]:
+        """The data files of which rows are deleted by value, each with these rows."""
+        for reached, positions in self._positions():
+            self.named.append(ConvertedFile(reached.entry))
+            yield reached.entry.data_file, positions
+
+    def _merged(self) -> Iterator[_Found]:
+        """The same with the positions that are deleted already, unless that is all of them."""
+        task = self._task
+        for reached, positions in self._positions():
+            file = reached.entry.data_file
+            earlier = [task.position_deletes[place] for place in reached.position_deletes]
+            self.named.append(ConvertedFile(reached.entry, tuple(earlier)))
+            if earlier:
+                files = [entry.data_file for entry in earlier]
+                known = deleted_positions(self._storage, files, file.file_path, self._cache)
+                # What lies beyond the end of the file deletes nothing, but the vector that goes has it.
+                if np.isin(positions, known, kind="sort").all():
+                    continue
+                positions = np.union1d(positions, known)
+                self.replaced += [entry for entry in earlier if _is_for_one(entry.data_file)]
+            yield file, positions
+
+    def _positions(self) -> Iterator[tuple[ReachedFile, Positions_of_read]]:
+        task = self._task
+        pieces = [self._piece(file) for file in task.files]
+        found = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
+        for reached, positions in zip(task.files, found, strict=True):
+            self.positions_count += len(positions)
+            if len(positions):
+                yield reached, positions
+
+    def _piece(self, reached: ReachedFile) -> LivePiece:
+        metadata, file = self._task.metadata, reached.entry.data_file
+        return LivePiece(
+            source=SourceFile(
+                location=file.file_path,
+                file_format=file.file_format,
+                constants=identity_values(metadata.specs_by_id[file.spec_id], file.partition),
+                name_mapping=name_mapping_of(metadata.properties),
+            ),
+            deletes=self._reaching(reached.reach),
+            record_count=file.record_count,
+        )
+
+    def _reaching(self, reach: tuple[tuple[int, int], ...]) -> list[DataFile]:
+        """What reaches a data file; the same list for the next of the same reach, since it may be long."""
+        if reach not in self._lists:
+            scopes = self._task.equality_deletes
+            self._lists = {reach: [delete for scope, first in reach for delete in scopes[scope][first:]]}
+        return self._lists[reach]
+
+    def _write_positions(self, some: Sequence[_Found]) -> None:
+        task, (first, _) = self._task, some[0]
+        paths = [
+            pa.DictionaryArray.from_arrays(np.zeros(len(p), np.int8), [f.file_path]).cast("string") for f, p in some
+        ]
+        rows = pa.table(
+            [pa.chunked_array(paths), pa.chunked_array([positions for _, positions in some])],
+            names=[DELETE_FILE_PATH.name, DELETE_FILE_POS.name],
+        )
+        self.added.append(
+            write_position_deletes(
+                self._storage,
+                self._new_location(first, task.delete_format),
+                task.delete_format,
+                rows,
+                spec_id=first.spec_id,
+                partition=first.partition,
+                properties=task.metadata.properties,
+            )
+        )
+
+    def _write_vectors(self, found: Iterator[_Found]) -> None:
+        while (first := next(found, None)) is not None:
+            vectors = _first_some(first, found, VECTORS_A_FILE)
+            location = self._new_location(first[0], FILE_FORMAT)
+            self.added += write_deletion_vectors(
+                self._storage, location, ((_target(file), bitmap_from(positions)) for file, positions in vectors)
+            )
+
+    def _new_location(self, file: DataFile, file_format: str) -> str:
+        task = self._task
+        number = f"{next(self._numbers):05d}-deletes.{file_format.lower()}"
+        name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}"
+        path = task.metadata.partition_path(file.spec_id, file.partition)
+        return self._layout.location(name, path)
+
+
+def _is_for_one(file: DataFile) -> bool:
+    return is_deletion_vector(file) or file.referenced_data_file is not None
+
+
+def _target(file: DataFile) -> VectorTarget:
+    return VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition)
+
+
+def _first_some(first: _Found, others: Iterator[_Found], most: int) -> Iterator[_Found]:
+    yield first
+    for _, one in zip(range(most - 1), others, strict=False):
+        yield one
+
+
+def _by_partition(found: Iterable[_Found]) -> Iterator[list[_Found]]:
+    """What goes into one delete file together."""
+    for _, some in groupby(found, lambda one: partition_key(one[0])):
+        waiting: list[_Found] = []
+        held = 0
+        for one in some:
+            if waiting and held + len(one[1]) > POSITIONS_A_FILE:
+                yield waiting
+                waiting, held = [], 0
+            waiting.append(one)
+            held += len(one[1])
+        yield waiting

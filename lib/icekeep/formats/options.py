@@ -1,0 +1,213 @@
+"""How data files are written, read once from a table's properties."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from icekeep.spec.avro import AVRO_CODECS, LEVELS
+from icekeep.spec.properties import MetricsMode, boolean_property, choice, metrics_modes, probability, whole_number
+from icekeep.spec.schema import Schema
+from icekeep.spec.sorting import SortOrder
+from icekeep.spec.types import MIB
+
+_PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
+_PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}
+_PAGE_VERSIONS = {"v1": "1.0", "v2": "2.0"}
+_ORC_CODECS = {name: name for name in ("zlib", "zstd", "snappy", "lz4")} | {"none": "uncompressed"}
+_ORC_STRATEGIES = {name: name for name in ("speed", "compression")}
+_PARQUET_LEVELS = {"zstd": LEVELS["zstandard"], "gzip": LEVELS["deflate"], "brotli": range(12)}
+
+_Value = TypeVar("_Value")
+
+
+class ParquetColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """What table properties say of single columns of Parquet files, by full names; those that a schema lacks do not count.
+
+    Attributes:
+        bloom_filters: whether there is a bloom filter.
+        bloom_filter_fpp: the share of false positives of a filter, 0.01 where nothing is said.
+        bloom_filter_ndv: how many distinct values a filter is made for; where nothing is said the data decides.
+        bloom_filter_max_bytes: of any filter of a row group.
+        statistics: whether there are statistics; there are where nothing is said.
+        dictionaries: whether values may be encoded by a dictionary; where nothing is said the data decides.
+        default_dictionary: false where no column may, unless `dictionaries` says so.
+    """
+
+    bloom_filters: Mapping[str, bool] = {}
+    bloom_filter_fpp: Mapping[str, float] = {}
+    bloom_filter_ndv: Mapping[str, int] = {}
+    bloom_filter_max_bytes: int = MIB
+    statistics: Mapping[str, bool] = {}
+    dictionaries: Mapping[str, bool] = {}
+    default_dictionary: bool = True
+
+
+class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How Parquet files are written; the defaults are those of the table properties `write.parquet.*`."""
+
+    row_group_size_bytes: int = 128 * MIB
+    page_size_bytes: int = MIB
+    page_rows: int = 20_000
+    page_version: str = "1.0"
+    dictionary_size_bytes: int = 2 * MIB
+    compression: str = "zstd"
+    compression_level: int | None = 3
+    columns: ParquetColumns = ParquetColumns()
+
+
+class OrcOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How ORC files are written; the defaults are those of the table properties `write.orc.*`.
+
+    `bloom_filter_columns` are full names of columns; there is no filter of those that a schema lacks.
+    """
+
+    stripe_size_bytes: int = 64 * MIB
+    batch_rows: int = 1024
+    compression: str = "zlib"
+    compression_strategy: str = "speed"
+    bloom_filter_columns: tuple[str, ...] = ()
+    bloom_filter_fpp: float = 0.05
+
+
+class AvroOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How Avro files are written; the defaults are those of the table properties `write.avro.*`."""
+
+    codec: str = "deflate"
+    level: int | None = None
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How data files are written, and in which format.
+
+    Attributes:
+        target_file_size_bytes: where a file ends.
+        encoding: of the format that files are written in.
+        metrics_modes: what manifests shall say of each column, by field id; null means what a table without
+            properties keeps.
+        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses; a
+            task that has less memory to spare says less.
+    """
+
+    target_file_size_bytes: int = 512 * MIB
+    encoding: ParquetOptions | OrcOptions | AvroOptions = ParquetOptions()
+    metrics_modes: Mapping[int, MetricsMode] | None = None
+    row_group_arrow_bytes: int = 256 * MIB
+
+    @property
+    def file_format(self) -> str:
+        """As manifests write it: `PARQUET`, `ORC` or `AVRO`."""
+        return _FORMATS[type(self.encoding)]
+
+    @property
+    def file_suffix(self) -> str:
+        """What the names of the files end in: `.parquet`, `.orc` or `.avro`."""
+        return f".{self.file_format.lower()}"
+
+
+_FORMATS = {ParquetOptions: "PARQUET", OrcOptions: "ORC", AvroOptions: "AVRO"}
+
+
+def write_options(
+    properties: Mapping[str, str],
+    schema: Schema | None = None,
+    sort_order: SortOrder | None = None,
+    *,
+    target_file_size_bytes: int | None = None,
+) -> WriteOptions:
+    """Read the table properties `write.target-file-size-bytes`, `write.format.default` and those of that format.
+
+    Args:
+        properties: of the table; keys that say nothing about its data files are passed over.
+        schema: that is written, for the properties `write.metadata.metrics.*`; they are not read without.
+        sort_order: of the table, whose columns keep bounds.
+        target_file_size_bytes: instead of the property's.
+
+    Raises:
+        PropertyError: a property has a value that it cannot take.
+    """
+    default = WriteOptions().target_file_size_bytes
+    return WriteOptions(
+        target_file_size_bytes=target_file_size_bytes or _count(properties, "write.target-file-size-bytes", default),
+        encoding=choice(properties, "write.format.default", "parquet", _READERS)(properties),
+        metrics_modes=None if schema is None else metrics_modes(properties, schema, sort_order),
+    )
+
+
+def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
+    default = ParquetOptions()
+    compression, level = _parquet_compression(properties, default)
+    return ParquetOptions(
+        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
+        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
+        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
+        page_version=choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
+        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
+        compression=compression,
+        compression_level=level,
+        columns=_parquet_columns(properties),
+    )
+
+
+def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
+    prefix = "write.parquet."
+    return ParquetColumns(
+        bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
+        bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", probability),
+        bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
+        bloom_filter_max_bytes=_count(properties, f"{prefix}bloom-filter-max-bytes", MIB),
+        statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
+        dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", boolean_property),
+        # The one property of Parquet's own library that Iceberg Java reads from a table.
+        default_dictionary=boolean_property(properties, "parquet.enable.dictionary", True),
+    )
+
+
+def _orc(properties: Mapping[str, str]) -> OrcOptions:
+    default = OrcOptions()
+    names = properties.get("write.orc.bloom.filter.columns", "")
+    return OrcOptions(
+        stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
+        batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
+        compression=choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
+        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", _ORC_STRATEGIES),
+        bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
+        bloom_filter_fpp=probability(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
+    )
+
+
+def _avro(properties: Mapping[str, str]) -> AvroOptions:
+    codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
+    return AvroOptions(codec=codec, level=_level(properties, "write.avro.compression-level", None, LEVELS.get(codec)))
+
+
+_READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | AvroOptions]] = {
+    "parquet": _parquet,
+    "orc": _orc,
+    "avro": _avro,
+}
+
+
+def _count(properties: Mapping[str, str], key: str, default: int) -> int:
+    return whole_number(properties, key, default, least=1)
+
+
+def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:
+    """A codec's level; of a codec that has none nothing is read."""
+    if levels is None or key not in properties:
+        return default
+    return whole_number(properties, key, 0, levels[0], levels[-1])
+
+
+def _by_column(
+    properties: Mapping[str, str], prefix: str, read: Callable[[Mapping[str, str], str, Any], _Value]
+) -> dict[str, _Value]:
+    """What properties that begin alike say of the columns that their keys end in."""
+    keys = [key for key in properties if key.startswith(prefix)]
+    return {key.removeprefix(prefix): read(properties, key, None) for key in keys}
+
+
+def _parquet_compression(properties: Mapping[str, str], default: ParquetOptions) -> tuple[str, int | None]:
+    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
+    usual = default.compression_level if codec == default.compression else None
+    return codec, _level(properties, "write.parquet.compression-level", usual, _PARQUET_LEVELS.get(codec))

@@ -1,0 +1,358 @@
+"""Metrics of a Parquet file from its footer (spec, "Data File Fields").
+
+Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writer counts those while it has the data.
+A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID as UUIDValue
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.projection import child_fields
+from icekeep.formats.arrow.schema import arrow_type, field_id
+from icekeep.formats.base import FileMetrics
+from icekeep.formats.parquet.footer import LIST, Damaged, Struct, walk_struct, walk_structs
+from icekeep.formats.parquet.pages import LAYOUTS, PageBounds, value_bytes
+from icekeep.spec.properties import NONE, MetricsMode
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
+from icekeep.spec.values import decimal_from_unscaled, lower_bound, upper_bound
+
+_BOUND_FIELDS = 1, 2, 5, 6
+"""Of statistics: the greatest and the least value, as older writers say them and as others do."""
+
+_HIGHEST = "\U0010ffff".encode()
+_STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
+
+
+def file_metrics(
+    metadata: pq.FileMetaData,
+    schema: Schema,
+    modes: Mapping[int, MetricsMode],
+    nan_counts: Mapping[int, int] | None = None,
+) -> FileMetrics:
+    """Collect the metrics of a file that was written with `arrow_schema(schema)`.
+
+    Fields inside lists and maps get sizes alone: what a footer counts there are the values and nulls that the column
+    stores, an empty list being one null, which is neither rows nor values. Iceberg Java keeps none either.
+
+    Args:
+        metadata: the footer.
+        schema: the table's schema that the file was written with.
+        modes: what to keep of each column, by field id.
+        nan_counts: what `count_nans` found in all the file's rows, by field id.
+
+    Raises:
+        InvalidTableError: the file's columns are not those of its schema.
+    """
+    columns = {
+        leaf.field_id: _column_metrics(metadata, position, leaf)
+        for position, leaf in enumerate(_leaves(metadata, schema, modes))
+        if leaf.field_id is not None
+    }
+    counted = {id_: c for id_, c in columns.items() if c.value_count is not None}
+    return FileMetrics(
+        record_count=metadata.num_rows,
+        column_sizes={id_: c.size_bytes for id_, c in columns.items()},
+        value_counts={id_: c.value_count or 0 for id_, c in counted.items()},
+        null_value_counts={id_: c.null_count for id_, c in counted.items() if c.null_count is not None},
+        nan_value_counts={id_: count for id_, count in (nan_counts or {}).items() if id_ in counted},
+        lower_bounds={id_: c.lower_bound for id_, c in counted.items() if c.lower_bound is not None},
+        upper_bounds={id_: c.upper_bound for id_, c in counted.items() if c.upper_bound is not None},
+        split_offsets=split_offsets(metadata),
+    )
+
+
+class PartMetrics(msgspec.Struct, frozen=True):
+    """What a footer says of a row group, as manifests say it of files; maps lack what it does not say."""
+
+    record_count: int
+    value_counts: dict[int, int] = {}
+    null_value_counts: dict[int, int] = {}
+    nan_value_counts: dict[int, int] = {}
+    lower_bounds: dict[int, bytes] = {}
+    upper_bounds: dict[int, bytes] = {}
+
+
+def row_group_metrics(
+    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType], footer: Callable[[], bytes]
+) -> list[PartMetrics] | None:
+    """What a footer, of whatever writer, says of some columns in each row group; null where these cannot be found.
+
+    Args:
+        columns: those of the file, with the field ids that they have for the table.
+        types: of the table's columns that are asked for, by field id.
+        footer: gives the bytes of the footer.
+    """
+    alone = leaf_positions(metadata, columns, types)
+    if alone is None:
+        return None
+    unreadable = _unreadable_bounds(metadata, alone.values(), footer)
+    found = []
+    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
+        metrics = PartMetrics(group.num_rows)
+        for id_, position in alone.items():
+            if (number, position) not in unreadable:
+                _add_chunk(metrics, id_, types[id_], group.column(position))
+        found.append(metrics)
+    return found
+
+
+def leaf_positions(
+    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType]
+) -> dict[int, int] | None:
+    """Where in row groups some columns stand whose statistics are values of the table's types, by field id.
+
+    Args:
+        columns, types: as for `row_group_metrics`.
+
+    Returns:
+        Of columns that are not repeated, and of which there is one; null where the file has other columns.
+    """
+    leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
+    if len(leaves) != metadata.num_columns:
+        return None
+    positions: dict[int, list[int]] = {}
+    for position, (stored, repeated) in enumerate(leaves):
+        id_ = field_id(stored)
+        if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
+            positions.setdefault(id_, []).append(position)
+    return {id_: places[0] for id_, places in positions.items() if len(places) == 1}
+
+
+def _unreadable_bounds(
+    metadata: pq.FileMetaData, positions: Iterable[int], footer: Callable[[], bytes]
+) -> set[tuple[int, int]]:
+    """The column chunks, by row group and position, whose bounds are shorter or longer than their values, which have one length.
+
+    pyarrow ends the process when it is asked for the statistics of one. Some writers cut such bounds as they cut texts: arrow-rs
+    does by default beyond 64 bytes.
+    """
+    widths = {position: value_bytes(metadata.schema.column(position)) for position in positions}
+    lengths = {position: length for position, length in widths.items() if length is not None}
+    readable: set[tuple[int, int]] = set()
+    chunks = {(number, position) for number in range(metadata.num_row_groups) for position in lengths}
+    if not chunks:
+        return chunks
+    data = footer()
+    number, position = -1, 0
+
+    def row_group(start: int) -> int:
+        nonlocal number, position
+        number, position = number + 1, -1
+        return walk_struct(data, start, {1: (LIST, lambda columns: walk_structs(data, columns, chunk))})
+
+    def chunk(start: int) -> int:
+        nonlocal position
+        position += 1
+        if position not in lengths:
+            return walk_struct(data, start, {})
+        opened = Struct(data, start)
+        if _has_bounds_of(opened, lengths[position]):
+            readable.add((number, position))
+        return opened.end
+
+    try:
+        walk_struct(data, 0, {4: (LIST, lambda groups: walk_structs(data, groups, row_group))})
+    except Damaged:
+        return chunks
+    return chunks - readable
+
+
+def _has_bounds_of(chunk: Struct, length: int) -> bool:
+    """Whether all bounds that a chunk has are so many bytes long."""
+    column = chunk.struct(3)
+    statistics = None if column is None else column.struct(12)
+    bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
+    return all(bound is None or len(bound) == length for bound in bounds)
+
+
+def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:
+    null_count = _null_count(chunk)
+    metrics.value_counts[id_] = chunk.num_values
+    if null_count is not None:
+        metrics.null_value_counts[id_] = null_count
+    # Those of 96 bits are in no order that statistics know.
+    if chunk.physical_type == "INT96":
+        return
+    _put_bounds(metrics, id_, type_, *_bounds([chunk], [null_count], type_, None))
+
+
+def _put_bounds(metrics: PartMetrics, id_: int, type_: PrimitiveType, lower: bytes | None, upper: bytes | None) -> None:
+    if lower is not None and upper is not None:
+        metrics.lower_bounds[id_] = lower
+        if type_.name == "string":
+            # Some writers cut an upper bound and forget to increment it.
+            metrics.upper_bounds[id_] = upper + _HIGHEST
+        elif type_.name != "binary":
+            metrics.upper_bounds[id_] = upper
+
+
+def page_metrics(
+    pages: Sequence[PageBounds], row_counts: Sequence[int], id_: int, type_: PrimitiveType, leaf: pq.ColumnSchema
+) -> list[PartMetrics]:
+    """What a column index says of the pages of a column, as a footer says it of row groups.
+
+    Args:
+        row_counts: of the pages.
+        leaf: how the column is stored.
+    """
+    found = []
+    for page, row_count in zip(pages, row_counts, strict=True):
+        metrics = PartMetrics(row_count, {id_: row_count})
+        null_count = row_count if page.least is None else page.null_count
+        if null_count is not None:
+            metrics.null_value_counts[id_] = null_count
+        values = [_stored_value(bound, leaf) for bound in (page.least, page.greatest) if bound is not None]
+        known = [value for value in (_value(type_, raw) for raw in values if raw is not None) if value == value]
+        if len(known) == 2 and None not in known:
+            lower, upper = lower_bound(type_, known[0], None), upper_bound(type_, known[1], None)
+            _put_bounds(metrics, id_, type_, lower, upper)
+        found.append(metrics)
+    return found
+
+
+def _stored_value(bound: bytes, leaf: pq.ColumnSchema) -> Any:
+    """A bound of a page as pyarrow gives one of a row group; None where it is none of a value, or was cut."""
+    if leaf.physical_type == "INT96" or value_bytes(leaf) not in (None, len(bound)):
+        return None
+    layout = LAYOUTS.get(leaf.physical_type)
+    return struct.unpack(layout, bound)[0] if layout else bound
+
+
+def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
+    """Where each row group starts in the file, ascending (spec, field 132)."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return tuple(sorted(row_group_offset(group) for group in groups if group.num_columns))
+
+
+def row_group_offset(group: pq.RowGroupMetaData) -> int:
+    """Where a row group starts in the file; one without columns takes no room, at 0."""
+    return _start(group.column(0)) if group.num_columns else 0
+
+
+class _Leaf(msgspec.Struct, frozen=True):
+    """A column of a file.
+
+    Attributes:
+        field_id: null where no metrics are kept of it.
+        type: null where it gets no bounds.
+        repeated: whether a list or a map lies above it.
+        length: the most code points or bytes of a bound.
+    """
+
+    field_id: int | None = None
+    type: PrimitiveType | None = None
+    repeated: bool = False
+    length: int | None = None
+
+
+class _ColumnMetrics(msgspec.Struct, frozen=True):
+    size_bytes: int
+    value_count: int | None = None
+    null_count: int | None = None
+    lower_bound: bytes | None = None
+    upper_bound: bytes | None = None
+
+
+def _leaves(metadata: pq.FileMetaData, schema: Schema, modes: Mapping[int, MetricsMode]) -> list[_Leaf]:
+    """What the file's columns are, in their order; pyarrow tells field ids only by way of an Arrow schema."""
+    found = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _file_leaves(field, repeated=False)]
+    if len(found) != metadata.num_columns:
+        raise InvalidTableError(f"a data file has {metadata.num_columns} columns where its schema has {len(found)}")
+    return [_leaf(field, repeated, schema, modes) for field, repeated in found]
+
+
+def _leaf(stored: pa.Field, repeated: bool, schema: Schema, modes: Mapping[int, MetricsMode]) -> _Leaf:
+    field = schema.fields_by_id.get(field_id(stored) or 0)
+    if field is None or not isinstance(field.type, PrimitiveType):
+        return _Leaf()
+    mode = modes.get(field.field_id, NONE)
+    if not mode.counts:
+        return _Leaf()
+    bounded = mode.bounds and not repeated and _stores(stored.type, field.type)
+    return _Leaf(field.field_id, field.type if bounded else None, repeated, mode.length)
+
+
+def _file_leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool]]:
+    """The leaves below a field, depth first, and whether a list or a map lies above them."""
+    if not field.type.num_fields:
+        yield field, repeated
+        return
+    for _, child in child_fields(field.type):
+        yield from _file_leaves(child, repeated=repeated or not pa.types.is_struct(field.type))
+
+
+def _stores(stored: pa.DataType, type_: PrimitiveType) -> bool:
+    """Whether statistics of a stored type are values of the column's type, perhaps from before it was promoted."""
+    if isinstance(type_, DecimalType):
+        return pa.types.is_decimal(stored) and stored.scale == type_.scale
+    return stored == arrow_type(type_) or (stored, type_) in _STORED_AS
+
+
+def _column_metrics(metadata: pq.FileMetaData, position: int, leaf: _Leaf) -> _ColumnMetrics:
+    chunks = [metadata.row_group(i).column(position) for i in range(metadata.num_row_groups)]
+    size_bytes = sum(chunk.total_compressed_size for chunk in chunks)
+    if leaf.repeated:
+        return _ColumnMetrics(size_bytes)
+    null_counts = [_null_count(chunk) for chunk in chunks]
+    lower, upper = _bounds(chunks, null_counts, leaf.type, leaf.length) if leaf.type is not None else (None, None)
+    return _ColumnMetrics(
+        size_bytes=size_bytes,
+        value_count=sum(chunk.num_values for chunk in chunks),
+        null_count=None if None in null_counts else sum(count or 0 for count in null_counts),
+        lower_bound=lower,
+        upper_bound=upper,
+    )
+
+
+def _null_count(chunk: pq.ColumnChunkMetaData) -> int | None:
+    if chunk.num_values == 0:
+        return 0
+    statistics = chunk.statistics
+    return statistics.null_count if statistics is not None and statistics.has_null_count else None
+
+
+def _bounds(
+    chunks: list[pq.ColumnChunkMetaData], null_counts: list[int | None], type_: PrimitiveType, length: int | None
+) -> tuple[bytes | None, bytes | None]:
+    """Both bounds of a column; none where it has no values, or a row group with values does not tell theirs."""
+    least: list[Any] = []
+    greatest: list[Any] = []
+    for chunk, null_count in zip(chunks, null_counts, strict=True):
+        statistics = chunk.statistics
+        if statistics is not None and statistics.has_min_max:
+            least.append(_value(type_, statistics.min_raw))
+            greatest.append(_value(type_, statistics.max_raw))
+        elif null_count != chunk.num_values:
+            return None, None
+    if not least or any(value is None or value != value for value in (*least, *greatest)):
+        return None, None
+    return lower_bound(type_, min(least), length), upper_bound(type_, max(greatest), length)
+
+
+def _value(type_: PrimitiveType, raw: Any) -> Any:
+    """A footer's physical value as the spec's value; None if the bytes are no text."""
+    if isinstance(type_, DecimalType):
+        number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        return decimal_from_unscaled(number, type_.scale)
+    match type_.name:
+        case "string":
+            try:
+                return raw.decode()
+            except UnicodeDecodeError:
+                return None
+        case "uuid":
+            return UUIDValue(bytes=raw)
+    return raw
+
+
+def _start(chunk: pq.ColumnChunkMetaData) -> int:
+    offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    return min(offset for offset in offsets if offset is not None)

@@ -1,0 +1,320 @@
+"""Puffin files: blobs of statistics and deletion vectors behind a footer that describes them (Puffin spec).
+
+magic | blob ... blob | magic | footer payload (JSON) | its length (4 bytes) | flags (4 bytes) | magic
+
+Deletion vectors: the deleted rows of one data file as a bitmap of positions, in a Puffin file (spec, "Deletion Vectors").
+
+A manifest entry names the blob by offset and length, so that a reader needs no footer. One Puffin file may hold the
+vectors of many data files.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO, Self
+
+import msgspec
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from icekeep.spec.reach import BLOB_TYPE, frame, unframe
+from icekeep.spec.schema import POS
+from icekeep.spec.types import MIB
+from icekeep.spec.views import View, view_from_json, view_to_json
+from icekeep.storage.base import Storage
+
+MAGIC = b"PFA1"
+CREATED_BY = "icekeep"
+
+_TAIL_BYTES = 12
+_COMPRESSED_FOOTER = 1
+_CODECS = {"lz4": "lz4", "zstd": "zstd"}
+_MAX_FOOTER_BYTES = 256 * MIB
+
+
+class BlobMetadata(View, frozen=True):
+    """Where one blob lies and what it is about; offset and length are in bytes of the file.
+
+    `snapshot_id` and `sequence_number` are -1 where they are not known, as in deletion vectors.
+    """
+
+    type: str
+    fields: tuple[int, ...]
+    snapshot_id: int
+    sequence_number: int
+    offset: int
+    length: int
+    compression_codec: str | None = None
+    properties: Mapping[str, str] = {}
+
+
+class PuffinFooter(msgspec.Struct, frozen=True):
+    """The blobs of a file in order, and the file's own properties."""
+
+    blobs: tuple[BlobMetadata, ...]
+    properties: Mapping[str, str]
+
+
+def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
+    """Read what a Puffin file holds, without its blobs.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: it is no Puffin file, or was cut short.
+    """
+    with storage.open(location) as stream:
+        return footer_of(stream, location)
+
+
+def footer_of(stream: BinaryIO, location: str) -> PuffinFooter:
+    """As `read_puffin_footer`, of a file that is open."""
+    try:
+        return _footer(stream)
+    except (ValueError, msgspec.DecodeError, RecursionError, pa.ArrowException, InvalidTableError) as error:
+        raise InvalidTableError(f"cannot read Puffin file {location!r}: {error}", location=location) from error
+
+
+def read_blob(storage: Storage, location: str, blob: BlobMetadata) -> bytes:
+    """The bytes of one blob, unpacked.
+
+    Raises:
+        InvalidTableError: the file is shorter than its footer says, or the blob cannot be unpacked.
+    """
+    data = read_range(storage, location, blob.offset, blob.length)
+    codec = blob.compression_codec
+    if codec is None:
+        return data
+    if codec not in _CODECS:
+        raise InvalidTableError(f"a blob of {location!r} is packed with {codec!r}; the Puffin spec knows lz4 and zstd")
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(data), _CODECS[codec]) as stream:
+            return bytes(stream.read())
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidTableError(f"a blob of {location!r} cannot be unpacked: {error}", location=location) from error
+
+
+def read_range(storage: Storage, location: str, offset: int, length: int) -> bytes:
+    """Some bytes of a file; raises `InvalidTableError` where it does not have them all."""
+    with storage.open(location) as stream:
+        if offset < 0 or length < 0:
+            raise InvalidTableError(f"{location!r} is asked for {length} bytes from {offset}", location=location)
+        stream.seek(offset)
+        data = stream.read(length)
+    if len(data) != length:
+        raise InvalidTableError(f"{location!r} ends before byte {offset + length}", location=location)
+    return data
+
+
+class PuffinWriter:
+    """Writes blobs, then the footer when the block ends; a block that raises leaves no file.
+
+    `length_bytes` is the length of the finished file.
+    """
+
+    def __init__(self, storage: Storage, location: str, properties: Mapping[str, str] | None = None) -> None:
+        self._file = storage.write(location)
+        self._properties = {"created-by": CREATED_BY, **(properties or {})}
+        self._blobs: list[BlobMetadata] = []
+        self.length_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._stream = self._file.__enter__()
+        self._write(MAGIC)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if failure[0] is None:
+            try:
+                self._write(_footer_bytes(self._blobs, self._properties))
+            except BaseException as error:
+                self._file.__exit__(type(error), error, error.__traceback__)
+                raise
+        self._file.__exit__(*failure)  # type: ignore[arg-type]
+
+    def add(
+        self,
+        data: bytes,
+        type_: str,
+        *,
+        fields: tuple[int, ...] = (),
+        snapshot_id: int = -1,
+        sequence_number: int = -1,
+        properties: Mapping[str, str] | None = None,
+    ) -> BlobMetadata:
+        """Append one blob as it is; returns where it lies."""
+        blob = BlobMetadata(
+            type=type_,
+            fields=fields,
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
+            offset=self.length_bytes,
+            length=len(data),
+            properties=dict(properties or {}),
+        )
+        self._write(data)
+        self._blobs.append(blob)
+        return blob
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self.length_bytes += len(data)
+
+
+def _footer_bytes(blobs: list[BlobMetadata], properties: Mapping[str, str]) -> bytes:
+    payload = msgspec.json.encode({"blobs": [view_to_json(blob) for blob in blobs], "properties": dict(properties)})
+    return MAGIC + payload + len(payload).to_bytes(4, "little", signed=True) + bytes(4) + MAGIC
+
+
+def _footer(stream: BinaryIO) -> PuffinFooter:
+    size = stream.seek(0, 2)
+    tail = _at(stream, size - _TAIL_BYTES, _TAIL_BYTES)
+    length, flags = int.from_bytes(tail[:4], "little", signed=True), tail[4]
+    if tail[8:] != MAGIC or any(tail[5:8]) or flags & ~_COMPRESSED_FOOTER:
+        raise ValueError("it does not end as a Puffin file does")
+    if not 0 <= length <= _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer says that it is {length} bytes long")
+    start = size - _TAIL_BYTES - length - len(MAGIC)
+    payload = _at(stream, start, length + len(MAGIC))
+    if start < len(MAGIC) or not payload.startswith(MAGIC) or _at(stream, 0, len(MAGIC)) != MAGIC:
+        raise ValueError("it does not begin as a Puffin file does")
+    plain = payload[len(MAGIC) :]
+    if flags:
+        plain = _unpacked(plain)
+    value = msgspec.json.decode(plain)
+    if not isinstance(value, dict) or not isinstance(value.get("blobs"), list):
+        raise ValueError("its footer has no list of blobs")
+    blobs = tuple(view_from_json(BlobMetadata, blob, f"blobs[{i}]") for i, blob in enumerate(value["blobs"]))
+    for blob in blobs:
+        if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > start:
+            raise ValueError(f"a blob lies at bytes {blob.offset} to {blob.offset + blob.length}, outside of the blobs")
+    return PuffinFooter(blobs, value.get("properties") or {})
+
+
+def _unpacked(payload: bytes) -> bytes:
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(payload), "lz4") as stream:
+            plain = bytes(stream.read(_MAX_FOOTER_BYTES + 1))
+    except OSError as error:
+        raise ValueError(f"its footer cannot be unpacked: {error}") from error
+    if len(plain) > _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer unpacks to more than {_MAX_FOOTER_BYTES} bytes")
+    return plain
+
+
+def _at(stream: BinaryIO, position: int, length: int) -> bytes:
+    if position < 0:
+        raise ValueError("it is too short")
+    stream.seek(position)
+    data = stream.read(length)
+    if len(data) != length:
+        raise ValueError("it is cut short")
+    return data
+
+
+FILE_FORMAT = "PUFFIN"
+
+_MAX_POSITION = (1 << 63) - 1
+_FIELDS = (POS.field_id,)
+"""What Iceberg's writers say that a vector is about."""
+
+
+class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The data file whose rows a vector deletes; its partition and spec become the vector's."""
+
+    location: str
+    spec_id: int
+    partition: tuple[Any, ...] = ()
+
+
+def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
+    """The positions that a deletion vector deletes.
+
+    Args:
+        file: the entry of the vector, with `content_offset` and `content_size_in_bytes`.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has not the positions it says.
+    """
+    if file.content_offset is None or file.content_size_in_bytes is None or file.referenced_data_file is None:
+        raise InvalidTableError(
+            f"delete file {file.file_path!r} is no deletion vector: it lacks content_offset, content_size_in_bytes or "
+            "referenced_data_file",
+            location=file.file_path,
+        )
+    where = f"at byte {file.content_offset} of {file.file_path!r}"
+    blob = read_range(storage, file.file_path, file.content_offset, file.content_size_in_bytes)
+    positions = positions_of(blob, where)
+    if len(positions) != file.record_count:
+        raise InvalidTableError(
+            f"the deletion vector {where} deletes {len(positions)} rows, but its manifest says {file.record_count}",
+            location=file.file_path,
+        )
+    return positions
+
+
+def write_deletion_vectors(
+    storage: Storage, location: str, vectors: Iterable[tuple[VectorTarget, BitMap64]]
+) -> tuple[DataFile, ...]:
+    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left.
+
+    Raises:
+        FileExistsError: the name is taken.
+        IcekeepBug: a vector deletes nothing, or two are for one data file.
+    """
+    written: list[tuple[VectorTarget, int, int, int]] = []
+    locations: set[str] = set()
+    with PuffinWriter(storage, location) as writer:
+        for target, positions in vectors:
+            if target.location in locations:
+                raise IcekeepBug(f"two deletion vectors for {target.location!r}")
+            locations.add(target.location)
+            blob = writer.add(
+                frame(_serialized(positions)), BLOB_TYPE, fields=_FIELDS, properties=_properties(target, positions)
+            )
+            written.append((target, blob.offset, blob.length, len(positions)))
+    return tuple(
+        DataFile(
+            content=FileContent.POSITION_DELETES,
+            file_path=location,
+            file_format=FILE_FORMAT,
+            spec_id=target.spec_id,
+            partition=target.partition,
+            record_count=count,
+            file_size_in_bytes=writer.length_bytes,
+            referenced_data_file=target.location,
+            content_offset=offset,
+            content_size_in_bytes=length,
+        )
+        for target, offset, length, count in written
+    )
+
+
+def _properties(target: VectorTarget, positions: BitMap64) -> Mapping[str, str]:
+    return {"referenced-data-file": target.location, "cardinality": str(len(positions))}
+
+
+def _serialized(positions: BitMap64) -> bytes:
+    if not positions:
+        raise IcekeepBug("a deletion vector that deletes nothing is not written")
+    if positions.max() > _MAX_POSITION:
+        raise IcekeepBug(f"row position {positions.max()} is too great for a deletion vector")
+    packed = positions.copy()
+    packed.run_optimize()
+    return bytes(packed.serialize())
+
+
+def positions_of(blob: bytes, where: str) -> BitMap64:
+    """The positions in the blob of a deletion vector; `where` names it in errors.
+
+    Raises:
+        InvalidTableError: the blob is damaged or is no deletion vector.
+    """
+    data = unframe(blob, where)
+    try:
+        positions = BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise InvalidTableError(f"the deletion vector {where} cannot be read: {error}") from error
+    if positions and positions.max() > _MAX_POSITION:
+        raise InvalidTableError(f"the deletion vector {where} deletes a row at {positions.max()}, above all positions")
+    return positions

@@ -1,0 +1,294 @@
+"""Where the rows of a rewrite went: what a task tells beside its new files, so that deletes of positions can follow the rows.
+
+Where rows keep their order, the pieces that were read and the rows of them that were dropped say it all. Where they are put
+in another order, each row has an origin: its number among the rows of all files of the group. The origins of the new
+files' rows are streamed into storage as they are written, in the rows' order. `rewrite.moved_positions` answers from both.
+
+Origins of the rows of new files, in storage: which row of its group each of them was, in the order in which they lie.
+
+One file a task, an Arrow stream of one column. It is written as rows go to the new files and read a batch at a time, so that
+no more of it is in memory however many rows there are.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from icekeep.decoding import from_msgpack
+from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError
+from icekeep.formats.arrow.schema import Mask
+from icekeep.formats.base import translated
+from icekeep.storage.base import Storage
+
+ORIGIN = "\x00origin"
+"""The column of origins, behind all others; no column of a table has this name."""
+
+
+class MovedPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of an old file that follow each other and were read, deleted ones among them.
+
+    Attributes:
+        location: of the file.
+        first_position: of the first row in the file; 0 where there are no rows.
+        row_count: all rows that were read.
+        dropped: a serialized bitmap of the positions in the file that are in no new file, whatever delete removed them;
+            empty for none.
+        applied: the positions among them that position delete files or vectors named; `None`: the same as `dropped`.
+        first_ordinal: where rows have origins, that of the file's first row, whichever piece this is.
+    """
+
+    location: str
+    first_position: int
+    row_count: int
+    dropped: bytes = b""
+    applied: bytes | None = None
+    first_ordinal: int | None = None
+
+
+class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the rows went that a task read.
+
+    Attributes:
+        pieces: what was read, in the order of the new files' rows unless these have origins.
+        stored: locations of more pieces, which are too large for a report. They come before `pieces`.
+        origins: locations of the origins of all rows of the outcome's files, in the order of the files and their rows;
+            null where rows kept their order.
+        reading: a hash of what was read and dropped, where several tasks read the same: of these the first alone tells
+            its pieces.
+    """
+
+    pieces: tuple[MovedPiece, ...] = ()
+    stored: tuple[str, ...] = ()
+    origins: tuple[str, ...] | None = None
+    reading: bytes = b""
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Everything that was put into storage."""
+        return (*self.stored, *(self.origins or ()))
+
+
+def bitmap_of(data: bytes) -> BitMap64:
+    """The positions of a serialized bitmap, none if it is empty."""
+    return BitMap64.deserialize(data) if data else BitMap64()
+
+
+def pieces_of(moves: RowMoves, storage: Storage) -> Iterator[MovedPiece]:
+    """All pieces; of those that lie in storage, one file's are in memory at a time.
+
+    Raises:
+        MissingFileError, InvalidTableError: what the task put into storage is not there, or damaged.
+    """
+    for location in moves.stored:
+        try:
+            yield from from_msgpack(storage.read(location), tuple[MovedPiece, ...])
+        except msgspec.MsgspecError as error:
+            raise InvalidTableError(f"file {location!r} is damaged: {error}", location=location) from error
+    yield from moves.pieces
+
+
+class ReadNotes:
+    """What is noted of pieces while they are read: which rows they have, and which of these are dropped.
+
+    Attributes:
+        origin_type: of the origins that rows shall carry; null where they keep their order.
+    """
+
+    def __init__(self, origin_type: pa.DataType | None = None) -> None:
+        self.origin_type = origin_type
+        self._noted: list[_Noted] = []
+
+    def begin(self, location: str, first_ordinal: int | None = None, *, has_key_deletes: bool = False) -> None:
+        """The rows that come next are of another piece.
+
+        Args:
+            has_key_deletes: whether rows may be dropped that deletes of positions do not name.
+        """
+        applied = BitMap64() if has_key_deletes else None
+        self._noted.append(_Noted(location, first_ordinal=first_ordinal, applied=applied))
+
+    def add(self, first_position: int, row_count: int) -> "NotedRows":
+        """Some rows of the piece, by their positions in the file."""
+        noted = self._noted[-1]
+        if noted.row_count and noted.first_position + noted.row_count != first_position:
+            applied = None if noted.applied is None else BitMap64()
+            noted = _Noted(noted.location, first_ordinal=noted.first_ordinal, applied=applied)
+            self._noted.append(noted)
+        if not noted.row_count:
+            noted.first_position = first_position
+        noted.row_count += row_count
+        return NotedRows(noted, first_position, row_count)
+
+    def pieces(self) -> tuple[MovedPiece, ...]:
+        """The pieces in the order in which they were read; complete once all rows were taken."""
+        return tuple(noted.piece() for noted in self._noted)
+
+
+class NotedRows(msgspec.Struct, frozen=True):
+    """Rows that lie in one table behind each other and in one file, too."""
+
+    noted: "_Noted"
+    first_position: int
+    row_count: int
+
+
+def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) -> None:
+    """Note which rows of a table are dropped.
+
+    Args:
+        rows: of the whole table, in its order.
+        deleted: the rows of the table that are dropped.
+        by_position: those of them that deletes of positions name.
+    """
+    if not deleted.any():
+        return
+    for some, positions in _positions(rows, deleted):
+        some.noted.dropped.update(positions)
+    if any(some.noted.applied is not None for some in rows):
+        for some, positions in _positions(rows, by_position):
+            if some.noted.applied is not None:
+                some.noted.applied.update(positions)
+
+
+def bitmap_from(positions: NDArray[np.integer]) -> BitMap64:
+    """A bitmap of positions, of which none is below 0."""
+    # Anything but an array of the standard library is walked through number by number.
+    numbers = array("Q")
+    numbers.frombytes(positions.astype(np.uint64).tobytes())
+    return BitMap64(numbers)
+
+
+def positions_in(bitmap: BitMap64) -> NDArray[np.int64]:
+    """The positions of a bitmap, ascending."""
+    return np.asarray(bitmap.to_array(), dtype=np.int64)
+
+
+class _Noted(msgspec.Struct):
+    location: str
+    first_position: int = 0
+    row_count: int = 0
+    dropped: BitMap64 = msgspec.field(default_factory=BitMap64)
+    applied: BitMap64 | None = None
+    first_ordinal: int | None = None
+
+    def piece(self) -> MovedPiece:
+        differs = self.applied is not None and self.applied != self.dropped
+        return MovedPiece(
+            location=self.location,
+            first_position=self.first_position,
+            row_count=self.row_count,
+            dropped=_serialized(self.dropped),
+            applied=_serialized(self.applied) if self.applied is not None and differs else None,
+            first_ordinal=self.first_ordinal,
+        )
+
+
+def _positions(rows: Sequence[NotedRows], mask: Mask) -> Iterator[tuple[NotedRows, BitMap64]]:
+    """For some rows of a table the positions in their files that a mask of the table marks; none: left out."""
+    marked = np.flatnonzero(mask)
+    start = 0
+    for some in rows:
+        low, high = np.searchsorted(marked, (start, start + some.row_count))
+        if low < high:
+            yield some, bitmap_from(marked[low:high] - start + some.first_position)
+        start += some.row_count
+
+
+def _serialized(bitmap: BitMap64) -> bytes:
+    if not bitmap:
+        return b""
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+_BATCH_ROWS = 131_072
+"""Rows that are compressed, and read, at one time."""
+
+
+class OriginsWriter:
+    """Puts origins into one file, which is there if there are any.
+
+    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises, the
+    file is not left.
+    """
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self._storage, self._location = storage, location
+        self._waiting: list[pa.Array] = []
+        self._waiting_rows = 0
+        self._stack: ExitStack | None = None
+        self._writer: Any = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed and error is None:
+            return
+        if self._stack is not None:
+            failure = error or IcekeepBug("a rewrite was not finished")
+            with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
+                self._stack.__exit__(type(failure), failure, failure.__traceback__)
+            self._stack = None
+        elif self._closed and self._writer is not None:
+            self._storage.delete_many([self._location])
+
+    def write(self, origins: pa.ChunkedArray) -> None:
+        """Add the origins of the rows that come next."""
+        self._waiting += origins.chunks
+        self._waiting_rows += len(origins)
+        if self._waiting_rows >= _BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> tuple[str, ...]:
+        """Make the file durable; returns its location, if there were rows."""
+        self._flush()
+        if self._stack is not None:
+            self._writer.close()
+            stack, self._stack = self._stack, None
+            stack.close()
+        self._closed = True
+        return () if self._writer is None else (self._location,)
+
+    def _flush(self) -> None:
+        if not self._waiting_rows:
+            return
+        column = pa.concat_arrays(self._waiting)
+        self._waiting, self._waiting_rows = [], 0
+        batch = pa.RecordBatch.from_arrays([column], names=[ORIGIN])
+        if self._writer is None:
+            with ExitStack() as stack:
+                stream = stack.enter_context(self._storage.write(self._location))
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_stream(stream, batch.schema, options=options)
+                self._stack = stack.pop_all()
+        self._writer.write_batch(batch)
+
+
+def read_origins(storage: Storage, location: str) -> Iterator[NDArray[Any]]:
+    """The origins in a file, a batch at a time, as unsigned or whole numbers.
+
+    Raises:
+        MissingFileError, InvalidTableError: the file is not there, or damaged.
+    """
+    with storage.open(location) as stream:
+        with translated(location):
+            reader = pa.ipc.open_stream(stream)
+        while True:
+            with translated(location):
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    return
+            yield np.asarray(batch.column(0))

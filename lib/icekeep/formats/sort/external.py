@@ -1,0 +1,306 @@
+"""Sorted rows on disk (Arrow IPC files), and their merging, which is DataFusion's work: it holds a batch of each file.
+
+Rows in the order that an `Ordering` asks for, in bounded memory: what a task sorts with.
+
+Rows are put in order a run at a time, while they are few enough for the processor's cache, and runs are merged. What
+does not fit the budget is put on disk in sorted files, which DataFusion merges.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from icekeep.formats.arrow.schema import described_as, plain_type
+from icekeep.formats.sort.encode import KeyRange, Ordering
+from icekeep.formats.sort.keys import key_order, sort_keys
+from icekeep.formats.sort.ranges import keys_inside
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import MIB
+
+_BATCH_ROWS = 8_192
+"""Rows of a file that are in memory at one time."""
+
+_BATCH_BYTES = MIB
+"""The same as an amount of data."""
+
+
+def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
+    """Write tables whose rows are in the order of their last column; dictionaries are the same in all tables."""
+    first = next(tables)
+    schema = _plain_schema(first.schema)
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+        for table in chain([first], tables):
+            rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
+            for batch in table.to_batches(max_chunksize=rows):
+                writer.write_batch(described_as(batch, schema))
+
+
+def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of sorted files in order, a batch at a time.
+
+    Args:
+        directory: where the files are, and nothing else.
+        schema: of the rows, the key last.
+    """
+    # It takes 0.3 s to import, and what fits in memory does not need it.
+    from datafusion import SessionConfig, SessionContext
+
+    # As many partitions as files, each in its order: then they need no more than merging.
+    config = SessionConfig().with_target_partitions(files_count).with_batch_size(_BATCH_ROWS)
+    context = SessionContext(config)
+    location, key = str(directory).replace("'", "''"), _name(len(schema) - 1)
+    context.sql(f"CREATE EXTERNAL TABLE sorted STORED AS ARROW WITH ORDER ({key}) LOCATION '{location}/'").collect()
+    for batch in context.sql(f"SELECT * FROM sorted ORDER BY {key}").execute_stream():
+        yield pa.Table.from_batches([described_as(batch.to_pyarrow(), schema)])
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Names that need no quotes in SQL, and types that are not pyarrow's alone."""
+    return pa.schema([pa.field(_name(number), plain_type(field.type)) for number, field in enumerate(schema)])
+
+
+def _name(number: int) -> str:
+    return f"c{number}"
+
+
+RUN_ROWS = 131_072
+"""The most rows that are put in order at one time, and the most that come out as one table."""
+
+RUN_BYTES = 32 * MIB
+"""The same as an amount of data."""
+
+_FEW = 0.4
+"""Rows that are left out wait with the others until a run is put in order, unless they are most of a table."""
+
+_PIECES_A_RUN = 2
+"""A run is held in so many pieces, each of which is let go of as soon as its rows have come out."""
+
+_ORDER_BYTES = 40
+"""What finding the order of a row takes beside the row, its key and a copy of the key."""
+
+
+class Sorter:
+    """Takes rows in any order and gives them back sorted; rows of equal keys come in no order that is promised.
+
+    Use it as a context manager: what it put on disk is removed at the end of the block. In memory are about
+    `budget_bytes`, however many rows there are. Several threads may add rows.
+    """
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        schema: Schema,
+        budget_bytes: int,
+        directory: str,
+        key_range: KeyRange = KeyRange(),  # noqa: B008 - a frozen value
+    ) -> None:
+        """Args:
+        schema: whose columns the rows have, as `arrow_schema` and `project` give them.
+        budget_bytes: how much rows may take before they are put on disk.
+        directory: on a local disk, there already and the task's own.
+        key_range: rows whose keys are not in it are left out.
+        """
+        self._ordering, self._schema = ordering, schema
+        self._budget_bytes, self._directory = budget_bytes, directory
+        self._key_range = key_range
+        self._lock = Lock()
+        self._row_count = 0
+        self._run_schema: pa.Schema | None = None
+        self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
+        self._waiting = WaitingRows(self._run_bytes)
+        self._runs: list[pa.Table] = []
+        self._held_bytes = 0
+        self._spilled: TemporaryDirectory[str] | None = None
+        self._spilled_count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting, self._runs = WaitingRows(self._run_bytes), []
+        if self._spilled is not None:
+            self._spilled.cleanup()
+
+    @property
+    def row_count(self) -> int:
+        """How many rows were taken."""
+        return self._row_count
+
+    @property
+    def spilled_count(self) -> int:
+        """How many sorted files were put on disk."""
+        return self._spilled_count
+
+    def add(self, rows: pa.Table, keys: pa.Array | None = None) -> None:
+        """Take rows, and their `sort.keys` if the caller has them already."""
+        if not rows.num_rows:
+            return
+        if keys is None:
+            keys = sort_keys(rows, self._ordering, self._schema)
+        inside = keys_inside(keys, self._key_range)
+        taken_count = rows.num_rows if inside is None else inside.true_count
+        if inside is not None and taken_count < _FEW * rows.num_rows:
+            rows, keys = rows.filter(inside), keys.filter(inside)
+        rows = rows.append_column("key", keys)
+        with self._lock:
+            self._row_count += taken_count
+            if self._run_schema is None:
+                self._run_schema = rows.schema
+        if not rows.schema.equals(self._run_schema, check_metadata=True):
+            # Which strings are dictionaries, the first table says for all.
+            rows = rows.cast(self._run_schema)
+        step = self._piece_rows(rows)
+        for start in range(0, rows.num_rows, step):
+            self._add_piece(rows.slice(start, step))
+
+    def sorted_rows(self) -> Iterator[pa.Table]:
+        """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`. To be asked for once."""
+        self._keep(self._waiting.take())
+        if self._spilled is None:
+            yield from self._merged_runs(with_keys=False)
+            return
+        for rows in self._merged_files():
+            yield _without_keys(rows)
+
+    def _add_piece(self, rows: pa.Table) -> None:
+        full: list[pa.Table] = []
+        with self._lock:
+            if not self._waiting.has_room_for(rows):
+                full = self._waiting.take()
+            self._waiting.add(rows)
+        self._keep(full)
+
+    def _keep(self, tables: list[pa.Table]) -> None:
+        """Put rows in order and keep them as a run; what takes time is done without the lock."""
+        if not tables:
+            return
+        rows = in_one(tables)
+        keys = _keys(rows)
+        inside = keys_inside(keys, self._key_range)
+        if inside is None:
+            order = key_order(keys)
+        else:
+            positions = np.flatnonzero(inside.to_numpy(zero_copy_only=False))
+            order = positions[key_order(keys.filter(inside))]
+        if not len(order):
+            return
+        step = -(-len(order) // _PIECES_A_RUN)
+        # Arrow takes rows from several chunks at once; to put these into one first would be one more copy of all rows.
+        run = [rows.take(pa.array(order[start : start + step])) for start in range(0, len(order), step)]
+        size_bytes = sum(piece.nbytes + piece.column(-1).nbytes for piece in run) + _ORDER_BYTES * len(order)
+        with self._lock:
+            if self._runs and self._held_bytes + size_bytes > self._budget_bytes:
+                self._spill()
+            self._runs += run
+            self._held_bytes += size_bytes
+
+    def _spill(self) -> None:
+        """Put all runs on disk as one sorted file."""
+        if not self._runs:
+            return
+        if self._spilled is None:
+            self._spilled = TemporaryDirectory(prefix="sorted-", dir=self._directory)
+        write_sorted_file(Path(self._spilled.name) / f"{self._spilled_count:05d}.arrow", self._merged_runs())
+        self._spilled_count += 1
+        self._runs, self._held_bytes = [], 0
+
+    def _merged_files(self) -> Iterator[pa.Table]:
+        """The rows of all files and runs in order, with their keys."""
+        assert self._spilled is not None
+        assert self._run_schema is not None
+        self._spill()
+        waiting = WaitingRows(self._run_bytes)
+        for rows in merged_files(Path(self._spilled.name), self._spilled_count, self._run_schema):
+            if not waiting.has_room_for(rows):
+                yield in_one(waiting.take())
+            waiting.add(rows)
+        yield in_one(waiting.take())
+
+    def _merged_runs(self, *, with_keys: bool = True) -> Iterator[pa.Table]:
+        """The rows of all runs in order, with their keys or without; what has come out is held no longer."""
+        if not self._runs:
+            return
+        rows = in_one(self._runs)
+        starts = np.cumsum([0, *(piece.num_rows for piece in self._runs)])
+        self._runs = []
+        step, keys = self._piece_rows(rows), [_keys(rows)]
+        if not with_keys:
+            rows = _without_keys(rows)
+        # Handed over, so that nobody holds them while what is made of them takes memory.
+        order = key_order(keys.pop())
+        left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
+        del rows
+        done = starts[:-1].copy()
+        for start in range(0, len(order), step):
+            positions = order[start : start + step]
+            numbers = np.searchsorted(starts, positions, side="right") - 1
+            counts = np.bincount(numbers, minlength=len(done))
+            # The order is stable, so that what a piece gives lies together in it, behind what it gave before.
+            given = np.flatnonzero(counts).tolist()
+            slices = [left[number].slice(int(done[number] - starts[number]), int(counts[number])) for number in given]
+            local = positions + (np.cumsum(counts) - counts - done)[numbers]
+            done += counts
+            for number in given:
+                if done[number] == starts[number + 1]:
+                    del left[number]
+            taken = pa.concat_tables(slices).take(pa.array(local))
+            del slices
+            yield taken
+
+    def _piece_rows(self, rows: pa.Table) -> int:
+        """How many rows make a piece that is neither too long nor too large."""
+        return max(1, min(RUN_ROWS, self._run_bytes * rows.num_rows // max(rows.nbytes, 1)))
+
+
+class WaitingRows:
+    """Tables that wait until there are rows enough for a run: `RUN_ROWS`, or a limit of bytes.
+
+    Attributes:
+        row_count: of all tables that wait.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._tables: list[pa.Table] = []
+        self.row_count = 0
+        self._bytes = 0
+
+    def has_room_for(self, rows: pa.Table) -> bool:
+        """Whether a table may wait with the others; the first one always may."""
+        fits = self.row_count + rows.num_rows <= RUN_ROWS and self._bytes + rows.nbytes <= self._limit_bytes
+        return fits or not self._tables
+
+    def add(self, rows: pa.Table) -> None:
+        """Let a table wait."""
+        self._tables.append(rows)
+        self.row_count += rows.num_rows
+        self._bytes += rows.nbytes
+
+    def take(self) -> list[pa.Table]:
+        """The tables; nothing stays behind."""
+        tables = self._tables
+        self._tables, self.row_count, self._bytes = [], 0, 0
+        return tables
+
+
+def in_one(tables: list[pa.Table]) -> pa.Table:
+    """Tables of one schema behind each other, with the same dictionaries throughout."""
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def _without_keys(rows: pa.Table) -> pa.Table:
+    return rows.remove_column(rows.num_columns - 1)
+
+
+def _keys(rows: pa.Table) -> pa.Array:
+    return pa.concat_arrays(rows.column(rows.num_columns - 1).chunks)

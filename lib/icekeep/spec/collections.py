@@ -1,0 +1,278 @@
+"""Work divided into bins of about one weight: the three ways there are.
+
+`balanced` where order does not matter, `cut_evenly` where neighbours stay together and the number of bins is given, `packed`
+where it is given how much a bin holds.
+
+Sets of positions in a list that many share: what reaches a data file is mostly a stretch of an ordered list.
+
+They are roaring bitmaps: a stretch takes a few bytes however long it is.
+"""
+
+import heapq
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import accumulate, groupby, pairwise
+from operator import sub
+from typing import Any, Generic, TypeAlias, TypeVar, overload
+
+import msgspec
+from pyroaring import BitMap, FrozenBitMap
+
+T = TypeVar("T")
+
+Limit: TypeAlias = tuple[Callable[[T], float], float]
+"""What an item counts for, and the most that a bin holds of it; an item that is more than that has a bin of its own."""
+
+
+def each_once(item: object) -> int:
+    """The measure of a limit on the number of items, or of items that weigh the same."""
+    return 1
+
+
+def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) -> list[list[T]]:
+    """At most this many bins, none empty: the heaviest item first, each to the bin that is lightest by then.
+
+    >>> balanced([1, 2, 3, 4, 5], float, 2)
+    [[5, 2, 1], [4, 3]]
+    """
+    lightest = [(0.0, number) for number in range(bins_count)]
+    bins: list[list[T]] = [[] for _ in range(bins_count)]
+    for item in sorted(items, key=weight, reverse=True):
+        total, number = lightest[0]
+        bins[number].append(item)
+        heapq.heapreplace(lightest, (total + weight(item), number))
+    return [some for some in bins if some]
+
+
+def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Stretches of an ordered list, each four times as long as the one before: for who stops as soon as something is found.
+
+    >>> [*growing("abcdefg")]
+    ['a', 'bcde', 'fg']
+    """
+    start, count = 0, 1
+    while start < len(items):
+        yield items[start : start + count]
+        start, count = start + count, 4 * count
+
+
+def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *limits: Limit[T]) -> list[Sequence[T]]:
+    """An ordered list cut into at most `count` stretches, none empty; more where limits ask for them.
+
+    An item is in the stretch that its middle lies in, so that a heavy one takes no others along.
+
+    >>> cut_evenly([4, 4, 4, 4, 4, 4, 1], float, 3)
+    [[4, 4], [4, 4], [4, 4, 1]]
+    """
+    ends = _sums(map(weight, items))
+    share = ends[-1] / count or 1
+    sums = [(_sums(map(measure, items)), most) for measure, most in limits]
+
+    def middle(position: int) -> float:
+        return (ends[position] + ends[position + 1]) / 2
+
+    stretches: list[Sequence[T]] = []
+    start = number = 0
+    while start < len(items):
+        # A stretch that a limit has ended leaves the next one as much as it would have had.
+        number = max(number, int(middle(start) // share)) + 1
+        stop = bisect_right(range(len(items)), share * number, key=middle) if number < count else len(items)
+        for upto, most in sums:
+            stop = min(stop, bisect_right(upto, upto[start] + most) - 1)
+        stop = max(stop, start + 1)
+        stretches.append(items[start:stop])
+        start = stop
+    return stretches
+
+
+def _sums(weights: Iterable[float]) -> "array[float]":
+    """What comes before each item, and all of it; 8 bytes each, since items may be millions."""
+    sums = array("d", (0.0,))
+    sums.extend(accumulate(weights))
+    return sums
+
+
+class _Bin(msgspec.Struct, Generic[T]):
+    items: list[T]
+    free: list[float]
+
+
+def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_first: bool = False) -> Iterator[list[T]]:
+    """Bins filled up to their limits, as Iceberg's `BinPacking`: each item goes into the first open bin that has room for it.
+
+    At most `lookback` bins are open, and no more items are held than they have and the next one; one bin more closes the
+    oldest. With one, the items of all bins together are in order.
+
+    Args:
+        heaviest_first: close the bin that has most of the first limit instead, the oldest of several.
+
+    >>> list(packed([4, 4, 4, 9, 2], (float, 8)))
+    [[4, 4], [4], [9], [2]]
+    >>> list(packed([4, 5, 2, 3, 9], (float, 8), lookback=2, heaviest_first=True))
+    [[9], [4, 2], [5, 3]]
+    """
+    measures, mosts = zip(*limits, strict=True)
+    bins: list[_Bin[T]] = []
+    for item in items:
+        sizes = [measure(item) for measure in measures]
+        for one in bins:
+            free = [*map(sub, one.free, sizes)]
+            if min(free) >= 0:
+                one.items.append(item)
+                one.free = free
+                break
+        else:
+            bins.append(_Bin([item], [*map(sub, mosts, sizes)]))
+        if len(bins) > lookback:
+            closed = min(range(len(bins)), key=lambda number: bins[number].free[0]) if heaviest_first else 0
+            yield bins.pop(closed).items
+    for rest in bins:
+        yield rest.items
+
+
+T = TypeVar("T", covariant=True)
+
+PositionSet: TypeAlias = FrozenBitMap
+"""Positions in a list, each below 2^32."""
+
+NO_POSITIONS = FrozenBitMap()
+
+Span = tuple[int, int]
+"""The first position of a stretch, and the one behind its last."""
+
+
+def of_spans(some: Iterable[Span]) -> PositionSet:
+    """The positions of spans, which may overlap and come in any order.
+
+    >>> list(of_spans([(4, 6), (0, 2), (5, 7)]))
+    [0, 1, 4, 5, 6]
+    """
+    positions = BitMap()
+    for start, stop in some:
+        positions.add_range(start, stop)
+    return FrozenBitMap(positions)
+
+
+def is_span(positions: PositionSet) -> bool:
+    """Whether there are positions, and none between the first and the last is missing."""
+    return bool(positions) and positions.max() - positions.min() + 1 == len(positions)
+
+
+def spans(positions: PositionSet) -> list[Span]:
+    """The stretches of neighbours, in order.
+
+    >>> spans(FrozenBitMap([4, 7, 8, 9]))
+    [(4, 5), (7, 10)]
+    """
+    if is_span(positions):
+        return [(positions.min(), positions.max() + 1)]
+    # Neighbours are as far from their numbers in the set as one another.
+    stretches = (list(some) for _, some in groupby(enumerate(positions), lambda one: one[1] - one[0]))
+    return [(some[0][1], some[-1][1] + 1) for some in stretches]
+
+
+def narrowed(whole: Sequence[T], parts: Sequence[PositionSet]) -> tuple[list[T], list[PositionSet]]:
+    """What parts of a list have of it, in its order, and the parts as positions in that.
+
+    >>> used, parts = narrowed("abcdefg", [FrozenBitMap([1, 5]), FrozenBitMap([4, 5, 6])])
+    >>> used, [*map(list, parts)]
+    (['b', 'e', 'f', 'g'], [[0, 2], [1, 2, 3]])
+    """
+    used = FrozenBitMap.union(NO_POSITIONS, *parts)
+    moved = (of_spans((used.rank(start) - 1, used.rank(stop - 1)) for start, stop in spans(part)) for part in parts)
+    return [whole[n] for n in used], list(moved)
+
+
+class Renumbering:
+    """Tells where the members of one list stand in another, a stretch at a time."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        """Args:
+        places: of each member; -1 for one that the other list has not.
+        """
+        self._places = places
+        breaks = (here < 0 or following != here + 1 for here, following in pairwise(places))
+        self._breaks = [*accumulate(breaks, initial=0)]
+
+    def moved(self, positions: PositionSet) -> PositionSet:
+        """The places of some members; those that the other list has not are left out."""
+        return of_spans(span for start, stop in spans(positions) for span in self._spans(start, stop))
+
+    def _spans(self, start: int, stop: int) -> Iterator[Span]:
+        if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
+            yield self._places[start], self._places[stop - 1] + 1
+        else:
+            yield from ((place, place + 1) for place in self._places[start:stop] if place >= 0)
+
+
+class Part(Sequence[T]):
+    """Some of the members of a list that many parts share.
+
+    Attributes:
+        whole: the list; of a `PartSet` one that has nothing twice.
+        positions: those of the members.
+    """
+
+    __slots__ = ("positions", "whole")
+
+    def __init__(self, whole: Sequence[T], positions: PositionSet) -> None:
+        self.whole, self.positions = whole, positions
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return [*self][index]
+
+    def __iter__(self) -> Iterator[T]:
+        return (self.whole[position] for position in self.positions)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+class PartSet(AbstractSet[T]):
+    """The same as a set, equal to any set of the same members; what is made of it is a frozen set."""
+
+    __slots__ = ("positions", "whole")
+
+    def __init__(self, whole: Sequence[T], positions: PositionSet) -> None:
+        self.whole, self.positions = whole, positions
+
+    @classmethod
+    def _from_iterable(cls, members: Iterable[T]) -> frozenset[T]:  # type: ignore[override]
+        return frozenset(members)
+
+    def __contains__(self, member: object) -> bool:
+        return any(member == one for one in self)
+
+    def __iter__(self) -> Iterator[T]:
+        return (self.whole[position] for position in self.positions)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PartSet) and other.whole is self.whole and other.positions == self.positions:
+            return True
+        return isinstance(other, AbstractSet) and frozenset(self) == frozenset(other)
+
+    __hash__ = AbstractSet._hash
+
+
+def packed_positions(value: Any) -> bytes:
+    """A set of positions as bytes: what msgspec's encoders ask for (`enc_hook`)."""
+    if isinstance(value, FrozenBitMap):
+        return bytes(value.serialize())
+    raise NotImplementedError(type(value))
+
+
+def unpacked_positions(cls: type, packed: Any) -> PositionSet:
+    """The set again (`dec_hook`); raises `ValueError` for bytes that are none, which msgspec's decoders word."""
+    # Of no bytes at all pyroaring would read past the end.
+    if cls is FrozenBitMap and isinstance(packed, bytes) and packed:
+        return FrozenBitMap.deserialize(packed)
+    raise ValueError(f"no positions, but {packed!r:.50}")

@@ -1,0 +1,464 @@
+"""Bytes of manifest lists and manifests -> structs.
+
+Fields are found by field id, never by name (spec, "Manifests": a manifest is read by column projection). Ids and numbers
+that a file leaves null are inherited as the spec says. A file that is shorter, or counts other entries, than its manifest
+list says is an error: what is read here decides what may be deleted.
+
+What a manifest list would say of a manifest, worked out from the manifest itself.
+
+Version 1 lists may leave counts out, and a version 1 snapshot may name its manifests with no list at all (spec,
+"Snapshots", `manifests`). Every count that a later version requires is then found by reading.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.spec.avro import AvroHeader, from_avro, read_header, read_records
+from icekeep.spec.manifests.structs import (
+    DATA_FILE_FIELD_ID,
+    DATA_FILE_FIELDS,
+    ENTRY_FIELDS,
+    MANIFEST_FILE_FIELDS,
+    PARTITION_FIELD_ID,
+    DataFile,
+    FieldSummary,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    PartitionSummarizer,
+    RowIdInheritance,
+    Status,
+    VersionedField,
+)
+from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, partition_type
+from icekeep.spec.schema import schema_from_json
+from icekeep.spec.types import OPAQUE, ListType, MapType, NestedField, StructType, child_fields
+
+E = TypeVar("E", bound=IntEnum)
+_Column = tuple[str, str, Callable[[Any], Any]]
+
+_FILE_ATTRIBUTES = frozenset(DataFile.__struct_fields__)
+_REQUIRED_FILE_FIELDS = ("file_path", "file_format", "record_count", "file_size_in_bytes")
+_AVRO_KINDS: dict[str, tuple[str, ...]] = {
+    "boolean": ("boolean",),
+    "int": ("int", "long"),
+    "long": ("int", "long"),
+    "string": ("string",),
+    "binary": ("bytes",),
+}
+"""The Avro types that may hold the fields of manifests and manifest lists."""
+
+
+class ManifestHeader(msgspec.Struct, frozen=True):
+    """What a manifest says of itself; `None` is what it leaves out, as all of version 1 do with `content`.
+
+    Attributes:
+        unknown_field_ids: fields of its schema that we do not know.
+    """
+
+    partition_spec_id: int | None
+    content: ManifestContent | None
+    unknown_field_ids: frozenset[int]
+
+
+def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
+    """Decode a manifest list.
+
+    Raises:
+        InvalidTableError: the bytes are damaged, cut short, or lack a required field.
+    """
+    header = read_header(data, location)
+    with _damage(location):
+        columns = _list_columns(header.metadata["avro.schema"])
+        return [_manifest_file(_values(record, columns), location) for record in read_records(data, header, location)]
+
+
+def read_manifest(
+    data: bytes, manifest: ManifestFile, partition: StructType
+) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
+    """Decode a manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
+
+    Args:
+        data: the whole file.
+        manifest: its row of the manifest list.
+        partition: the partition type of its spec.
+
+    Raises:
+        InvalidTableError: the file is damaged, has another length, spec or content than the list says, or lacks a
+            partition field of its spec. That its counts differ is seen, and raised, after its last entry.
+    """
+    avro, header = open_manifest(data, manifest)
+    with _damage(manifest.manifest_path):
+        decode = _EntryDecoder(_entry_columns(avro.metadata["avro.schema"], partition), manifest)
+    return header, _counted(read_records(data, avro, manifest.manifest_path), decode, manifest)
+
+
+def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, ManifestHeader]:
+    """The head of a manifest, held against its row of the manifest list; raises `InvalidTableError` as `read_manifest`."""
+    location = manifest.manifest_path
+    if len(data) != manifest.manifest_length:
+        raise InvalidTableError(
+            f"manifest {location!r} has {len(data)} bytes, but its manifest list says {manifest.manifest_length}",
+            location=location,
+        )
+    avro = read_header(data, location)
+    with _damage(location):
+        header = _manifest_header(avro.metadata, location)
+    if header.content is not None and header.content is not manifest.content:
+        raise InvalidTableError(
+            f"manifest {location!r} holds {header.content.name.lower()}, but its manifest list says "
+            f"{manifest.content.name.lower()}",
+            location=location,
+        )
+    if header.partition_spec_id not in (None, manifest.partition_spec_id):
+        raise InvalidTableError(
+            f"manifest {location!r} is of partition spec {header.partition_spec_id}, but its manifest list says spec "
+            f"{manifest.partition_spec_id}",
+            location=location,
+        )
+    return avro, header
+
+
+def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
+    """What a manifest says of itself, from its first bytes; raises `InvalidTableError` also where they are too few."""
+    avro = read_header(head, location)
+    with _damage(location):
+        return _manifest_header(avro.metadata, location)
+
+
+def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
+    """The fields of an Avro record schema by field id; raises `ValueError` where names or ids are in doubt."""
+    fields: dict[int, dict[str, Any]] = {}
+    for field in record["fields"]:
+        field_id = field.get("field-id")
+        if type(field_id) is not int or field_id in fields:
+            # Left out, it would be read as null: deletes without their ids, files without their kind.
+            raise ValueError(f"field {field.get('name')!r} of its record {record['name']!r} has no field id of its own")
+        fields[field_id] = field
+    if len({f["name"] for f in record["fields"]}) < len(record["fields"]):
+        raise ValueError(f"its record {record['name']!r} has two fields of one name")
+    return fields
+
+
+def record_field(record: Any, field_id: int) -> tuple[str, Any]:
+    """The name of a field that is a record itself, and its schema; raises `ValueError` if there is none."""
+    stored = stored_fields(record).get(field_id)
+    if stored is None:
+        raise ValueError(f"it has no field with id {field_id}")
+    return stored["name"], _without_null(stored["type"])
+
+
+def _counted(
+    records: Iterator[dict[str, Any]], decode: Callable[[dict[str, Any]], ManifestEntry], manifest: ManifestFile
+) -> Iterator[ManifestEntry]:
+    """A file cut at a block boundary parses well; only its counts show that something is missing."""
+    counts = dict.fromkeys(Status, 0)
+    for record in records:
+        with _damage(manifest.manifest_path):
+            entry = decode(record)
+        counts[entry.status] += 1
+        yield entry
+    recorded = {
+        Status.ADDED: manifest.added_files_count,
+        Status.EXISTING: manifest.existing_files_count,
+        Status.DELETED: manifest.deleted_files_count,
+    }
+    for status, count in recorded.items():
+        if count not in (None, counts[status]):
+            raise InvalidTableError(
+                f"manifest {manifest.manifest_path!r} holds {counts[status]} {status.name.lower()} entries, but its "
+                f"manifest list says {count}; run `icekeep repair --table NAME --fault 204`, which corrects the list",
+                location=manifest.manifest_path,
+            )
+
+
+def _manifest_file(values: dict[str, Any], location: str) -> ManifestFile:
+    missing = next((f.name for f in MANIFEST_FILE_FIELDS if f.required_since == 1 and values.get(f.name) is None), None)
+    if missing:
+        raise InvalidTableError(f"manifest list {location!r}: an entry lacks {missing!r}", location=location)
+    values["content"] = _enum(ManifestContent, values.get("content") or 0, "content", location)
+    # Version 1 has no sequence numbers: readers take 0 (spec, "Reading v1 metadata for v2").
+    values["sequence_number"] = values.get("sequence_number") or 0
+    values["min_sequence_number"] = values.get("min_sequence_number") or 0
+    summaries = values.get("partitions")
+    values["partitions"] = None if summaries is None else tuple(FieldSummary(**s) for s in summaries)
+    return ManifestFile(**values)
+
+
+class _EntryColumns(msgspec.Struct, frozen=True):
+    """Where the fields of an entry are in records of one Avro schema, and how their values are read."""
+
+    entry: list[_Column]
+    data_file: str
+    file: list[_Column]
+    partition_record: str
+    partition: list[tuple[str, Callable[[Any], Any]]]
+
+
+# Of thousands of manifests most have the same schema, to the letter.
+@lru_cache(maxsize=64)
+def _entry_columns(schema_json: bytes, partition: StructType) -> _EntryColumns:
+    schema = msgspec.json.decode(schema_json)
+    data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
+    known = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
+    partition_record, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+    stored = stored_fields(partition_schema)
+    for field in partition.fields:
+        if field.field_id not in stored:
+            raise ValueError(f"it has no partition field with id {field.field_id} ({field.name!r})")
+    return _EntryColumns(
+        entry=_columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID)),
+        data_file=data_file,
+        file=_columns(file_schema, known),
+        partition_record=partition_record,
+        partition=[(stored[f.field_id]["name"], from_avro(f.type)) for f in partition.fields],
+    )
+
+
+@lru_cache(maxsize=64)
+def _list_columns(schema_json: bytes) -> list[_Column]:
+    return _columns(msgspec.json.decode(schema_json), MANIFEST_FILE_FIELDS)
+
+
+class _EntryDecoder:
+    """Decodes records of one manifest."""
+
+    def __init__(self, columns: _EntryColumns, manifest: ManifestFile) -> None:
+        self._columns, self._manifest = columns, manifest
+        self._with_row_id = RowIdInheritance(manifest)
+
+    def __call__(self, record: dict[str, Any]) -> ManifestEntry:
+        location = self._manifest.manifest_path
+        columns = self._columns
+        entry, raw = _values(record, columns.entry), record[columns.data_file]
+        values, tuple_ = _values(raw, columns.file), raw[columns.partition_record]
+        missing = next((name for name in _REQUIRED_FILE_FIELDS if values.get(name) is None), None)
+        if missing:
+            raise ValueError(f"an entry lacks {missing!r}")
+        values["content"] = _enum(FileContent, values.get("content") or 0, "content", location)
+        if (values["content"] is FileContent.DATA) is not (self._manifest.content is ManifestContent.DATA):
+            raise ValueError(f"{values['file_path']!r} is not of the kind of file that the manifest tracks")
+        file = DataFile(
+            spec_id=self._manifest.partition_spec_id,
+            partition=tuple(None if (v := tuple_[name]) is None else convert(v) for name, convert in columns.partition),
+            **values,
+        )
+        status = _enum(Status, entry.get("status"), "status", location)
+        return self._inherit(status, self._with_row_id(status, file), entry)
+
+    def _inherit(self, status: Status, file: DataFile, entry: dict[str, Any]) -> ManifestEntry:
+        """Fill in what the entry leaves null (spec, "Sequence Number Inheritance")."""
+        manifest = self._manifest
+        snapshot_id = entry.get("snapshot_id")
+        sequence_number = entry.get("sequence_number")
+        file_sequence_number = entry.get("file_sequence_number")
+        inherits = status is Status.ADDED or manifest.sequence_number == 0
+        if sequence_number is None:
+            if not inherits:
+                raise InvalidTableError(
+                    f"manifest {manifest.manifest_path!r}: the {status.name.lower()} entry of {file.file_path!r} has no "
+                    "sequence number",
+                    location=manifest.manifest_path,
+                )
+            sequence_number = manifest.sequence_number
+        if file_sequence_number is None and inherits:
+            file_sequence_number = manifest.sequence_number
+        return ManifestEntry(
+            status=status,
+            data_file=file,
+            snapshot_id=manifest.added_snapshot_id if snapshot_id is None else snapshot_id,
+            sequence_number=sequence_number,
+            file_sequence_number=file_sequence_number,
+        )
+
+
+_CONTENTS = {content.name.lower().encode(): content for content in ManifestContent}
+
+
+def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHeader:
+    text = metadata.get("content")
+    content = None if text is None else _CONTENTS.get(text)
+    if text is not None and content is None:
+        raise InvalidTableError(
+            f"manifest {location!r} has the content {text.decode(errors='replace')!r}; the spec knows data, deletes",
+            location=location,
+        )
+    spec_id = metadata.get("partition-spec-id")
+    try:
+        number = None if spec_id is None else int(spec_id)
+    except ValueError:
+        raise InvalidTableError(
+            f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
+        ) from None
+    return ManifestHeader(number, content, _unknown_field_ids(metadata["avro.schema"]))
+
+
+@lru_cache(maxsize=64)
+def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
+    """Of thousands of manifests most have the same schema, to the letter."""
+    schema = msgspec.json.decode(schema_json)
+    known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
+    of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
+    return frozenset({*stored_fields(schema), *of_files} - known)
+
+
+@contextmanager
+def _damage(location: str) -> Iterator[None]:
+    """What does not fit while a file is taken apart means that the file is not what it must be."""
+    try:
+        yield
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        reason = str(error) if isinstance(error, ValueError) else f"it is not laid out as the spec says ({error!r})"
+        raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
+
+
+def _columns(record: Any, fields: Iterable[VersionedField | NestedField]) -> list[_Column]:
+    """For each of the fields that a record has: our name, its name there, and how its values are read."""
+    stored = stored_fields(record)
+    present = (f for f in fields if f.field_id in stored)
+    return [(f.name, stored[f.field_id]["name"], _reader(stored[f.field_id]["type"], f)) for f in present]
+
+
+def _values(record: dict[str, Any], columns: list[_Column]) -> dict[str, Any]:
+    return {name: None if (v := record[avro_name]) is None else read(v) for name, avro_name, read in columns}
+
+
+def _reader(schema: Any, field: VersionedField | NestedField) -> Callable[[Any], Any]:
+    """How non-null values of a field become ours; fastavro has made sure that they are what their schema says."""
+    schema = _without_null(schema)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    match field.type:
+        case MapType() if kind == "array":
+            # Pairs in place of Avro's maps, whose keys are strings; the key comes first (spec, Appendix A "Avro").
+            key, value = schema["items"]["fields"]
+            for part, child in zip((key, value), child_fields(field.type), strict=True):
+                _reader(part["type"], child)
+            return lambda pairs: {pair[key["name"]]: pair[value["name"]] for pair in pairs}
+        case ListType() if kind == "array":
+            read = _reader(schema["items"], child_fields(field.type)[0])
+            return lambda items: tuple(map(read, items))
+        case StructType() if kind == "record":
+            columns = _columns(schema, field.type.fields)
+            return lambda record: _values(record, columns)
+    if kind not in _AVRO_KINDS.get(str(field.type), ()):
+        raise ValueError(f"field {field.name!r} is stored as {kind!r}")
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _without_null(schema: Any) -> Any:
+    """The Avro schema of an optional field's values."""
+    if not isinstance(schema, list):
+        return schema
+    branches = [branch for branch in schema if branch != "null"]
+    if len(branches) != 1:
+        raise ValueError(f"a field is stored as one of {len(branches)} types")
+    return branches[0]
+
+
+def _enum(cls: type[E], value: Any, what: str, location: str) -> E:
+    try:
+        return cls(value)
+    except ValueError:
+        known = ", ".join(str(int(member)) for member in cls)
+        raise InvalidTableError(
+            f"cannot read {location!r}: an entry has {what} {value!r}; the spec knows {known}", location=location
+        ) from None
+
+
+COUNTS = {
+    Status.ADDED: ("added_files_count", "added_rows_count"),
+    Status.EXISTING: ("existing_files_count", "existing_rows_count"),
+    Status.DELETED: ("deleted_files_count", "deleted_rows_count"),
+}
+
+
+def inspect_manifest(data: bytes, location: str) -> ManifestFile:
+    """The row of a version 1 manifest that no list tells of; its partition type is read from its own header.
+
+    `added_snapshot_id` is that of its first added or deleted entry, or the greatest of all where it has none.
+
+    Raises:
+        InvalidTableError: the file is damaged, or its header lacks the schema or the partition spec.
+    """
+    metadata = read_header(data, location).metadata
+    row = ManifestFile(
+        manifest_path=location,
+        manifest_length=len(data),
+        partition_spec_id=_spec_id(metadata, location),
+        added_snapshot_id=None,
+        sequence_number=0,
+        min_sequence_number=0,
+    )
+    return completed(row, data, _own_partition_type(metadata, location))
+
+
+def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
+    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none.
+
+    Raises:
+        InvalidTableError: the manifest is damaged, or not what the row says.
+    """
+    entries = list(read_manifest(data, row, partition)[1])
+    try:
+        summaries = _summaries(entries, partition)
+    except IcekeepBug as error:
+        raise InvalidTableError(
+            f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
+            location=row.manifest_path,
+        ) from error
+    found: dict[str, Any] = {"added_snapshot_id": _adding_snapshot(entries), "partitions": summaries}
+    for status, (files_count, rows_count) in COUNTS.items():
+        files = [entry.data_file for entry in entries if entry.status is status]
+        found |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
+    return msgspec.structs.replace(row, **{name: v for name, v in found.items() if getattr(row, name) is None})
+
+
+def lacks_counts(row: ManifestFile) -> bool:
+    """Whether a row leaves out a count that versions 2 and 3 require."""
+    return any(getattr(row, name) is None for names in COUNTS.values() for name in names)
+
+
+def _adding_snapshot(entries: list[ManifestEntry]) -> int | None:
+    changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
+    return next(changed, max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None))
+
+
+def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[FieldSummary, ...] | None:
+    if any(field.type == OPAQUE for field in partition.fields):
+        # A summary without bounds says that all values are null, and nobody can make them.
+        return None
+    summarizer = PartitionSummarizer([field.type for field in partition.fields])
+    for entry in entries:
+        summarizer.add(entry.data_file.partition)
+    return summarizer.summaries()
+
+
+def _spec_id(metadata: Mapping[str, bytes], location: str) -> int:
+    # The first writers of version 1 knew one spec only, and did not number it.
+    text = metadata.get("partition-spec-id", b"0")
+    if not text.isdigit():
+        raise InvalidTableError(f"manifest {location!r} has the partition-spec-id {text!r}", location=location)
+    return int(text)
+
+
+def _own_partition_type(metadata: Mapping[str, bytes], location: str) -> StructType:
+    def part(key: str, read: Callable[[Any], Any]) -> Any:
+        try:
+            return read(msgspec.json.decode(metadata[key]))
+        except (KeyError, ValueError, InvalidTableError) as error:
+            problem = "is missing" if isinstance(error, KeyError) else f"cannot be read: {error}"
+            raise InvalidTableError(f"manifest {location!r}: its {key!r} {problem}", location=location) from error
+
+    spec = PartitionSpec(spec_id=0, fields=part("partition-spec", partition_fields_from_json))
+    return partition_type(spec, part("schema", schema_from_json))

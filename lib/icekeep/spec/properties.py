@@ -1,0 +1,332 @@
+"""Values of table properties: each kind is read in one way wherever it is honoured, and a wrong value is one `PropertyError`.
+
+Case does not matter where Iceberg Java ignores it. Spaces do: Java refuses them or takes the value for another one.
+
+What a table wants to be kept of each column's values: the properties `write.metadata.metrics.*`.
+
+Names, defaults and the choice of columns in a wide table are those of Iceberg Java's `MetricsConfig`. Unlike there, a mode
+that cannot be read is an error: taken for the default, a mistake would cost pruning for years and nobody would see it.
+
+Where the files of a table lie (spec, Appendix F "Path Construction").
+
+Properties `write.data.path` and `write.metadata.path`: absolute, or relative to the table's location. Data files are spread
+over directories named by a hash where `write.object-storage.enabled` asks for it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+import mmh3
+import msgspec
+
+from icekeep.errors import PropertyError, UnsupportedError
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.schema import Schema
+from icekeep.spec.sorting import SortOrder
+from icekeep.spec.transforms import Day, Hour, Identity, Month, Truncate, Year
+from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type, child_fields
+
+V = TypeVar("V")
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def wrong_property(key: str, text: str, wanted: str) -> PropertyError:
+    """The error for a value that a property cannot take; `wanted` completes "set ..."."""
+    return PropertyError(f"table property {key!r} is {text!r}; set {wanted}", property=key)
+
+
+def choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, V]) -> V:
+    """What one of some names, which are lower-case, stands for; raises `PropertyError` for any other name."""
+    text = properties.get(key, default)
+    name = text.lower()
+    if name not in choices:
+        *others, last = map(repr, choices)
+        raise wrong_property(key, text, f"{', '.join(others)} or {last}")
+    return choices[name]
+
+
+def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    """`true` or `false`, the default where the table says nothing.
+
+    Raises:
+        PropertyError: it is anything else, which Java takes for false and nobody sees.
+    """
+    text = properties.get(key)
+    return default if text is None else choice(properties, key, text, {"true": True, "false": False})
+
+
+def is_true(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    """Whether a property says `true`; all else is false, as it is to Java.
+
+    For what deletes files: false is the safe side of it, and an error might come after a commit has landed.
+    """
+    return properties.get(key, str(default)).lower() == "true"
+
+
+def whole_number(
+    properties: Mapping[str, str], key: str, default: int, least: int | None = 0, most: int | None = None
+) -> int:
+    """A whole number, the default where the table says nothing; written as Java reads one: digits, with a sign if need be.
+
+    Raises:
+        PropertyError: it is anything else, less than `least` or more than `most`.
+    """
+    text = properties.get(key)
+    if text is None:
+        return default
+    value = int(text) if _WHOLE.fullmatch(text) else None
+    if value is None or (least is not None and value < least) or (most is not None and value > most):
+        limits = "" if least is None else f", {least} or more" if most is None else f", {least} to {most}"
+        raise wrong_property(key, text, f"a whole number{limits}")
+    return value
+
+
+def retry_number(properties: Mapping[str, str], key: str, default: int) -> int:
+    """A number of retries or milliseconds to wait, as `whole_number`; one below 0 is 0, as it is to Java's retries."""
+    return max(0, whole_number(properties, key, default, least=None))
+
+
+def probability(properties: Mapping[str, str], key: str, default: float) -> float:
+    """A number above 0 and below 1; raises `PropertyError` for anything else."""
+    text = properties.get(key)
+    if text is None:
+        return default
+    value = float(text) if _DECIMAL.fullmatch(text) else 0.0
+    if not 0 < value < 1:
+        raise wrong_property(key, text, "a number between 0 and 1")
+    return value
+
+
+DEFAULT_KEY = "write.metadata.metrics.default"
+COLUMN_KEY_PREFIX = "write.metadata.metrics.column."
+LIMIT_KEY = "write.metadata.metrics.max-inferred-column-defaults"
+
+_TRUNCATE = re.compile(r"truncate\(([0-9]{1,9})\)")
+_DEFAULT_LIMIT = 100
+_ORDERED = (Identity, Truncate, Year, Month, Day, Hour)
+
+
+class MetricsMode(msgspec.Struct, frozen=True):
+    """What is kept of one column.
+
+    Attributes:
+        counts: how many values, nulls and NaNs there are, and how many bytes they take.
+        bounds: the least and the greatest value as well.
+        length: the most code points or bytes of a bound of text or bytes; any number if None.
+    """
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+
+NONE = MetricsMode(counts=False, bounds=False)
+COUNTS = MetricsMode(counts=True, bounds=False)
+FULL = MetricsMode(counts=True, bounds=True)
+DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
+"""`truncate(16)`."""
+
+
+def metrics_modes(
+    properties: Mapping[str, str], schema: Schema, sort_order: SortOrder | None = None
+) -> dict[int, MetricsMode]:
+    """The mode of every primitive field of a schema, by field id.
+
+    Where no property sets a default and the schema has more columns than `max-inferred-column-defaults`, only that many
+    get metrics: of each struct its own fields before those nested in them. Columns that the table is sorted by keep
+    bounds even then. Keys that name no column of the schema are passed over, since columns come and go.
+
+    Raises:
+        PropertyError: a property has a value that it cannot take.
+    """
+    fields = {f.field_id: f for f in schema.fields_by_id.values() if isinstance(f.type, PrimitiveType)}
+    default = _mode(properties, DEFAULT_KEY, DEFAULT)
+    if DEFAULT_KEY not in properties and _counted(schema.as_struct()) > (limit := _limit(properties)):
+        default = NONE
+        modes = dict.fromkeys(islice(_by_precedence(schema.as_struct()), limit), DEFAULT)
+    else:
+        modes = {}
+    for field_id in _sorted_by(sort_order):
+        modes[field_id] = default if default.bounds else DEFAULT
+    for key in properties:
+        if key.startswith(COLUMN_KEY_PREFIX):
+            # Read in any case: a mistake shows even when the column is not there.
+            mode = _mode(properties, key, default)
+            modes[schema.ids_by_name.get(key.removeprefix(COLUMN_KEY_PREFIX), 0)] = mode
+    return {field_id: modes.get(field_id, default) for field_id in fields}
+
+
+def _mode(properties: Mapping[str, str], key: str, default: MetricsMode) -> MetricsMode:
+    text = properties.get(key)
+    if text is None:
+        return default
+    name = text.lower()
+    if name in _NAMED:
+        return _NAMED[name]
+    if (match := _TRUNCATE.fullmatch(name)) is None or int(match[1]) < 1:
+        raise wrong_property(key, text, "'none', 'counts', 'full', or 'truncate(N)' with N of 1 or more")
+    return msgspec.structs.replace(DEFAULT, length=int(match[1]))
+
+
+_NAMED = {"none": NONE, "counts": COUNTS, "full": FULL}
+
+
+def _limit(properties: Mapping[str, str]) -> int:
+    limit = whole_number(properties, LIMIT_KEY, _DEFAULT_LIMIT, least=None)
+    # As in Java, where what is below 0 counts as not set.
+    return limit if limit >= 0 else _DEFAULT_LIMIT
+
+
+def _sorted_by(sort_order: SortOrder | None) -> Iterator[int]:
+    for field in () if sort_order is None else sort_order.fields:
+        if isinstance(field.transform, _ORDERED):
+            yield field.source_id
+
+
+def _counted(type_: Type) -> int:
+    """How many columns a schema has for the limit: primitives, and structs that are fields of structs."""
+    if isinstance(type_, ListType | MapType):
+        return sum(isinstance(c.type, PrimitiveType) + _counted(c.type) for c in child_fields(type_))
+    return sum(isinstance(c.type, PrimitiveType | StructType) + _counted(c.type) for c in child_fields(type_))
+
+
+def _by_precedence(type_: Type) -> Iterator[int]:
+    """Ids of primitive fields in the order in which they are worth metrics: shallow ones first."""
+    children: tuple[NestedField, ...] = child_fields(type_)
+    for child in children:
+        if isinstance(child.type, PrimitiveType):
+            yield child.field_id
+    for child in children:
+        yield from _by_precedence(child.type)
+
+
+OWN_DIRECTORY = ".icekeep"
+"""What is icekeep's own lies below this directory; the dot hides it from every engine's orphan removal."""
+
+_DATA_PATH = "write.data.path"
+_OBJECT_STORAGE = "write.object-storage.enabled"
+_PARTITIONED_PATHS = "write.object-storage.partitioned-paths"
+_PROVIDER = "write.location-provider.impl"
+_WITHDRAWN = "write.folder-storage.path"
+_WITHDRAWN_OF_OBJECTS = "write.object-storage.path"
+
+_HASH_BITS = 20
+
+
+class DataLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a table's new data files go.
+
+    Attributes:
+        directory: above all of them, without a slash at the end.
+        hashed: whether directories named by a hash of the rest of the path spread them over an object store's key space.
+        partitioned_paths: whether the values of the partition are in the path; they always are where nothing is hashed.
+        context: what tells tables apart that share one `directory`, by the last two names of their locations.
+    """
+
+    directory: str
+    hashed: bool = False
+    partitioned_paths: bool = True
+    context: str = ""
+
+    def location(self, file_name: str, partition_path: str = "") -> str:
+        """The location of a new data file.
+
+        Args:
+            file_name: which no other file of the table has.
+            partition_path: as `partition_path` makes it, empty for a table without partitions.
+        """
+        if not self.hashed:
+            return f"{self.directory}/{_joined(partition_path, file_name)}"
+        path = _joined(partition_path, file_name) if self.partitioned_paths else file_name
+        directories = _hash_directories(path)
+        if self.context or self.partitioned_paths:
+            return f"{self.directory}/{_joined(directories, self.context, path)}"
+        # With no directory of the partition below it, the last part of the hash would be one for each file.
+        return f"{self.directory}/{directories}-{path}"
+
+
+def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayout:
+    """Read the table properties that say where data files go, as Iceberg Java reads them.
+
+    Raises:
+        PropertyError: a property has a value that it cannot take, or is one that was withdrawn.
+        UnsupportedError: code of another engine decides where the files go.
+    """
+    if _PROVIDER in properties:
+        raise UnsupportedError(
+            f"table property {_PROVIDER!r} is {properties[_PROVIDER]!r}: code that icekeep cannot run says where data files "
+            "go; remove the property",
+            property=_PROVIDER,
+        )
+    table_location = table_location.rstrip("/")
+    hashed = boolean_property(properties, _OBJECT_STORAGE, default=False)
+    if not properties.get(_DATA_PATH):
+        withdrawn = (_WITHDRAWN_OF_OBJECTS, _WITHDRAWN) if hashed else (_WITHDRAWN,)
+        for key in withdrawn:
+            if key in properties:
+                raise PropertyError(
+                    f"table property {key!r} was withdrawn; set {_DATA_PATH!r} to {properties[key]!r} instead",
+                    property=key,
+                )
+    directory = _directory(table_location, properties, _DATA_PATH, "data")
+    if not hashed:
+        return DataLayout(directory=directory)
+    return DataLayout(
+        directory=directory,
+        hashed=True,
+        partitioned_paths=boolean_property(properties, _PARTITIONED_PATHS, default=True),
+        context="" if directory.startswith(table_location) else _context(table_location),
+    )
+
+
+def data_directory(metadata: TableMetadata) -> str:
+    """The directory above all new data files, without a slash at the end."""
+    return _directory(metadata.location, metadata.properties, _DATA_PATH, "data")
+
+
+def metadata_directory(metadata: TableMetadata) -> str:
+    """Where new metadata files, manifests and manifest lists go, without a slash at the end."""
+    return _directory(metadata.location, metadata.properties, "write.metadata.path", "metadata")
+
+
+def manifest_location(metadata: TableMetadata, commit_uuid: str, number: int) -> str:
+    """The location of the `number`th manifest of one commit."""
+    return f"{metadata_directory(metadata)}/{commit_uuid}-m{number}.avro"
+
+
+def manifest_list_location(metadata: TableMetadata, snapshot_id: int, attempt: int, commit_uuid: str) -> str:
+    """The location of the manifest list of one attempt to commit a snapshot."""
+    return f"{metadata_directory(metadata)}/snap-{snapshot_id}-{attempt}-{commit_uuid}.avro"
+
+
+def own_directory(metadata: TableMetadata, name: str) -> str:
+    """One of icekeep's own directories of a table, such as `plans`."""
+    return f"{metadata.location.rstrip('/')}/{OWN_DIRECTORY}/{name}"
+
+
+def _directory(table_location: str, properties: Mapping[str, str], property_name: str, default: str) -> str:
+    text = properties.get(property_name, "")
+    path = text.rstrip("/")
+    if ":/" in text or text.startswith("/"):
+        return path
+    return f"{table_location.rstrip('/')}/{path or default}"
+
+
+def _context(table_location: str) -> str:
+    """The last two names of a table's location, its own and most often its namespace's."""
+    path = table_location.partition("://")[2].partition("/")[2] if "://" in table_location else table_location
+    return "/".join([name for name in path.split("/") if name][-2:])
+
+
+def _hash_directories(path: str) -> str:
+    """The low bits of a path's hash as names of directories: three of 4 bits, then one of 8."""
+    bits = format(mmh3.hash(path.encode(), signed=False) % 2**_HASH_BITS, f"0{_HASH_BITS}b")
+    return "/".join((bits[:4], bits[4:8], bits[8:12], bits[12:]))
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(filter(None, parts))

@@ -1,0 +1,388 @@
+"""What `explain` of a scan's DataFrame prints: what was planned of the table, and below that Spark's own plan.
+
+Spark sees tasks that hand rows over, and nothing of manifests, files and deletes.
+
+Read a table's rows as a DataFrame or in Arrow: deletes applied, columns found by field id, files chosen by the filter.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+import pyarrow as pa
+
+from icekeep.catalog.base import Table
+from icekeep.errors import NotFoundError, UsageError
+from icekeep.events import SILENT
+from icekeep.formats.deletes.apply import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.machine import TaskMemory, task_memory_bytes
+from icekeep.formats.reader import SourceFile
+from icekeep.planning.entries import delete_file
+from icekeep.planning.scan.plan import Scan, VersionArguments, open_scan
+from icekeep.planning.scan.report import DeletesInUse, PlanScanResult, plan_scan
+from icekeep.planning.scan.tasks import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
+from icekeep.planning.spark.rows import arrow_table, spark_columns, spark_rows, spark_run, streamed
+from icekeep.planning.spark.session import SparkSource, check_source, from_arrow_schema, started
+from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, prepare_worker, run_tasks
+from icekeep.planning.spark.workers import spark_workers, thread_workers
+from icekeep.spec.collections import Part, PositionSet, unpacked_positions
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import identity_values
+from icekeep.spec.schema import (
+    FILE,
+    LAST_UPDATED_SEQUENCE_NUMBER,
+    POS,
+    ROW_ID,
+    SPEC_ID,
+    NameMapping,
+    Schema,
+    meant_column,
+    name_mapping_of,
+    partition_column,
+)
+from icekeep.spec.types import format_bytes
+from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult]) -> "DataFrame":
+    """The same DataFrame, whose `explain` prints the plan of the scan first; what is made of it has Spark's alone.
+
+    Args:
+        name: of the table.
+        plan: makes the plan; called each time that somebody asks.
+    """
+    of_spark = rows.explain
+
+    def explain(extended: bool | str | None = None, mode: str | None = None) -> None:
+        """Print what the scan reads of the table, and then Spark's plan, as `DataFrame.explain` does."""
+        sys.stdout.write(plan_text(name, plan()))
+        of_spark(extended, mode)
+
+    # The frame itself and no class of ours: whoever asks for its type gets Spark's.
+    shown: Any = rows
+    shown.explain = explain
+    return rows
+
+
+def plan_text(name: str, plan: PlanScanResult) -> str:
+    """What a scan reads and what pruning has saved, as a few lines for people."""
+    of = "" if plan.total_data_files_count is None else f" of {plan.total_data_files_count:,}"
+    opened = plan.opened_manifests_count + plan.opened_delete_manifests_count
+    snapshot = "no snapshot" if plan.snapshot_id is None else f"snapshot {plan.snapshot_id}"
+    lines = [
+        f"== icekeep: scan of {name}, {snapshot} ==",
+        f"manifests    {opened:,} of {plan.manifests_count:,} opened",
+        f"data files   {plan.data_files_count:,}{of} read, {format_bytes(plan.data_files_bytes)}, "
+        f"up to {plan.record_count:,} rows",
+        f"             left out: {_with_manifests(plan)}{plan.pruned_by_partition_count:,} by their partition, "
+        f"{plan.pruned_by_metrics_count:,} by bounds of their columns",
+        f"deletes      {_deletes(plan.deletes)}",
+        f"planned by   {plan.reading}",
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _with_manifests(plan: PlanScanResult) -> str:
+    if plan.total_data_files_count is None:
+        return ""
+    return f"{plan.total_data_files_count - plan.opened_data_files_count:,} with their manifests, "
+
+
+def _deletes(deletes: DeletesInUse) -> str:
+    kinds = (
+        (deletes.deletion_vectors_count, "deletion vectors"),
+        (deletes.position_delete_files_count, "position delete files"),
+        (deletes.equality_delete_files_count, "equality delete files"),
+    )
+    return ", ".join(f"{count:,} {kind}" for count, kind in kinds if count) or "none"
+
+
+R = TypeVar("R")
+
+_BATCH_ROWS = 10_000
+
+
+def scan(
+    table: Table,
+    spark: SparkSource = None,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    page_indexes: bool = True,
+    **version: Unpack[VersionArguments],
+) -> "DataFrame":
+    """The rows of a table that match a filter and are not deleted.
+
+    Files are planned at once; rows are read in Arrow, inside Spark tasks, when the DataFrame is used. UUIDs are text, as
+    in Iceberg's own DataFrames. Rows come in no particular order. `explain` of the DataFrame says what was planned of the
+    table, before Spark's own plan.
+
+    Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one.
+        where: a filter over the table's columns, as text or as an unbound expression.
+        select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
+            `_partition`, `_row_id` and `_last_updated_sequence_number`.
+        page_indexes: whether pages that the filter does not need are left out by what Parquet files say of their pages. Where
+            a writer is known to say that wrongly, false reads row groups whole.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
+
+    Raises:
+        ExpressionError, NotFoundError, UsageError: the filter, a column or the version does not fit the table, or a property
+            `read.split.*` has a value that it cannot take.
+        InvalidTableError, MissingFileError: a manifest cannot be read whole; also when rows are read, for data files.
+        UnsupportedError: the table is encrypted, or Spark has no type for a column; when rows are read, also where a task has
+            not the memory for a row group.
+    """
+    check_source(spark)
+    opened = open_scan(table, where=where, **version)
+    session = started(spark)
+    reader = _reader(opened, select, spark_workers(spark).process_slots, page_indexes)
+    with spark_run("scan", table.name, SILENT):
+        packed = packed_tasks(opened, spark, shares_deletes=True)
+        if packed.few is not None:
+            tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
+            rows_read = dataframe_from_tasks(session, tasks, _read, reader.columns)
+        else:
+            assert packed.many is not None
+            # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver
+            # small.
+            planned = one_task_a_partition(packed.many)
+            rows_read = planned.mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+    return explaining(rows_read, table.name, lambda: plan_scan(table, spark, where=where, **version))
+
+
+def read_table(
+    table: Table,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    page_indexes: bool = True,
+    **version: Unpack[VersionArguments],
+) -> pa.Table:
+    """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
+
+    Files are read in threads, and all rows are held at once; `read_batches` holds few of them.
+
+    Args:
+        where: which rows are read, as for `scan`, and so what it raises.
+        select: names of columns, in their order, as for `scan`.
+        page_indexes: whether pages that the filter does not need are left unread.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
+    """
+    opened = open_scan(table, where=where, **version)
+    workers = thread_workers()
+    reader = _reader(opened, select, workers.process_slots, page_indexes)
+    packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
+    if packed.few is None:
+        with spark_run("scan", table.name, SILENT):
+            rows = scan(table, where=where, select=select, page_indexes=page_indexes, **version)
+            return arrow_table(rows, "reading rows")
+    parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
+    return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
+
+
+def read_batches(
+    table: Table,
+    spark: SparkSource = None,
+    *,
+    where: str | Expression = ALWAYS_TRUE,
+    select: Sequence[str] | None = None,
+    page_indexes: bool = True,
+    **version: Unpack[VersionArguments],
+) -> pa.RecordBatchReader:
+    """The rows that `scan` gives, as Arrow batches that are read one after the other; none of them is read by Spark.
+
+    Files are planned at once, and opened one at a time, each when its rows are wanted. What this process holds is a row group
+    or stripe, or a part of one that is large, and of small files that the same equality deletes reach up to 128 MiB together;
+    and the deletes that are being applied. A file is closed when its rows are read, or when nobody has the reader any more.
+
+    DuckDB, Polars, DataFusion and `pyarrow.dataset.write_dataset` take the reader as it is. `read_table` reads in threads, and
+    is faster where all rows fit into memory.
+
+    Args:
+        spark: what plans very many files (some two million), and nothing else; by default the session that runs, or a new one.
+        where: which rows are read, as for `scan`.
+        select: names of columns, in their order, as for `scan`.
+        page_indexes: whether pages that the filter does not need are left unread.
+        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
+            `end_snapshot_id`; by default the head of `main`.
+
+    Raises:
+        IcekeepError: as for `scan`; for data files, when their rows are read.
+    """
+    check_source(spark)
+    opened = open_scan(table, where=where, **version)
+    reader = _reader(opened, select, 1, page_indexes)
+    packed = packed_tasks(opened, spark, 1, shares_deletes=True)
+    tasks: Iterable[Sequence[Mapping[str, Any]]]
+    if packed.few is not None:
+        tasks = packed.few
+    else:
+        assert packed.many is not None
+        tasks = _streamed_tasks(packed.many)
+    return pa.RecordBatchReader.from_batches(reader.columns, chain.from_iterable(map(reader.read, tasks)))
+
+
+def _streamed_tasks(many: "DataFrame") -> Iterator[list[dict[str, Any]]]:
+    """The splits of each task, whose rows stand one behind the other; of one of Spark's partitions at a time."""
+    for _, rows in groupby(streamed(many, "planning tasks"), lambda row: row["task_id"]):
+        yield [row.asDict(recursive=True) for row in rows]
+
+
+def rows_worked_on(
+    table: Table,
+    work: Callable[[Iterator[pa.RecordBatch]], R],
+    *,
+    select: Sequence[str] | None = None,
+    **version: Unpack[VersionArguments],
+) -> list[R] | None:
+    """Do some work on the rows of each task that `scan` would make, in threads of this process, and hold no rows.
+
+    Args:
+        work: called with the rows of one task, which come as they are read.
+        select, version: as for `scan`, and so what is raised.
+
+    Returns:
+        What the work gives; `None`, and nothing is read, where files are so many that Spark would plan them.
+    """
+    opened = open_scan(table, **version)
+    workers = thread_workers()
+    reader = _reader(opened, select, workers.process_slots)
+    packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
+    if packed.few is None:
+        return None
+    return all_results(
+        run_tasks(None, packed.few, lambda one, read: work(read(one)), reader.read, threads=workers.slots)
+    )
+
+
+def _reader(opened: Scan, select: Sequence[str] | None, slots: int, by_pages: bool = True) -> "_Reader":
+    metadata = opened.table.metadata
+    wanted = _selected(opened.version.schema, select, metadata)
+    return _Reader(
+        storage=opened.table.storage,
+        known=planned_rows(opened),
+        wanted=wanted,
+        columns=spark_columns(wanted),
+        table_schemas=metadata.schemas,
+        name_mapping=name_mapping_of(metadata.properties),
+        slots=slots,
+        by_pages=by_pages,
+    )
+
+
+class _Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads planned splits; goes to the tasks with them.
+
+    Attributes:
+        slots: how many tasks share an executor's memory.
+        by_pages: whether page indexes are believed.
+    """
+
+    storage: Storage
+    known: PlannedRows
+    wanted: Schema
+    columns: Any
+    table_schemas: tuple[Schema, ...]
+    name_mapping: NameMapping | None
+    slots: int
+    by_pages: bool = True
+
+    def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the splits in batches of `task_groups.SHARING_TASKS`.
+
+        All splits of a task are here. Those of others are as well where Spark has planned otherwise than when it counted the
+        tasks, as it may after executors have come or settings were changed; what deletes a split has says its own task alone.
+        """
+        prepare_worker()
+        tasks: dict[int, list[dict[str, Any]]] = {}
+        for batch in batches:
+            for split in batch.to_pylist():
+                tasks.setdefault(split["task_id"], []).append(split)
+        for splits in tasks.values():
+            yield from self.read(splits)
+
+    def read(self, splits: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's splits, deletes applied and filtered, in the DataFrame's columns."""
+        memory = TaskMemory(task_memory_bytes(self.slots))
+        reader = LiveRowsReader(
+            self.storage,
+            self.wanted,
+            table_schemas=self.table_schemas,
+            piece_bytes=min(PIECE_BYTES, memory.batch_bytes),
+        )
+        deletes = [
+            delete_file(one, self.known.partition(one["spec_id"], bytes(one["partition"])))
+            for split in splits
+            for one in split["deletes"]
+        ]
+        # Splits that are read together have their equality deletes looked up together.
+        for residual, some in groupby(splits, self._residual):
+            pieces = (self._piece(split, deletes) for split in some)
+            for rows in reader.read(pieces, residual=residual, by_pages=self.by_pages, batch_rows=memory.batch_rows):
+                yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
+
+    def _residual(self, split: Mapping[str, Any]) -> Expression:
+        return self.known.residual(split["spec_id"], bytes(split["partition"]))
+
+    def _piece(self, split: Mapping[str, Any], deletes: Sequence[DataFile]) -> LivePiece:
+        reached_by = unpacked_positions(PositionSet, bytes(split["reached_by"]))
+        return LivePiece(
+            source=self._source(split), deletes=Part(deletes, reached_by), split=(split["start"], split["length"])
+        )
+
+    def _source(self, split: Mapping[str, Any]) -> SourceFile:
+        spec = self.known.specs[split["spec_id"]]
+        values = self.known.partition(split["spec_id"], bytes(split["partition"]))
+        return SourceFile(
+            location=split["file_path"],
+            file_format=split["file_format"],
+            constants=identity_values(spec, values),
+            name_mapping=self.name_mapping,
+            spec_id=split["spec_id"],
+            partition={field.field_id: value for field, value in zip(spec.fields, values, strict=True)},
+            first_row_id=split["first_row_id"],
+            data_sequence_number=split["sequence_number"],
+        )
+
+
+class _Task(msgspec.Struct, frozen=True):
+    reader: _Reader
+    splits: tuple[dict[str, Any], ...]
+
+
+def _read(task: _Task) -> Iterator[pa.RecordBatch]:
+    return task.reader.read(task.splits)
+
+
+def _read_here(splits: Sequence[Mapping[str, Any]], reader: _Reader) -> list[pa.RecordBatch]:
+    return [*reader.read(splits)]
+
+
+def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetadata) -> Schema:
+    if select is None:
+        return schema
+    if isinstance(select, str) or not select:
+        raise UsageError(f"select is {select!r}; give a list of one column at least")
+    if len(set(select)) < len(select):
+        raise UsageError(f"select names a column twice: {', '.join(select)}")
+    types = [metadata.partition_type(spec_id) for spec_id in sorted(metadata.specs_by_id)]
+    reserved = (FILE, POS, SPEC_ID, partition_column(types), ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+    # A column of the table's own goes before a metadata column of its name.
+    known = {field.name: field for field in (*reserved, *schema.fields)}
+    missing = next((name for name in select if name not in known), None)
+    if missing is not None:
+        raise NotFoundError(
+            f"there is no column {missing!r}; {meant_column(missing, known, [field.name for field in schema.fields])}",
+            column=missing,
+        )
+    return msgspec.structs.replace(schema, fields=tuple(known[name] for name in select))
