@@ -15,10 +15,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "lib"), str(Path(__file__).paren
 
 from bench.rival.watching import Watch  # noqa: E402 - the path comes first
 from icekeep.reports.job import report  # noqa: E402
-from icekeep.tables.verbs import (
-    append,  # noqa: E402
-    create_table,  # noqa: E402
-)
+from icekeep.tables.verbs import append, create_table  # noqa: E402
 from kit.lake import SCHEMA, Lake, events  # noqa: E402
 from kit.no_spark import no_spark  # noqa: E402
 

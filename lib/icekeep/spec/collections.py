@@ -21,6 +21,7 @@ import msgspec
 from pyroaring import BitMap, FrozenBitMap
 
 T = TypeVar("T")
+Item = TypeVar("Item", covariant=True)
 
 Limit: TypeAlias = tuple[Callable[[T], float], float]
 """What an item counts for, and the most that a bin holds of it; an item that is more than that has a bin of its own."""
@@ -132,8 +133,6 @@ def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_fi
         yield rest.items
 
 
-T = TypeVar("T", covariant=True)
-
 PositionSet: TypeAlias = FrozenBitMap
 """Positions in a list, each below 2^32."""
 
@@ -173,7 +172,7 @@ def spans(positions: PositionSet) -> list[Span]:
     return [(some[0][1], some[-1][1] + 1) for some in stretches]
 
 
-def narrowed(whole: Sequence[T], parts: Sequence[PositionSet]) -> tuple[list[T], list[PositionSet]]:
+def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[Item], list[PositionSet]]:
     """What parts of a list have of it, in its order, and the parts as positions in that.
 
     >>> used, parts = narrowed("abcdefg", [FrozenBitMap([1, 5]), FrozenBitMap([4, 5, 6])])
@@ -207,7 +206,7 @@ class Renumbering:
             yield from ((place, place + 1) for place in self._places[start:stop] if place >= 0)
 
 
-class Part(Sequence[T]):
+class Part(Sequence[Item]):
     """Some of the members of a list that many parts share.
 
     Attributes:
@@ -217,39 +216,39 @@ class Part(Sequence[T]):
 
     __slots__ = ("positions", "whole")
 
-    def __init__(self, whole: Sequence[T], positions: PositionSet) -> None:
+    def __init__(self, whole: Sequence[Item], positions: PositionSet) -> None:
         self.whole, self.positions = whole, positions
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
         return [*self][index]
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[Item]:
         return (self.whole[position] for position in self.positions)
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
-class PartSet(AbstractSet[T]):
+class PartSet(AbstractSet[Item]):
     """The same as a set, equal to any set of the same members; what is made of it is a frozen set."""
 
     __slots__ = ("positions", "whole")
 
-    def __init__(self, whole: Sequence[T], positions: PositionSet) -> None:
+    def __init__(self, whole: Sequence[Item], positions: PositionSet) -> None:
         self.whole, self.positions = whole, positions
 
     @classmethod
-    def _from_iterable(cls, members: Iterable[T]) -> frozenset[T]:  # type: ignore[override]
+    def _from_iterable(cls, members: Iterable[Item]) -> frozenset[Item]:  # type: ignore[override]
         return frozenset(members)
 
     def __contains__(self, member: object) -> bool:
         return any(member == one for one in self)
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[Item]:
         return (self.whole[position] for position in self.positions)
 
     def __len__(self) -> int:

@@ -677,8 +677,8 @@ def _is_ordered(data: bytes, order: Order) -> bool:
     direction = index.value(4)
     if direction not in (_said_ASCENDING, _said_DESCENDING):
         return direction == 0
-    for field_id in (2, 3):
-        values = zip(index.booleans(1), index.binaries(field_id), strict=True)
+    for number in (2, 3):
+        values = zip(index.booleans(1), index.binaries(number), strict=True)
         keys = [order(value) for is_null, value in values if not is_null]
         if keys != sorted(keys, reverse=direction == _said_DESCENDING):
             return False
@@ -1065,12 +1065,12 @@ class SplicedFile:
     def _write_indexes(self) -> list[list[dict[int, int]]]:
         """Write the indexes of all chunks; returns the fields that say where those of each lie."""
         places: list[list[dict[int, int]]] = [[{} for _ in group.chunks] for group in self._row_groups]
-        for field_id in (6, 4):
+        for number in (6, 4):
             for group, found in zip(self._row_groups, places, strict=True):
                 for chunk, fields in zip(group.chunks, found, strict=True):
-                    index = chunk.column_index if field_id == 6 else chunk.offset_index
+                    index = chunk.column_index if number == 6 else chunk.offset_index
                     if index is not None:
-                        fields |= {field_id: self._end, field_id + 1: len(index)}
+                        fields |= {number: self._end, number + 1: len(index)}
                         self._write(index)
         return places
 
