@@ -9,7 +9,7 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json as parse_with_p
 from icekeep.errors import InvalidTableError
 from icekeep.spec.schema import (
     MappedField,
-    find,
+    find_mapped_field,
     name_mapping_for,
     name_mapping_of,
     name_mapping_to_json,
@@ -40,8 +40,8 @@ def test_the_specs_example_is_read():
             ),
         ),
     )
-    assert find(mapping, "record_id") == mapping[0]
-    assert find(mapping, "lat") is None
+    assert find_mapped_field(mapping, "record_id") == mapping[0]
+    assert find_mapped_field(mapping, "lat") is None
     assert name_mapping_to_json(mapping) == json.loads(EXAMPLE)
 
 
@@ -61,7 +61,7 @@ def test_names_may_be_none_and_ids_may_be_absent():
 
 def test_a_name_with_a_dot_is_one_name():
     mapping = parse_name_mapping('[{"names": ["a.b"], "field-id": 1}, {"names": ["a"], "fields": [{"names": ["b"]}]}]')
-    assert find(mapping, "a.b").field_id == 1
+    assert find_mapped_field(mapping, "a.b").field_id == 1
 
 
 BAD = [
