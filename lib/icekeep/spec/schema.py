@@ -214,6 +214,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The field that each nested field lies right in, by the nested field's id."""
         return {c.field_id: field for field in self.fields_by_id.values() for c in child_fields(field.type)}
 
+    def enclosing_fields(self, field_id: int) -> list[NestedField]:
+        """The fields that a field lies in, the innermost first."""
+        out: list[NestedField] = []
+        # A schema that is wrong may have a field in one of the same id.
+        while (outer := self.parents_by_id.get(field_id)) is not None and outer not in out:
+            out.append(outer)
+            field_id = outer.field_id
+        return out
+
     @cached_property
     def ids_by_name(self) -> dict[str, int]:
         """Field ids by full name."""

@@ -169,13 +169,8 @@ def validate_sort_order(order: SortOrder, schema: Schema) -> SortOrder:
 def _build_field(schema: Schema, key: SortKey) -> SortField:
     source = schema.field(key.column)
     transform = known_transform(key.transform)
-    inner = source
-    while (outer := schema.parents_by_id.get(inner.field_id)) is not None:
-        if not isinstance(outer.type, StructType):
-            raise UsageError(
-                f"cannot sort by {key.column!r}: it is in a list or a map, so a row has no one value of it"
-            )
-        inner = outer
+    if any(not isinstance(outer.type, StructType) for outer in schema.enclosing_fields(source.field_id)):
+        raise UsageError(f"cannot sort by {key.column!r}: it is in a list or a map, so a row has no one value of it")
     if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
         raise UsageError(f"cannot sort by {str(transform)!r} of column {key.column!r}: its type is {source.type}")
     try:

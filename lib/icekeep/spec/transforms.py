@@ -36,13 +36,40 @@ _WITH_PARAMETER = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECAS
 class Transform(msgspec.Struct, frozen=True):
     """How a partition or sort value is made of a column's value; `str()` gives the text of the metadata."""
 
+    def __str__(self) -> str:
+        match self:
+            case Bucket(parameter) | Truncate(parameter):
+                return f"{type(self).__name__.lower()}[{parameter}]"
+            case UnknownTransform():
+                return self.text
+        return type(self).__name__.lower()
+
     def accepts(self, source_type: Type) -> bool:
         """Whether columns of a type can be transformed."""
-        raise NotImplementedError
+        name = source_type.name if isinstance(source_type, PrimitiveType) else ""
+        match self:
+            case Void() | UnknownTransform():
+                return True
+            case Identity():
+                return isinstance(source_type, PrimitiveType) and name not in _NOT_IDENTIFIABLE
+            case Bucket():
+                return name in _HASHED
+            case Truncate():
+                return name in _TRUNCATED
+            case Hour():
+                return name in TICKS_PER_SECOND
+        return name == "date" or name in TICKS_PER_SECOND
 
     def result_type(self, source_type: Type) -> Type:
         """The type of the transformed values."""
-        raise NotImplementedError
+        match self:
+            case Bucket() | Year() | Month() | Hour():
+                return INT
+            case Day():
+                return DATE
+            case UnknownTransform():
+                return OPAQUE
+        return source_type
 
     def apply(self, source_type: Type, value: Any) -> Any:
         """Transform a value of `source_type`; null stays null.
@@ -51,35 +78,39 @@ class Transform(msgspec.Struct, frozen=True):
             InvalidTableError: the transform does not take columns of that type.
             UnsupportedError: the transform is one that we do not know.
         """
+        if isinstance(self, UnknownTransform):
+            raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
         if not self.accepts(source_type):
             raise InvalidTableError(f"transform {str(self)!r} cannot be applied to a column of type {source_type}")
-        return None if value is None else self._apply(source_type, value)
+        if value is None or isinstance(self, Void):
+            return None
+        match self:
+            case Bucket(bucket_count):
+                return (hash_value(source_type, value) & 0x7FFF_FFFF) % bucket_count
+            case Truncate(width):
+                return _truncated(source_type, value, width)
+            case Year() | Month() | Day() | Hour():
+                return _time_units(self, source_type, value)
+        return value
 
     def to_text(self, source_type: Type, value: Any) -> str:
         """A transformed value as Iceberg's partition paths show it, "null" for null."""
-        return "null" if value is None else self._to_text(source_type, value)
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        raise NotImplementedError
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
+        if value is None or isinstance(self, Void):
+            return "null"
+        match self:
+            case Year():
+                return f"{1970 + value:04d}"
+            case Month():
+                return f"{1970 + value // 12:04d}-{1 + value % 12:02d}"
+            case Hour():
+                return f"{_day_text(value // 24)}-{value % 24:02d}"
+            case UnknownTransform():
+                return str(value)
         return _value_text(self.result_type(source_type), value)
 
 
 class Identity(Transform, frozen=True):
     """The value itself."""
-
-    def __str__(self) -> str:
-        return "identity"
-
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name not in _NOT_IDENTIFIABLE
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        return value
 
 
 class Bucket(Transform, frozen=True):
@@ -90,18 +121,6 @@ class Bucket(Transform, frozen=True):
     """
 
     bucket_count: int
-
-    def __str__(self) -> str:
-        return f"bucket[{self.bucket_count}]"
-
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name in _HASHED
-
-    def result_type(self, source_type: Type) -> Type:
-        return INT
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        return (hash_value(source_type, value) & 0x7FFF_FFFF) % self.bucket_count
 
 
 class Truncate(Transform, frozen=True):
@@ -115,133 +134,31 @@ class Truncate(Transform, frozen=True):
 
     width: int
 
-    def __str__(self) -> str:
-        return f"truncate[{self.width}]"
 
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name in _TRUNCATED
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        if isinstance(source_type, DecimalType):
-            number = unscaled(value, source_type.scale)
-            return decimal_from_unscaled(number - number % self.width, source_type.scale)
-        if isinstance(value, int):
-            return value - value % self.width
-        return value[: self.width]
+class Year(Transform, frozen=True):
+    """Years from 1970, of a date or timestamp, as with all units of time."""
 
 
-class _TimeTransform(Transform, frozen=True):
-    """A calendar unit of a date or timestamp, counted from 1970-01-01T00:00."""
-
-    def accepts(self, source_type: Type) -> bool:
-        return source_type == DATE or (isinstance(source_type, PrimitiveType) and source_type.name in TICKS_PER_SECOND)
-
-    def result_type(self, source_type: Type) -> Type:
-        return INT
-
-
-class Year(_TimeTransform, frozen=True):
-    """Years from 1970."""
-
-    def __str__(self) -> str:
-        return "year"
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        year, _, _ = civil_from_days(_days(source_type, value))
-        return year - 1970
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return f"{1970 + value:04d}"
-
-
-class Month(_TimeTransform, frozen=True):
+class Month(Transform, frozen=True):
     """Months from 1970-01."""
 
-    def __str__(self) -> str:
-        return "month"
 
-    def _apply(self, source_type: Type, value: Any) -> int:
-        year, month, _ = civil_from_days(_days(source_type, value))
-        return (year - 1970) * 12 + month - 1
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        years, months = divmod(value, 12)
-        return f"{1970 + years:04d}-{1 + months:02d}"
-
-
-class Day(_TimeTransform, frozen=True):
+class Day(Transform, frozen=True):
     """Days from 1970-01-01, a date."""
 
-    def __str__(self) -> str:
-        return "day"
 
-    def result_type(self, source_type: Type) -> Type:
-        return DATE
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        return _days(source_type, value)
-
-
-class Hour(_TimeTransform, frozen=True):
+class Hour(Transform, frozen=True):
     """Hours from 1970-01-01T00; not for dates."""
-
-    def __str__(self) -> str:
-        return "hour"
-
-    def accepts(self, source_type: Type) -> bool:
-        return source_type != DATE and super().accepts(source_type)
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        assert isinstance(source_type, PrimitiveType)
-        hours: int = value // (3600 * TICKS_PER_SECOND[source_type.name])
-        return hours
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        days, hour = divmod(value, 24)
-        return f"{_day_text(days)}-{hour:02d}"
 
 
 class Void(Transform, frozen=True):
     """Null, whatever the value: how v1 tables drop a partition field."""
-
-    def __str__(self) -> str:
-        return "void"
-
-    def accepts(self, source_type: Type) -> bool:
-        return True
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
-
-    def _apply(self, source_type: Type, value: Any) -> None:
-        return None
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return "null"
 
 
 class UnknownTransform(Transform, frozen=True):
     """A transform that we do not know, by its text; its values are shown, but never made or put in order."""
 
     text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-    def accepts(self, source_type: Type) -> bool:
-        return True
-
-    def result_type(self, source_type: Type) -> Type:
-        return OPAQUE
-
-    def apply(self, source_type: Type, value: Any) -> Any:
-        raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return str(value)
 
 
 _WITHOUT_PARAMETER = {str(t): t for t in (Identity(), Year(), Month(), Day(), Hour(), Void())}
@@ -285,9 +202,6 @@ def transform_from_json(keys: dict[str, Any], what: str) -> tuple[int, Transform
     Args:
         keys: the JSON object; what is understood is removed from it.
         what: the field, for errors.
-
-    Raises:
-        InvalidTableError: a key is missing or wrong.
     """
     text, source_id, source_ids = keys.pop("transform", None), keys.get("source-id"), keys.get("source-ids")
     if not isinstance(text, str):
@@ -326,11 +240,25 @@ def hash_value(type_: Type, value: Any) -> int:
     return mmh3.hash(data, seed=0, signed=True)
 
 
-def _days(source_type: Type, value: int) -> int:
-    if source_type == DATE:
+def _truncated(type_: Type, value: Any, width: int) -> Any:
+    if isinstance(type_, DecimalType):
+        number = unscaled(value, type_.scale)
+        return decimal_from_unscaled(number - number % width, type_.scale)
+    return value - value % width if isinstance(value, int) else value[:width]
+
+
+def _time_units(transform: Transform, type_: Type, value: int) -> int:
+    """Calendar units from 1970-01-01T00:00, rounded down also before it."""
+    if type_ != DATE:
+        assert isinstance(type_, PrimitiveType)
+        seconds = value // TICKS_PER_SECOND[type_.name]
+        if isinstance(transform, Hour):
+            return seconds // 3600
+        value = seconds // DAY_SECONDS
+    if isinstance(transform, Day):
         return value
-    assert isinstance(source_type, PrimitiveType)
-    return value // (DAY_SECONDS * TICKS_PER_SECOND[source_type.name])
+    year, month, _ = civil_from_days(value)
+    return year - 1970 if isinstance(transform, Year) else (year - 1970) * 12 + month - 1
 
 
 def _day_text(days: int) -> str:
