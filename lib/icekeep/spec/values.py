@@ -362,13 +362,17 @@ def _struct_from_json(type_: StructType, value: Any) -> dict[int, Any]:
     return {fields[key].field_id: value_from_json(fields[key].type, item) for key, item in value.items()}
 
 
+_JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "boolean": ((bool,), "true or false"),
+    **dict.fromkeys(("int", "long"), ((int,), "a whole number")),
+    **dict.fromkeys(("float", "double"), ((float, int), "a whole number")),
+}
+
+
 def _from_json(type_: PrimitiveType, value: Any) -> Any:
-    expected = (
-        _PYTHON_TYPES[type_.name] if type_.name in ("boolean", "string", "int", "long", "float", "double") else str
-    )
-    if type(value) is not expected and not (expected is float and type(value) is int):
-        kinds = {bool: "true or false", int: "a whole number", float: "a whole number"}
-        raise ValueError("it must be " + kinds.get(expected, "text"))
+    types, words = _JSON_TYPES.get(type_.name, ((str,), "text"))
+    if type(value) not in types:
+        raise ValueError(f"it must be {words}")
     match type_.name:
         case "boolean" | "string":
             return value
