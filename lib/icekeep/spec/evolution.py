@@ -59,7 +59,7 @@ from icekeep.spec.types import (
     walk,
     with_child_fields,
 )
-from icekeep.spec.values import INTEGER_WIDTHS, TICKS_PER_SECOND, value_from_json, value_to_json
+from icekeep.spec.values import INTEGER_WIDTHS, TICKS_PER_SECOND, map_nested, value_from_json, value_to_json
 
 
 class _SpecDraft:
@@ -293,28 +293,18 @@ def promote_value(old: Type, new: Type, value: Any) -> Any:
     """
     if value is None or old == new:
         return value
-    match old, new:
-        case StructType(), StructType():
-            types = {field.field_id: field.type for field in old.fields}
-            return {
-                f.field_id: promote_value(types[f.field_id], f.type, value[f.field_id])
-                for f in new.fields
-                if f.field_id in value
-            }
-        case ListType(), ListType():
-            return tuple(promote_value(old.element, new.element, item) for item in value)
-        case MapType(), MapType():
-            return tuple(
-                (promote_value(old.key, new.key, key), promote_value(old.value, new.value, item)) for key, item in value
-            )
-        case PrimitiveType(), PrimitiveType() if old == DATE:
-            ticks = value * DAY_SECONDS * TICKS_PER_SECOND[new.name]
-            if abs(ticks) >= 1 << (8 * INTEGER_WIDTHS[new.name] - 1):
-                raise InvalidTableError(f"the date {value} days from 1970-01-01 is out of the range of {new}")
-            return ticks
-        case PrimitiveType(), PrimitiveType():
-            return value
-    raise IcekeepBug(f"a value of type {old} cannot become one of type {new}")
+    if isinstance(old, StructType | ListType | MapType) and type(old) is type(new):
+        by = "field_id" if isinstance(old, StructType) else "name"
+        types = {getattr(field, by): field.type for field in child_fields(old)}
+        return map_nested(new, value, lambda field, item: promote_value(types[getattr(field, by)], field.type, item))
+    if not isinstance(old, PrimitiveType) or not isinstance(new, PrimitiveType):
+        raise IcekeepBug(f"a value of type {old} cannot become one of type {new}")
+    if old != DATE:
+        return value
+    ticks = value * DAY_SECONDS * TICKS_PER_SECOND[new.name]
+    if abs(ticks) >= 1 << (8 * INTEGER_WIDTHS[new.name] - 1):
+        raise InvalidTableError(f"the date {value} days from 1970-01-01 is out of the range of {new}")
+    return ticks
 
 
 def promote_default(old: Type, new: Type, default: Any) -> Any:

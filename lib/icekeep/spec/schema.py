@@ -47,7 +47,7 @@ from icekeep.spec.types import (
     walk,
     with_child_fields,
 )
-from icekeep.spec.values import decimal_from_unscaled, unscaled, value_from_json, value_to_json
+from icekeep.spec.values import decimal_from_unscaled, map_nested, unscaled, value_from_json, value_to_json
 from icekeep.spelling import did_you_mean, near_words
 
 _ALWAYS_NULL = {"unknown", "variant", "geometry", "geography"}
@@ -149,24 +149,12 @@ def _lacks_required(type_: Type, value: Any) -> bool:
 
 def _with_defaults(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
     """A value whose structs have all their fields, those that it does not give from their own defaults."""
-    match type_:
-        case _ if value is None:
-            return None
-        case StructType():
-            return {
-                f.field_id: _with_defaults(f.type, value[f.field_id], default_of)
-                if f.field_id in value
-                else default_of(f)
-                for f in type_.fields
-            }
-        case ListType():
-            return tuple(_with_defaults(type_.element, item, default_of) for item in value)
-        case MapType():
-            return tuple(
-                (_with_defaults(type_.key, key, default_of), _with_defaults(type_.value, item, default_of))
-                for key, item in value
-            )
-    return value
+    if value is None or isinstance(type_, PrimitiveType):
+        return value
+    filled = map_nested(type_, value, lambda field, item: _with_defaults(field.type, item, default_of))
+    if isinstance(type_, StructType):
+        return {f.field_id: filled[f.field_id] if f.field_id in filled else default_of(f) for f in type_.fields}
+    return filled
 
 
 _MAX_SHOWN = 10

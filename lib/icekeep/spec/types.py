@@ -203,20 +203,23 @@ class MapType(Type, frozen=True, kw_only=True):
     __hash__ = _hash_without_json
 
 
+_PARTS: dict[type[Type], tuple[str, ...]] = {ListType: ("element",), MapType: ("key", "value")}
+"""What lists and maps hold; the id, type and required flag of each are attributes, and JSON keys, that begin with its name."""
+
+
 def child_fields(type_: Type) -> tuple[NestedField, ...]:
     """The direct children of a type, lists and maps seen as structs of `element`, or of `key` and `value`."""
-    match type_:
-        case StructType():
-            return type_.fields
-        case ListType():
-            required = type_.element_required
-            return (NestedField(field_id=type_.element_id, name="element", type=type_.element, required=required),)
-        case MapType():
-            return (
-                NestedField(field_id=type_.key_id, name="key", type=type_.key, required=True),
-                NestedField(field_id=type_.value_id, name="value", type=type_.value, required=type_.value_required),
-            )
-    return ()
+    if isinstance(type_, StructType):
+        return type_.fields
+    return tuple(
+        NestedField(
+            field_id=getattr(type_, f"{part}_id"),
+            name=part,
+            type=getattr(type_, part),
+            required=getattr(type_, f"{part}_required", True),
+        )
+        for part in _PARTS.get(type(type_), ())
+    )
 
 
 def walk(type_: Type) -> Iterator[NestedField]:
@@ -228,24 +231,11 @@ def walk(type_: Type) -> Iterator[NestedField]:
 
 def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
     """The same type with other children, given as `child_fields` gives them; a primitive type has none."""
-    match type_:
-        case StructType():
-            return msgspec.structs.replace(type_, fields=fields)
-        case ListType():
-            (element,) = fields
-            return msgspec.structs.replace(
-                type_, element_id=element.field_id, element=element.type, element_required=element.required
-            )
-        case MapType():
-            key, value = fields
-            return msgspec.structs.replace(
-                type_,
-                key_id=key.field_id,
-                key=key.type,
-                value_id=value.field_id,
-                value=value.type,
-                value_required=value.required,
-            )
+    if isinstance(type_, StructType):
+        return msgspec.structs.replace(type_, fields=fields)
+    for part, field in zip(_PARTS.get(type(type_), ()), fields, strict=True):
+        changed = {f"{part}_id": field.field_id, part: field.type, f"{part}_required": field.required}
+        type_ = msgspec.structs.replace(type_, **{key: changed[key] for key in changed if hasattr(type_, key)})
     return type_
 
 
@@ -298,22 +288,15 @@ def type_from_json(value: Any, level: int = 0) -> Type:
             if not isinstance(fields, list):
                 raise InvalidTableError("the fields of a struct are not a list", section="Appendix C")
             return StructType(tuple([field_from_json(field, level + 1) for field in fields]), value)
-        if kind == "list":
-            return ListType(
-                element_id=_pop(value, "element-id", int),
-                element=type_from_json(value.pop("element"), level + 1),
-                element_required=_pop(value, "element-required", bool),
-                extra=value,
-            )
-        if kind == "map":
-            return MapType(
-                key_id=_pop(value, "key-id", int),
-                key=type_from_json(value.pop("key"), level + 1),
-                value_id=_pop(value, "value-id", int),
-                value=type_from_json(value.pop("value"), level + 1),
-                value_required=_pop(value, "value-required", bool),
-                extra=value,
-            )
+        if kind in ("list", "map"):
+            given: dict[str, Any] = {}
+            cls = ListType if kind == "list" else MapType
+            for part in _PARTS[cls]:
+                given[f"{part}_id"] = _pop(value, f"{part}-id", int)
+                given[part] = type_from_json(value.pop(part), level + 1)
+                if part != "key":
+                    given[f"{part}_required"] = _pop(value, f"{part}-required", bool)
+            return cls(**given, extra=value)
     except KeyError as missing:
         raise InvalidTableError(f"a {kind} type lacks its key {missing.args[0]!r}", section="Appendix C") from None
     raise InvalidTableError(f"type object of kind {kind!r} is not one that the spec knows", section="Appendix C")
@@ -359,28 +342,16 @@ def _pop(keys: dict[str, Any], key: str, kind: type) -> Any:
 
 def type_to_json(type_: Type) -> Any:
     """The JSON form of a type: a name, or an object."""
-    match type_:
-        case StructType():
-            return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
-        case ListType():
-            return {
-                "type": "list",
-                "element-id": type_.element_id,
-                "element": type_to_json(type_.element),
-                "element-required": type_.element_required,
-                **type_.extra,
-            }
-        case MapType():
-            return {
-                "type": "map",
-                "key-id": type_.key_id,
-                "key": type_to_json(type_.key),
-                "value-id": type_.value_id,
-                "value": type_to_json(type_.value),
-                "value-required": type_.value_required,
-                **type_.extra,
-            }
-    return str(type_)
+    if isinstance(type_, StructType):
+        return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
+    if not isinstance(type_, ListType | MapType):
+        return str(type_)
+    out: dict[str, Any] = {"type": "list" if isinstance(type_, ListType) else "map"}
+    for field in child_fields(type_):
+        out |= {f"{field.name}-id": field.field_id, field.name: type_to_json(field.type)}
+        if field.name != "key":
+            out[f"{field.name}-required"] = field.required
+    return {**out, **type_.extra}
 
 
 def field_to_json(field: NestedField) -> dict[str, Any]:

@@ -11,14 +11,25 @@ worked out here: it repeats every 400 years. Functions that read text or convert
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.types import DAY_SECONDS, DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
+from icekeep.spec.types import (
+    DAY_SECONDS,
+    DecimalType,
+    FixedType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    Type,
+    child_fields,
+)
 
 _EPOCH_YEAR = 1970
 _CYCLE_YEARS = 400
@@ -285,6 +296,17 @@ def _decode(type_: PrimitiveType, data: bytes) -> Any:
     return data
 
 
+def map_nested(type_: Type, value: Any, change: Callable[[NestedField, Any], Any]) -> Any:
+    """A struct, list or map with the values in it changed, each of which `change` gets with its field (see `child_fields`)."""
+    fields = child_fields(type_)
+    match type_:
+        case StructType():
+            return {f.field_id: change(f, value[f.field_id]) for f in fields if f.field_id in value}
+        case ListType():
+            return tuple(change(fields[0], item) for item in value)
+    return tuple((change(fields[0], key), change(fields[1], item)) for key, item in value)
+
+
 def value_to_json(type_: Type, value: Any) -> Any:
     """The JSON single-value form, as in default values; null is null for every type.
 
@@ -296,27 +318,21 @@ def value_to_json(type_: Type, value: Any) -> Any:
     """
     if value is None:
         return None
-    match type_:
-        case StructType():
-            return {
-                str(f.field_id): value_to_json(f.type, value[f.field_id]) for f in type_.fields if f.field_id in value
-            }
-        case ListType():
-            return [value_to_json(type_.element, element) for element in value]
-        case MapType():
-            return {
-                "keys": [value_to_json(type_.key, key) for key, _ in value],
-                "values": [value_to_json(type_.value, item) for _, item in value],
-            }
+    if isinstance(type_, StructType | ListType | MapType):
+        nested = map_nested(type_, value, lambda field, item: value_to_json(field.type, item))
+        match type_:
+            case StructType():
+                return {str(field_id): item for field_id, item in nested.items()}
+            case ListType():
+                return [*nested]
+        return {"keys": [key for key, _ in nested], "values": [item for _, item in nested]}
     primitive = _primitive(type_, "JSON")
     _require_value(primitive, value)
     if primitive.name in ("float", "double"):
         if not math.isfinite(value):
             raise UnsupportedError(f"the {type_} {value!r} cannot be written as JSON, which has finite numbers only")
         return float(shortest_digits(value, single=primitive.name == "float"))
-    if primitive.name in ("boolean", "int", "long", "string"):
-        return value
-    return value_to_text(type_, value)
+    return value if primitive.name in ("boolean", "int", "long", "string") else value_to_text(type_, value)
 
 
 def value_from_json(type_: Type, value: Any) -> Any:
@@ -331,21 +347,8 @@ def value_from_json(type_: Type, value: Any) -> Any:
     if value is None:
         return None
     try:
-        match type_:
-            case StructType():
-                return _struct_from_json(type_, value)
-            case ListType():
-                if not isinstance(value, list):
-                    raise ValueError("it must be an array")
-                return tuple(value_from_json(type_.element, element) for element in value)
-            case MapType():
-                keys, items = (value.get("keys"), value.get("values")) if isinstance(value, dict) else (None, None)
-                if not isinstance(keys, list) or not isinstance(items, list) or len(keys) != len(items):
-                    raise ValueError("it must be an object with arrays 'keys' and 'values' of one length")
-                pairs = zip(keys, items, strict=True)
-                return tuple(
-                    (value_from_json(type_.key, key), value_from_json(type_.value, item)) for key, item in pairs
-                )
+        if isinstance(type_, StructType | ListType | MapType):
+            return map_nested(type_, _nested_json(type_, value), lambda field, item: value_from_json(field.type, item))
         return _from_json(_primitive(type_, "JSON"), value)
     except (ValueError, OverflowError) as problem:
         raise InvalidTableError(
@@ -353,13 +356,24 @@ def value_from_json(type_: Type, value: Any) -> Any:
         ) from None
 
 
-def _struct_from_json(type_: StructType, value: Any) -> dict[int, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("it must be an object by field id")
-    fields = {str(field.field_id): field for field in type_.fields}
-    if unknown := sorted(value.keys() - fields.keys()):
-        raise ValueError(f"the struct has no field with id {unknown[0]!r}")
-    return {fields[key].field_id: value_from_json(fields[key].type, item) for key, item in value.items()}
+def _nested_json(type_: Type, value: Any) -> Any:
+    """The values in the JSON form of a struct, list or map, still as JSON."""
+    match type_:
+        case StructType():
+            if not isinstance(value, dict):
+                raise ValueError("it must be an object by field id")
+            ids = {str(field.field_id): field.field_id for field in type_.fields}
+            if unknown := sorted(value.keys() - ids.keys()):
+                raise ValueError(f"the struct has no field with id {unknown[0]!r}")
+            return {ids[key]: item for key, item in value.items()}
+        case ListType():
+            if not isinstance(value, list):
+                raise ValueError("it must be an array")
+            return value
+    keys, items = (value.get("keys"), value.get("values")) if isinstance(value, dict) else (None, None)
+    if not isinstance(keys, list) or not isinstance(items, list) or len(keys) != len(items):
+        raise ValueError("it must be an object with arrays 'keys' and 'values' of one length")
+    return zip(keys, items, strict=True)
 
 
 _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
