@@ -42,12 +42,8 @@ def transformed(array: pa.Array, type_: PrimitiveType, transform: Transform) -> 
 
     Args:
         array: values of `type_`, no extension array and no dictionary.
-
-    Raises:
-        InvalidTableError: the transform does not take the type.
-        UnsupportedError: the transform is not known.
     """
-    # Raises for a type that it does not take.
+    # Raises for a type that it does not take, and for a transform that we do not know.
     transform.apply(type_, None)
     if isinstance(transform, Identity):
         return array, type_

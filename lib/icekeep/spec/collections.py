@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, groupby, pairwise
 from operator import sub
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -218,11 +218,7 @@ class Part(_Members[Item], Sequence[Item]):
 
     __slots__ = ()
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+    def __getitem__(self, index: Any) -> Any:
         return [*self][index]
 
 

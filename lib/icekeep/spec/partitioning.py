@@ -1,7 +1,6 @@
 """Partition specs: how a row's partition is made of its columns (spec, "Partitioning", Appendix C "Partition Specs").
 
-Specs are frozen values, read from and written to the JSON of table metadata; keys that we do not know are kept in
-`extra`. Partition tuples are plain tuples in the order of the spec's fields.
+Partition tuples are plain tuples in the order of the spec's fields; `extra` keeps the JSON keys that we do not know.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,10 +87,7 @@ def spec_from_json(value: Any) -> PartitionSpec:
 def partition_fields_from_json(value: Any) -> tuple[PartitionField, ...]:
     """Build the fields from their JSON list alone, as manifests and v1 metadata store them.
 
-    Where no field has an id (v1), ids count up from 1000.
-
-    Raises:
-        InvalidTableError: it is not a list of partition fields, or only some of them have ids.
+    Where no field has an id (v1), ids count up from 1000; `InvalidTableError` if only some have one.
     """
     if not isinstance(value, list) or any(not isinstance(item, dict) for item in value):
         raise InvalidTableError("the fields of a partition spec must be a list of objects", section="Appendix C")
@@ -125,9 +121,7 @@ def build_spec(
     the column's own name for identity.
 
     Args:
-        schema: where the columns are looked up by full name.
-        columns: for each field the column, the transform as in the metadata (`bucket[16]`), and a name or None.
-        spec_id: the id of the new spec.
+        columns: for each field the column's full name, the transform as in the metadata (`bucket[16]`), and a name or None.
         first_field_id: the id of the first field; the others follow.
 
     Raises:
@@ -188,11 +182,8 @@ def default_field_name(column: str, transform: Transform, *, with_parameter: boo
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
     """The struct of partition tuples: fields named and numbered as in the spec, all optional.
 
-    Where the source column is not in the schema any more, the type is the one that the transform always has; a void
-    field is then a string.
-
-    Raises:
-        InvalidTableError: a source column that the type depends on is not in the schema.
+    Where the source column is not in the schema any more, the type is the one that the transform always has, a string
+    with void; `InvalidTableError` if the type depends on the column.
     """
     fields = []
     for field in spec.fields:

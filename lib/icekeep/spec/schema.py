@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from itertools import count, repeat
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -34,8 +34,6 @@ from icekeep.spec.types import (
     UNKNOWN,
     VARIANT,
     DecimalType,
-    ListType,
-    MapType,
     NestedField,
     PrimitiveType,
     StructType,
@@ -56,8 +54,7 @@ _ALWAYS_NULL = {"unknown", "variant", "geometry", "geography"}
 def initial_value(field: NestedField) -> Any:
     """The value of a field in rows that were written before the field was added; null where it has no default.
 
-    Raises:
-        InvalidTableError: the field is required and has no `initial-default`, or a field that fills it is so.
+    Raises `InvalidTableError` for a required field without one.
     """
     value = _with_defaults(field.type, value_from_json(field.type, field.initial_default), initial_value)
     if value is None and field.required:
@@ -71,8 +68,7 @@ def initial_value(field: NestedField) -> Any:
 def write_value(field: NestedField) -> Any:
     """The value that a writer stores for a field without a value in its input; null where it has no default.
 
-    Raises:
-        UsageError: the field is required and has no `write-default`, or a field that fills it is so.
+    Raises `UsageError` for a required field without one.
     """
     value = _with_defaults(field.type, value_from_json(field.type, field.write_default), write_value)
     if value is None and field.required:
@@ -94,14 +90,11 @@ def validate_defaults(field: NestedField, name: str) -> None:
 
 
 def default_to_json(type_: Type, default: Any) -> Any:
-    """The stored form of a default that a user gives.
+    """The stored form of a default that a user gives; raises `UsageError` if it is no default for the type.
 
     Args:
         default: the JSON form of a value in the spec (Appendix D), such as a number, a text, `2024-01-31` for a date, `{}`
             for a struct; or Python's own date, time, datetime, UUID, bytes, Decimal; null for none.
-
-    Raises:
-        UsageError: it is no default for the type; says why.
     """
     stored = default
     match default:
@@ -136,15 +129,15 @@ def _default_problem(type_: Type, default: Any) -> str | None:
 
 
 def _lacks_required(type_: Type, value: Any) -> bool:
-    pairs: Iterable[tuple[NestedField, Any]] = ()
-    match type_:
-        case StructType():
-            pairs = ((f, value[f.field_id]) for f in type_.fields if f.field_id in value)
-        case ListType():
-            pairs = zip(repeat(*child_fields(type_)), value)
-        case MapType():
-            pairs = (pair for entry in value for pair in zip(child_fields(type_), entry, strict=True))
-    return any(f.required if item is None else _lacks_required(f.type, item) for f, item in pairs)
+    if isinstance(type_, PrimitiveType):
+        return False
+    lacking: list[bool] = []
+
+    def look(field: NestedField, item: Any) -> None:
+        lacking.append(field.required if item is None else _lacks_required(field.type, item))
+
+    map_nested(type_, value, look)
+    return any(lacking)
 
 
 def _with_defaults(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
@@ -222,11 +215,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return max(self.fields_by_id, default=0)
 
     def field(self, name: str) -> NestedField:
-        """The field with a full name, as written.
-
-        Raises:
-            NotFoundError: the schema has no such column.
-        """
+        """The field with a full name, as written; raises `NotFoundError` if there is none."""
         field_id = self.ids_by_name.get(name)
         if field_id is None:
             meant = meant_column(name, self.ids_by_name, [one.name for one in self.fields])
@@ -389,9 +378,7 @@ def assign_fresh_ids(schema: Schema) -> Schema:
 def renumbered(type_: Type, next_id: Callable[[], int], fresh: dict[int, int] | None = None) -> Type:
     """A type with new field ids, all those of one level before those below it, as Iceberg's Java library gives them.
 
-    Args:
-        next_id: gives the ids.
-        fresh: is filled with the new id of each old one.
+    `fresh` is filled with the new id of each old one.
     """
     fields = []
     for field in child_fields(type_):
@@ -423,11 +410,7 @@ def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
 
 
 def parse_name_mapping(text: str) -> NameMapping:
-    """Read a mapping from its JSON form.
-
-    Raises:
-        InvalidTableError: the text is not JSON, not a mapping, or maps a name of one level or a field id twice.
-    """
+    """Read a mapping from its JSON form; raises `InvalidTableError`, also if it has a name of a level or a field id twice."""
     try:
         return _mapped_fields(msgspec.json.decode(text), "", set())
     except (msgspec.DecodeError, UnicodeEncodeError) as error:

@@ -204,13 +204,9 @@ _HEX = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 def value_to_bytes(type_: Type, value: Any) -> bytes:
-    """The binary single-value form, as in lower and upper bounds.
+    """The binary single-value form (spec, Appendix D), as in lower and upper bounds.
 
-    Raises:
-        UnsupportedError: values of the type have no binary form here.
-        IcekeepBug: the value is not one of the type.
-
-    Spec: Appendix D, "Binary single-value serialization".
+    Raises `UnsupportedError` for types without one here, `IcekeepBug` for a value of another type.
     """
     primitive = _primitive(type_, "binary")
     _require_value(primitive, value)
@@ -240,13 +236,10 @@ def _encode(type_: PrimitiveType, value: Any) -> bytes:
 
 
 def value_from_bytes(type_: Type, data: bytes) -> Any:
-    """The value of a binary single value; bytes written before the column's type was promoted are understood.
+    """The value of a binary single value, also of one that was written before the column's type was promoted.
 
-    Strings, binary and fixed values may be shortened bounds: a fixed one may have fewer bytes than its type.
-
-    Raises:
-        UnsupportedError: values of the type have no binary form here.
-        InvalidTableError: the bytes are not a value of the type.
+    Strings, binary and fixed values may be shortened bounds: a fixed one may have fewer bytes than its type. Raises
+    `UnsupportedError` for types without a binary form here, `InvalidTableError` for bytes that are no value of the type.
 
     Spec: Appendix D, "Binary single-value serialization"; "Schema Evolution" for promoted types.
     """
@@ -308,13 +301,9 @@ def map_nested(type_: Type, value: Any, change: Callable[[NestedField, Any], Any
 
 
 def value_to_json(type_: Type, value: Any) -> Any:
-    """The JSON single-value form, as in default values; null is null for every type.
+    """The JSON single-value form (spec, Appendix D), as in default values; null is null for every type.
 
-    Raises:
-        UnsupportedError: values of the type have no JSON form here, or it is NaN or infinite, which JSON cannot say.
-        IcekeepBug: the value is not one of the type.
-
-    Spec: Appendix D, "JSON single-value serialization".
+    Raises `UnsupportedError` for types without one here and for NaN and infinity, `IcekeepBug` for a value of another type.
     """
     if value is None:
         return None
@@ -336,14 +325,7 @@ def value_to_json(type_: Type, value: Any) -> Any:
 
 
 def value_from_json(type_: Type, value: Any) -> Any:
-    """The value of a JSON single value.
-
-    Raises:
-        UnsupportedError: values of the type have no JSON form here.
-        InvalidTableError: the JSON is not a value of the type.
-
-    Spec: Appendix D, "JSON single-value serialization".
-    """
+    """The value of a JSON single value; raises `UnsupportedError` for types without one, `InvalidTableError` for wrong JSON."""
     if value is None:
         return None
     try:
@@ -502,15 +484,8 @@ def sort_key(types: Sequence[Type], values: Sequence[Any]) -> bytes:
     """Bytes that are in the order of the tuples of values, and equal only for equal tuples.
 
     Nulls come first; floats in the order of the spec's "Sorting", -0.0 before 0.0 and NaN last; strings by code point,
-    binary, fixed and uuid by unsigned bytes. `formats.sort` makes keys of whole columns.
-
-    Args:
-        types: primitive types, one for each value; keys compare only with keys of the same types.
-        values: None for null.
-
-    Raises:
-        UnsupportedError: a value's type has no order here (variant, geometry, geography, nested types).
-        IcekeepBug: a value is not one of its type.
+    binary, fixed and uuid by unsigned bytes. Keys compare only with keys of the same types; `formats.sort` makes those of
+    whole columns. Raises `UnsupportedError` for variant, geometry, geography and nested types.
     """
     key = bytearray()
     for type_, value in zip(types, values, strict=True):

@@ -52,11 +52,10 @@ def curve_bytes(array: pa.Array, type_: PrimitiveType, curve: Curve) -> NDArray[
     fixed values give their first bytes, UUIDs their first eight. Decimals, which Java refuses, give their unscaled
     value, or the nearest that eight bytes hold. What null has is to be made zeros by the caller.
 
+    Raises `UnsupportedError` for other types.
+
     Args:
         array: no extension array and no dictionary.
-
-    Raises:
-        UnsupportedError: columns of the type cannot be on a curve.
     """
     if type_ == UNKNOWN:
         return np.zeros((len(array), PRIMITIVE_BYTES), dtype=np.uint8)

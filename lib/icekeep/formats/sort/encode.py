@@ -70,8 +70,7 @@ class KeyRange(msgspec.Struct, frozen=True, kw_only=True):
 def ordered(array: pa.Array, type_: PrimitiveType) -> tuple[Unsigned, ...]:
     """The values as unsigned numbers of the type's width, the most significant first where there are two.
 
-    Raises:
-        UnsupportedError: values of the type have no order.
+    Raises `UnsupportedError` for types without an order.
     """
     if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
         return (without_sign(raw_values(array, f"i{width}")),)
