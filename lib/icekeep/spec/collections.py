@@ -40,7 +40,7 @@ def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) 
         total, number = lightest[0]
         bins[number].append(item)
         heapq.heapreplace(lightest, (total + weight(item), number))
-    return [some for some in bins if some]
+    return [held for held in bins if held]
 
 
 def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -158,8 +158,8 @@ def spans(positions: PositionSet) -> list[Span]:
     if is_span(positions):
         return [(positions.min(), positions.max() + 1)]
     # Neighbours are as far from their numbers in the set as one another.
-    stretches = ([*some] for _, some in groupby(enumerate(positions), lambda one: one[1] - one[0]))
-    return [(some[0][1], some[-1][1] + 1) for some in stretches]
+    stretches = ([*members] for _, members in groupby(enumerate(positions), lambda one: one[1] - one[0]))
+    return [(stretch[0][1], stretch[-1][1] + 1) for stretch in stretches]
 
 
 def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[Item], list[PositionSet]]:
@@ -183,7 +183,7 @@ class Renumbering:
         self._breaks = [*accumulate(breaks, initial=0)]
 
     def moved(self, positions: PositionSet) -> PositionSet:
-        """The places of some members; those that the other list has not are left out."""
+        """The places of members; those that the other list has not are left out."""
         moved: list[Span] = []
         for start, stop in spans(positions):
             if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
@@ -223,7 +223,7 @@ class Part(_Members[Item], Sequence[Item]):
 
 
 class PartSet(_Members[Item], AbstractSet[Item]):
-    """The same as a set, equal to any set of the same members; what is made of it is a frozen set."""
+    """The same as a set, equal to any set of the same members; operators make frozen sets of it."""
 
     __slots__ = ()
 

@@ -227,18 +227,18 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
 
 
-def meant_column(name: str, known: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
+def meant_column(name: str, names: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
     """The end of an error on a name that is no column: names that may be meant, also by their last part alone, else `shown`.
 
     Args:
-        known: all names that there are.
+        names: all names that there are.
         shown: those that are listed where none is near; `what` they are.
 
     >>> meant_column("City", ["home", "home.city"], ["home"]), meant_column("x", ["home", "home.city"], ["home"])
     ("did you mean 'home.city'?", 'the columns are home')
     """
-    known = [*known]
-    by_lower = {one.rpartition(".")[2].lower(): one for one in known} | {one.lower(): one for one in known}
+    names = [*names]
+    by_lower = {one.rpartition(".")[2].lower(): one for one in names} | {one.lower(): one for one in names}
     lower = name.lower()
     near = [by_lower[lower]] if lower in by_lower else []
     if not near and len(name) <= _LONGEST_COMPARED:

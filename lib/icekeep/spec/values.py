@@ -126,20 +126,16 @@ _EXACT = Context(prec=80)
 
 def unscaled(value: Decimal, scale: int) -> int:
     """The whole number of a decimal at a scale: 14.2 at scale 2 is 1420. No digit may be lost."""
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
+    if not value.is_finite():
         raise ValueError("it is not a number")
     if value and value.adjusted() > 38:
         raise ValueError("it has more than 38 digits")
-    number = int("".join(map(str, digits)))
-    shift = exponent + scale
-    if shift >= 0:
-        number = number * 10**shift if number else 0
-    else:
-        number, lost = divmod(number, 10**-shift) if -shift <= len(digits) else (0, number)
-        if lost:
-            raise ValueError(f"it has more than {scale} digits after the point")
-    return -number if sign else number
+    # Of a number that is below the last digit no ratio is made: it may be one of very long numbers.
+    numerator, denominator = (0, 1) if value.adjusted() < -scale else value.as_integer_ratio()
+    number, lost = divmod(numerator * 10**scale, denominator)
+    if lost or (value and not numerator):
+        raise ValueError(f"it has more than {scale} digits after the point")
+    return number
 
 
 def decimal_from_unscaled(number: int, scale: int) -> Decimal:

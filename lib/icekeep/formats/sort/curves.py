@@ -132,7 +132,7 @@ def _interleave(columns: Sequence[NDArray[np.uint8]], out: NDArray[np.uint8]) ->
     start, position = 0, 0
     while start < out.shape[1]:
         numbers = [number for number, column in enumerate(columns) if column.shape[1] > position]
-        # Two bytes at a time where as many of all columns fit one number.
+        # Two bytes at a time where those of all columns fit one number.
         step = 2 if len(numbers) <= _WIDEST_TABLE // 2 else 1
         if any(columns[number].shape[1] < position + step for number in numbers):
             step = 1
@@ -153,7 +153,7 @@ def _varying_positions(column: NDArray[np.uint8]) -> Sequence[int]:
 
 
 def _interleaved_bytes(sources: Sequence[NDArray[np.uint8]], step: int) -> NDArray[np.uint8]:
-    """One byte of each column, or two, as so many bytes with the bits in turn."""
+    """One byte of each column, or two, as one row of bytes with the bits in turn."""
     count = len(sources)
     if count > _WIDEST_TABLE:
         bits = np.unpackbits(np.stack(sources, axis=1), axis=2)

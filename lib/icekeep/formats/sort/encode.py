@@ -24,7 +24,7 @@ VARYING = ("string", "binary")
 """The types whose values are of any length."""
 
 LARGEST_NARROW_DECIMAL = 18
-"""Decimals of up to so many digits are numbers of 64 bits."""
+"""The most digits of decimals that are numbers of 64 bits."""
 
 _BLOCK_ROWS = 16_384
 """Rows that are padded at one time, so that they stay in the processor's cache."""

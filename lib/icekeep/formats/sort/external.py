@@ -71,7 +71,7 @@ _FEW = 0.4
 """Rows that are left out wait with the others until a run is put in order, unless they are most of a table."""
 
 _PIECES_A_RUN = 2
-"""A run is held in so many pieces, each of which is let go of as soon as its rows have come out."""
+"""The pieces in which a run is held; each is released as soon as its rows have come out."""
 
 _ORDER_BYTES = 40
 """What finding the order of a row takes beside the row, its key and a copy of the key."""
@@ -208,7 +208,7 @@ class Sorter:
         step, keys = self._piece_rows(rows), [pa.concat_arrays(rows.column(-1).chunks)]
         if not with_keys:
             rows = _without_keys(rows)
-        # Handed over, so that nobody holds them while what is made of them takes memory.
+        # Handed over, so that no other reference holds them while the order takes memory.
         order = key_order(keys.pop())
         left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
         del rows

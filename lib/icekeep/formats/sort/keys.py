@@ -35,7 +35,7 @@ from icekeep.spec.types import UNKNOWN, PrimitiveType
 _ZERO, _ONE = b"\x00", b"\x01"
 
 _Part: TypeAlias = "Unsigned | pa.Array"
-"""Of each row the same number of bytes, or as many as its value has."""
+"""Rows of bytes of one length, or of the length of each value."""
 
 
 def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
@@ -177,7 +177,7 @@ _BLOCK_ROWS = 16_384
 """Keys that are cut into words at one time, so that they stay in the processor's cache."""
 
 _LONGEST_PADDED = 32
-"""Keys of up to so many bytes are padded to one length and compared as words."""
+"""The most bytes of keys that are padded to one length and compared as words."""
 
 Words = NDArray[np.uint64]
 
@@ -257,7 +257,7 @@ def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
 
 
 def _positions(code: Words) -> NDArray[np.int64]:
-    """The stable order of numbers: sorted with their positions in the lower bits, since that is what is fast."""
+    """The stable order of numbers: sorted with their positions in the lower bits, since that is fast."""
     bits = max(1, len(code) - 1).bit_length()
     numbers = np.arange(len(code), dtype=np.uint64)
     if len(code) and int(code.max()) >> 64 - bits:

@@ -44,7 +44,7 @@ def sample_keys(
 
     Args:
         tables: in the columns of `schema`, which may be those alone that the ordering needs.
-        max_keys: about how many keys are kept, and at least half of it where there are so many rows.
+        max_keys: about how many keys are kept: at least half of it, unless there are fewer rows.
     """
     step, row_count, arrow_bytes = 1, 0, 0
     keys: list[bytes] = []
@@ -82,7 +82,7 @@ def ranges_of_files(
     """Cut the rows of all samples into at most `ranges_count` ranges of whole files.
 
     Args:
-        files_count: how many files there are to be, of about as many rows each.
+        files_count: how many files there are to be, of about the same number of rows.
         ranges_count: no more than `files_count`.
         finer: of how many parts a file is made, at least; more find the middle between equal keys better.
 
@@ -92,7 +92,7 @@ def ranges_of_files(
     points: Sequence[bytes] = split_points(samples, files_count * finer)
     for count in (files_count, ranges_count):
         rows = _rows_of_ranges(samples, points)
-        points = [points[some[0] - 1] for some in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
+        points = [points[part[0] - 1] for part in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
     return tuple(points), _apportioned(files_count, _rows_of_ranges(samples, points))
 
 
