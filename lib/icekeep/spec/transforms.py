@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -27,49 +27,33 @@ from icekeep.spec.values import (
     unscaled,
 )
 
-_HASHED = {*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"}
-_TRUNCATED = {"int", "long", "decimal", "string", "binary"}
-_NOT_IDENTIFIABLE = {"geometry", "geography", "variant"}
+_TIMES = frozenset(("date", *TICKS_PER_SECOND))
+_HASHED = frozenset((*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"))
+_TRUNCATED = frozenset(("int", "long", "decimal", "string", "binary"))
+_IDENTIFIABLE = _HASHED | {"boolean", "float", "double", "unknown", "opaque"}
 _WITH_PARAMETER = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
 
 
 class Transform(msgspec.Struct, frozen=True):
     """How a partition or sort value is made of a column's value; `str()` gives the text of the metadata."""
 
+    _text: ClassVar[str]
+    _sources: ClassVar[frozenset[str] | None]
+    """The names of the types of columns that can be transformed; null for all."""
+    _result: ClassVar[Type | None] = None
+    """The type of the transformed values; null for that of the column."""
+
     def __str__(self) -> str:
-        match self:
-            case Bucket(parameter) | Truncate(parameter):
-                return f"{type(self).__name__.lower()}[{parameter}]"
-            case UnknownTransform():
-                return self.text
-        return type(self).__name__.lower()
+        return self._text
 
     def accepts(self, source_type: Type) -> bool:
         """Whether columns of a type can be transformed."""
-        name = source_type.name if isinstance(source_type, PrimitiveType) else ""
-        match self:
-            case Void() | UnknownTransform():
-                return True
-            case Identity():
-                return isinstance(source_type, PrimitiveType) and name not in _NOT_IDENTIFIABLE
-            case Bucket():
-                return name in _HASHED
-            case Truncate():
-                return name in _TRUNCATED
-            case Hour():
-                return name in TICKS_PER_SECOND
-        return name == "date" or name in TICKS_PER_SECOND
+        sources = self._sources
+        return sources is None or (isinstance(source_type, PrimitiveType) and source_type.name in sources)
 
     def result_type(self, source_type: Type) -> Type:
         """The type of the transformed values."""
-        match self:
-            case Bucket() | Year() | Month() | Hour():
-                return INT
-            case Day():
-                return DATE
-            case UnknownTransform():
-                return OPAQUE
-        return source_type
+        return source_type if self._result is None else self._result
 
     def apply(self, source_type: Type, value: Any) -> Any:
         """Transform a value of `source_type`; null stays null.
@@ -78,19 +62,11 @@ class Transform(msgspec.Struct, frozen=True):
             InvalidTableError: the transform does not take columns of that type.
             UnsupportedError: the transform is one that we do not know.
         """
-        if isinstance(self, UnknownTransform):
-            raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
         if not self.accepts(source_type):
             raise InvalidTableError(f"transform {str(self)!r} cannot be applied to a column of type {source_type}")
-        if value is None or isinstance(self, Void):
-            return None
-        match self:
-            case Bucket(bucket_count):
-                return (hash_value(source_type, value) & 0x7FFF_FFFF) % bucket_count
-            case Truncate(width):
-                return _truncated(source_type, value, width)
-            case Year() | Month() | Day() | Hour():
-                return _time_units(self, source_type, value)
+        return None if value is None else self._apply(source_type, value)
+
+    def _apply(self, source_type: Type, value: Any) -> Any:
         return value
 
     def to_text(self, source_type: Type, value: Any) -> str:
@@ -112,6 +88,8 @@ class Transform(msgspec.Struct, frozen=True):
 class Identity(Transform, frozen=True):
     """The value itself."""
 
+    _text, _sources = "identity", _IDENTIFIABLE
+
 
 class Bucket(Transform, frozen=True):
     """Hash of the value, modulo `bucket_count`.
@@ -121,6 +99,13 @@ class Bucket(Transform, frozen=True):
     """
 
     bucket_count: int
+    _sources, _result = _HASHED, INT
+
+    def __str__(self) -> str:
+        return f"bucket[{self.bucket_count}]"
+
+    def _apply(self, source_type: Type, value: Any) -> int:
+        return (hash_value(source_type, value) & 0x7FFF_FFFF) % self.bucket_count
 
 
 class Truncate(Transform, frozen=True):
@@ -133,32 +118,76 @@ class Truncate(Transform, frozen=True):
     """
 
     width: int
+    _sources = _TRUNCATED
+
+    def __str__(self) -> str:
+        return f"truncate[{self.width}]"
+
+    def _apply(self, source_type: Type, value: Any) -> Any:
+        if isinstance(source_type, DecimalType):
+            number = unscaled(value, source_type.scale)
+            return decimal_from_unscaled(number - number % self.width, source_type.scale)
+        return value - value % self.width if isinstance(value, int) else value[: self.width]
 
 
 class Year(Transform, frozen=True):
     """Years from 1970, of a date or timestamp, as with all units of time."""
 
+    _text, _sources, _result = "year", _TIMES, INT
+
+    def _apply(self, source_type: Type, value: Any) -> int:
+        return civil_from_days(_days(source_type, value))[0] - 1970
+
 
 class Month(Transform, frozen=True):
     """Months from 1970-01."""
+
+    _text, _sources, _result = "month", _TIMES, INT
+
+    def _apply(self, source_type: Type, value: Any) -> int:
+        year, month, _ = civil_from_days(_days(source_type, value))
+        return (year - 1970) * 12 + month - 1
 
 
 class Day(Transform, frozen=True):
     """Days from 1970-01-01, a date."""
 
+    _text, _sources, _result = "day", _TIMES, DATE
+
+    def _apply(self, source_type: Type, value: Any) -> int:
+        return _days(source_type, value)
+
 
 class Hour(Transform, frozen=True):
     """Hours from 1970-01-01T00; not for dates."""
 
+    _text, _sources, _result = "hour", _TIMES - {"date"}, INT
+
+    def _apply(self, source_type: Type, value: Any) -> int:
+        assert isinstance(source_type, PrimitiveType)
+        return int(value // (3600 * TICKS_PER_SECOND[source_type.name]))
+
 
 class Void(Transform, frozen=True):
     """Null, whatever the value: how v1 tables drop a partition field."""
+
+    _text, _sources = "void", None
+
+    def _apply(self, source_type: Type, value: Any) -> None:
+        return None
 
 
 class UnknownTransform(Transform, frozen=True):
     """A transform that we do not know, by its text; its values are shown, but never made or put in order."""
 
     text: str
+    _sources, _result = None, OPAQUE
+
+    def __str__(self) -> str:
+        return self.text
+
+    def apply(self, source_type: Type, value: Any) -> Any:
+        raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
 
 
 _WITHOUT_PARAMETER = {str(t): t for t in (Identity(), Year(), Month(), Day(), Hour(), Void())}
@@ -240,25 +269,11 @@ def hash_value(type_: Type, value: Any) -> int:
     return mmh3.hash(data, seed=0, signed=True)
 
 
-def _truncated(type_: Type, value: Any, width: int) -> Any:
-    if isinstance(type_, DecimalType):
-        number = unscaled(value, type_.scale)
-        return decimal_from_unscaled(number - number % width, type_.scale)
-    return value - value % width if isinstance(value, int) else value[:width]
-
-
-def _time_units(transform: Transform, type_: Type, value: int) -> int:
-    """Calendar units from 1970-01-01T00:00, rounded down also before it."""
-    if type_ != DATE:
-        assert isinstance(type_, PrimitiveType)
-        seconds = value // TICKS_PER_SECOND[type_.name]
-        if isinstance(transform, Hour):
-            return seconds // 3600
-        value = seconds // DAY_SECONDS
-    if isinstance(transform, Day):
+def _days(source_type: Type, value: int) -> int:
+    if source_type == DATE:
         return value
-    year, month, _ = civil_from_days(value)
-    return year - 1970 if isinstance(transform, Year) else (year - 1970) * 12 + month - 1
+    assert isinstance(source_type, PrimitiveType)
+    return value // (DAY_SECONDS * TICKS_PER_SECOND[source_type.name])
 
 
 def _day_text(days: int) -> str:

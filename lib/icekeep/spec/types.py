@@ -5,7 +5,8 @@ that we do not know, and they are written back.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -32,6 +33,8 @@ class Type(msgspec.Struct, frozen=True):
     """Any Iceberg type; `str()` gives its name in the spec."""
 
     def __str__(self) -> str:
+        if type(self) is PrimitiveType:
+            return self.name
         match self:
             case DecimalType():
                 return f"decimal({self.precision}, {self.scale})"
@@ -41,8 +44,6 @@ class Type(msgspec.Struct, frozen=True):
                 return self.name if self.crs is None else f"{self.name}({self.crs})"
             case _Geospatial():
                 return f"{self.name}({self.crs or DEFAULT_CRS}, {self.algorithm})"
-            case PrimitiveType():
-                return self.name
             case StructType():
                 fields = (
                     f"{f.field_id}: {f.name}: {'required' if f.required else 'optional'} {f.type}" for f in self.fields
@@ -146,10 +147,10 @@ def fixed(length: int) -> FixedType:
     return FixedType("fixed", length)
 
 
-def _hash_without_json(value: msgspec.Struct) -> int:
-    """Hash of what cannot hold JSON objects and lists, which have no hash."""
-    may_hold_json = ("extra", "initial_default", "write_default")
-    return hash(tuple(getattr(value, name) for name in value.__struct_fields__ if name not in may_hold_json))
+def _hash_of(*names: str) -> Callable[[Any], int]:
+    """A hash over attributes; those that may hold JSON objects and lists, which have none, are left out."""
+    values = attrgetter(*names)
+    return lambda value: hash(values(value))
 
 
 class NestedField(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +168,7 @@ class NestedField(msgspec.Struct, frozen=True, kw_only=True):
     write_default: Any = None
     extra: Mapping[str, Any] = {}
 
-    __hash__ = _hash_without_json
+    __hash__ = _hash_of("field_id", "name", "type", "required")
 
 
 class StructType(Type, frozen=True):
@@ -176,7 +177,7 @@ class StructType(Type, frozen=True):
     fields: tuple[NestedField, ...]
     extra: Mapping[str, Any] = {}
 
-    __hash__ = _hash_without_json
+    __hash__ = _hash_of("fields")
 
 
 class ListType(Type, frozen=True, kw_only=True):
@@ -187,7 +188,7 @@ class ListType(Type, frozen=True, kw_only=True):
     element_required: bool = False
     extra: Mapping[str, Any] = {}
 
-    __hash__ = _hash_without_json
+    __hash__ = _hash_of("element_id", "element", "element_required")
 
 
 class MapType(Type, frozen=True, kw_only=True):
@@ -200,26 +201,22 @@ class MapType(Type, frozen=True, kw_only=True):
     value_required: bool = False
     extra: Mapping[str, Any] = {}
 
-    __hash__ = _hash_without_json
-
-
-_PARTS: dict[type[Type], tuple[str, ...]] = {ListType: ("element",), MapType: ("key", "value")}
-"""What lists and maps hold; the id, type and required flag of each are attributes, and JSON keys, that begin with its name."""
+    __hash__ = _hash_of("key_id", "key", "value_id", "value", "value_required")
 
 
 def child_fields(type_: Type) -> tuple[NestedField, ...]:
     """The direct children of a type, lists and maps seen as structs of `element`, or of `key` and `value`."""
     if isinstance(type_, StructType):
         return type_.fields
-    return tuple(
-        NestedField(
-            field_id=getattr(type_, f"{part}_id"),
-            name=part,
-            type=getattr(type_, part),
-            required=getattr(type_, f"{part}_required", True),
+    if isinstance(type_, ListType):
+        required = type_.element_required
+        return (NestedField(field_id=type_.element_id, name="element", type=type_.element, required=required),)
+    if isinstance(type_, MapType):
+        return (
+            NestedField(field_id=type_.key_id, name="key", type=type_.key, required=True),
+            NestedField(field_id=type_.value_id, name="value", type=type_.value, required=type_.value_required),
         )
-        for part in _PARTS.get(type(type_), ())
-    )
+    return ()
 
 
 def walk(type_: Type) -> Iterator[NestedField]:
@@ -233,8 +230,8 @@ def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
     """The same type with other children, given as `child_fields` gives them; a primitive type has none."""
     if isinstance(type_, StructType):
         return msgspec.structs.replace(type_, fields=fields)
-    for part, field in zip(_PARTS.get(type(type_), ()), fields, strict=True):
-        changed = {f"{part}_id": field.field_id, part: field.type, f"{part}_required": field.required}
+    for field in fields:
+        changed = {f"{field.name}_id": field.field_id, field.name: field.type, f"{field.name}_required": field.required}
         type_ = msgspec.structs.replace(type_, **{key: changed[key] for key in changed if hasattr(type_, key)})
     return type_
 
@@ -291,7 +288,7 @@ def type_from_json(value: Any, level: int = 0) -> Type:
         if kind in ("list", "map"):
             given: dict[str, Any] = {}
             cls = ListType if kind == "list" else MapType
-            for part in _PARTS[cls]:
+            for part in ("element",) if kind == "list" else ("key", "value"):
                 given[f"{part}_id"] = _pop(value, f"{part}-id", int)
                 given[part] = type_from_json(value.pop(part), level + 1)
                 if part != "key":

@@ -213,21 +213,22 @@ def value_to_bytes(type_: Type, value: Any) -> bytes:
 
 
 def _encode(type_: PrimitiveType, value: Any) -> bytes:
-    if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
+    name = type_.name
+    if (width := INTEGER_WIDTHS.get(name)) is not None:
         return int(value).to_bytes(width, "little", signed=True)
-    match type_:
-        case DecimalType(scale=scale):
-            return minimal_twos_complement(unscaled(value, scale))
-        case FixedType(length=length) if len(value) > length:
-            raise ValueError(f"it has {len(value)} bytes")
-        case PrimitiveType("float" | "double"):
-            return _FLOATS[type_.name].pack(value)
-        case PrimitiveType("boolean"):
-            return b"\x01" if value else b"\x00"
-        case PrimitiveType("string"):
+    if (packer := _FLOATS.get(name)) is not None:
+        return packer.pack(value)
+    if isinstance(type_, FixedType) and len(value) > type_.length:
+        raise ValueError(f"it has {len(value)} bytes")
+    match name:
+        case "string":
             return str(value).encode()
-        case PrimitiveType("uuid"):
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "uuid":
             return bytes(value.bytes)
+        case "decimal" if isinstance(type_, DecimalType):
+            return minimal_twos_complement(unscaled(value, type_.scale))
     return bytes(value)
 
 
@@ -264,8 +265,8 @@ _BYTE_LENGTHS: dict[str, Sequence[int]] = {
 
 def _decode(type_: PrimitiveType, data: bytes) -> Any:
     name = type_.name
-    most = type_.length if isinstance(type_, FixedType) else len(data)
-    if len(data) > most or len(data) not in _BYTE_LENGTHS.get(name, (len(data),)):
+    lengths = range(type_.length + 1) if isinstance(type_, FixedType) else _BYTE_LENGTHS.get(name)
+    if lengths is not None and len(data) not in lengths:
         raise ValueError(f"there are {len(data)} of them")
     if name in INTEGER_WIDTHS:
         number = int.from_bytes(data, "little", signed=True)
@@ -496,12 +497,13 @@ def sort_key(types: Sequence[Type], values: Sequence[Any]) -> bytes:
 
 def _ordered_bytes(type_: Type, value: Any) -> bytes:
     name = type_.name if isinstance(type_, PrimitiveType) else ""
-    if name in INTEGER_WIDTHS or isinstance(type_, DecimalType):
-        number, width = (
-            (unscaled(value, type_.scale), 16) if isinstance(type_, DecimalType) else (value, INTEGER_WIDTHS[name])
-        )
+    number, width = value, INTEGER_WIDTHS.get(name)
+    if isinstance(type_, DecimalType):
+        number, width = unscaled(value, type_.scale), 16
+    if width is not None:
         # Big-endian with the sign bit flipped, so that negative numbers come first.
-        return bytes((number + (1 << (8 * width - 1))).to_bytes(width, "big"))
+        key: bytes = (number + (1 << (8 * width - 1))).to_bytes(width, "big")
+        return key
     match name:
         case "boolean":
             return b"\x01" if value else b"\x00"
