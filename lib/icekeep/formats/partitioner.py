@@ -7,18 +7,23 @@ over the rows by index.
 import math
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.formats.transforms import column_values
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Void
 from icekeep.spec.types import PrimitiveType, StructType
 from icekeep.spec.values import INTEGER_WIDTHS
+
+_WHOLE_NUMBERS = {
+    "date": pa.int32(),
+    **dict.fromkeys(("time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), pa.int64()),
+}
 
 
 def split_by_partition(
@@ -54,6 +59,16 @@ def split_by_partition(
         rows = rows_by_group[group]
         values = tuple(field_values[field_codes[rows[0]]] for field_codes, field_values in columns)
         yield values, table.take(pa.array(rows)) if len(rows) < table.num_rows else table
+
+
+def column_values(array: pa.Array, type_: PrimitiveType) -> list[Any]:
+    """Values of an Arrow array as `spec/values.py` has them: days, microseconds, UUIDs."""
+    if type_.name in _WHOLE_NUMBERS:
+        return array.cast(_WHOLE_NUMBERS[type_.name]).to_pylist()
+    if type_.name == "uuid":
+        raw = array.storage if isinstance(array, pa.ExtensionArray) else array
+        return [None if value is None else UUID(bytes=value) for value in raw.to_pylist()]
+    return array.to_pylist()
 
 
 def _encoded(table: pa.Table, field: PartitionField, schema: Schema) -> tuple[np.ndarray, list[Any]]:

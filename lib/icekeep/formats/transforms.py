@@ -4,15 +4,13 @@
 definition is applied once to each distinct value.
 """
 
-from typing import Any
-from uuid import UUID
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.formats.arrow.schema import arrow_type
+from icekeep.formats.partitioner import column_values
 from icekeep.spec.transforms import Bucket, Hour, Identity, Month, Transform, Truncate, Year
 from icekeep.spec.types import DATE, DAY_SECONDS, INT, LONG, DecimalType, PrimitiveType, decimal
 from icekeep.spec.values import MICROS_PER_SECOND, TICKS_PER_SECOND, decimal_from_unscaled, unscaled
@@ -23,16 +21,6 @@ _WHOLE_NUMBERS = {
     "date": pa.int32(),
     **dict.fromkeys(("long", "time", *TICKS_PER_SECOND), pa.int64()),
 }
-
-
-def column_values(array: pa.Array, type_: PrimitiveType) -> list[Any]:
-    """Values of an Arrow array as `spec/values.py` has them: days, microseconds, UUIDs."""
-    if type_.name in _WHOLE_NUMBERS:
-        return array.cast(_WHOLE_NUMBERS[type_.name]).to_pylist()
-    if type_.name == "uuid":
-        raw = array.storage if isinstance(array, pa.ExtensionArray) else array
-        return [None if value is None else UUID(bytes=value) for value in raw.to_pylist()]
-    return array.to_pylist()
 
 
 def transformed(array: pa.Array, type_: PrimitiveType, transform: Transform) -> tuple[pa.Array, PrimitiveType]:
