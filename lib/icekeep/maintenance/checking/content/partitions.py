@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import leaf_path, leaf_values
-from icekeep.formats.transforms import column_values, transformed
+from icekeep.formats.partitioner import column_values
+from icekeep.formats.transforms import transformed
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Hour, Month, Void, Year
