@@ -24,7 +24,7 @@ from icekeep.spec.requirements import Requirement
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.times import format_time, parse_span
+from icekeep.spec.times import format_time, span_ms
 from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import split_locations
@@ -64,7 +64,7 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
         """Read the properties; raises `UsageError` for an age that is none."""
         keys = (key.strip() for key in properties.get(CARRIED_KEYS, "").split(","))
         age = properties.get(LEAST_AGE)
-        return cls(carried_keys=tuple(filter(None, keys)), least_snapshot_age_ms=0 if age is None else parse_span(age))
+        return cls(carried_keys=tuple(filter(None, keys)), least_snapshot_age_ms=0 if age is None else span_ms(age))
 
 
 Identifier = tuple[str, ...]

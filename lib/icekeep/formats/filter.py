@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from icekeep.formats.arrow.schema import Column, Mask, field_id, where_true
 from icekeep.formats.base import FileReader
-from icekeep.formats.sort.keys import transformed
+from icekeep.formats.transforms import transformed
 from icekeep.spec.filters.evaluators import file_may_match
 from icekeep.spec.filters.expressions import (
     AlwaysFalse,

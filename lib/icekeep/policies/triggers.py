@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.spec.times import format_span, format_time, parse_span
+from icekeep.spec.times import format_span, format_time, span_ms
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ def parse_condition(name: str, text: str) -> int | float:
     if name not in CONDITIONS:
         raise UsageError(f"there is no condition {name!r}; there is {', '.join(CONDITIONS)}")
     if name in SPANS:
-        return parse_span(text)
+        return span_ms(text)
     if not _DECIMAL.fullmatch(text.strip()) or (name in _COUNTS and "." in text):
         raise UsageError(f"{text!r} is no limit of {name}; give a {'whole ' if name in _COUNTS else ''}number")
     limit = int(text) if name in _COUNTS else float(text)

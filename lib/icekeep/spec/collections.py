@@ -1,11 +1,8 @@
-"""Work divided into bins of about one weight: the three ways there are.
+"""Lists shared out: into bins of about one weight, and as sets of positions in a list that many share.
 
 `balanced` where order does not matter, `cut_evenly` where neighbours stay together and the number of bins is given, `packed`
-where it is given how much a bin holds.
-
-Sets of positions in a list that many share: what reaches a data file is mostly a stretch of an ordered list.
-
-They are roaring bitmaps: a stretch takes a few bytes however long it is.
+where it is given how much a bin holds. Sets of positions are roaring bitmaps: what reaches a data file is mostly a stretch
+of an ordered list, which takes a few bytes however long it is.
 """
 
 import heapq
@@ -15,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, groupby, pairwise
 from operator import sub
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar
 
-import msgspec
 from pyroaring import BitMap, FrozenBitMap
 
 T = TypeVar("T")
@@ -28,12 +24,12 @@ Limit: TypeAlias = tuple[Callable[[T], float], float]
 
 
 def each_once(item: object) -> int:
-    """The measure of a limit on the number of items, or of items that weigh the same."""
+    """The measure of a limit on the number of items."""
     return 1
 
 
 def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) -> list[list[T]]:
-    """At most this many bins, none empty: the heaviest item first, each to the bin that is lightest by then.
+    """At most `bins_count` bins, none empty: the heaviest item first, each to the lightest bin.
 
     >>> balanced([1, 2, 3, 4, 5], float, 2)
     [[5, 2, 1], [4, 3]]
@@ -44,11 +40,11 @@ def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) 
         total, number = lightest[0]
         bins[number].append(item)
         heapq.heapreplace(lightest, (total + weight(item), number))
-    return [some for some in bins if some]
+    return [held for held in bins if held]
 
 
 def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Stretches of an ordered list, each four times as long as the one before: for who stops as soon as something is found.
+    """Stretches of an ordered list, each four times as long as the one before: for searches that stop early.
 
     >>> [*growing("abcdefg")]
     ['a', 'bcde', 'fg']
@@ -95,11 +91,6 @@ def _sums(weights: Iterable[float]) -> "array[float]":
     return sums
 
 
-class _Bin(msgspec.Struct, Generic[T]):
-    items: list[T]
-    free: list[float]
-
-
 def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_first: bool = False) -> Iterator[list[T]]:
     """Bins filled up to their limits, as Iceberg's `BinPacking`: each item goes into the first open bin that has room for it.
 
@@ -115,22 +106,21 @@ def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_fi
     [[9], [4, 2], [5, 3]]
     """
     measures, mosts = zip(*limits, strict=True)
-    bins: list[_Bin[T]] = []
+    bins: list[tuple[list[T], list[float]]] = []
     for item in items:
         sizes = [measure(item) for measure in measures]
-        for one in bins:
-            free = [*map(sub, one.free, sizes)]
-            if min(free) >= 0:
-                one.items.append(item)
-                one.free = free
+        for held, free in bins:
+            left = [*map(sub, free, sizes)]
+            if min(left) >= 0:
+                held.append(item)
+                free[:] = left
                 break
         else:
-            bins.append(_Bin([item], [*map(sub, mosts, sizes)]))
+            bins.append(([item], [*map(sub, mosts, sizes)]))
         if len(bins) > lookback:
-            closed = min(range(len(bins)), key=lambda number: bins[number].free[0]) if heaviest_first else 0
-            yield bins.pop(closed).items
-    for rest in bins:
-        yield rest.items
+            closed = min(range(len(bins)), key=lambda number: bins[number][1][0]) if heaviest_first else 0
+            yield bins.pop(closed)[0]
+    yield from (held for held, _ in bins)
 
 
 PositionSet: TypeAlias = FrozenBitMap
@@ -142,14 +132,14 @@ Span = tuple[int, int]
 """The first position of a stretch, and the one behind its last."""
 
 
-def of_spans(some: Iterable[Span]) -> PositionSet:
+def of_spans(stretches: Iterable[Span]) -> PositionSet:
     """The positions of spans, which may overlap and come in any order.
 
     >>> list(of_spans([(4, 6), (0, 2), (5, 7)]))
     [0, 1, 4, 5, 6]
     """
     positions = BitMap()
-    for start, stop in some:
+    for start, stop in stretches:
         positions.add_range(start, stop)
     return FrozenBitMap(positions)
 
@@ -168,12 +158,12 @@ def spans(positions: PositionSet) -> list[Span]:
     if is_span(positions):
         return [(positions.min(), positions.max() + 1)]
     # Neighbours are as far from their numbers in the set as one another.
-    stretches = (list(some) for _, some in groupby(enumerate(positions), lambda one: one[1] - one[0]))
-    return [(some[0][1], some[-1][1] + 1) for some in stretches]
+    stretches = ([*members] for _, members in groupby(enumerate(positions), lambda one: one[1] - one[0]))
+    return [(stretch[0][1], stretch[-1][1] + 1) for stretch in stretches]
 
 
 def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[Item], list[PositionSet]]:
-    """What parts of a list have of it, in its order, and the parts as positions in that.
+    """The members of a list that any of its parts has, in its order, and the parts as positions among these.
 
     >>> used, parts = narrowed("abcdefg", [FrozenBitMap([1, 5]), FrozenBitMap([4, 5, 6])])
     >>> used, [*map(list, parts)]
@@ -185,29 +175,26 @@ def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[
 
 
 class Renumbering:
-    """Tells where the members of one list stand in another, a stretch at a time."""
+    """Where the members of one list stand in another, asked for a stretch at a time; `places` is -1 for one that it has not."""
 
     def __init__(self, places: Sequence[int]) -> None:
-        """Args:
-        places: of each member; -1 for one that the other list has not.
-        """
         self._places = places
         breaks = (here < 0 or following != here + 1 for here, following in pairwise(places))
         self._breaks = [*accumulate(breaks, initial=0)]
 
     def moved(self, positions: PositionSet) -> PositionSet:
-        """The places of some members; those that the other list has not are left out."""
-        return of_spans(span for start, stop in spans(positions) for span in self._spans(start, stop))
+        """The places of members; those that the other list has not are left out."""
+        moved: list[Span] = []
+        for start, stop in spans(positions):
+            if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
+                moved.append((self._places[start], self._places[stop - 1] + 1))
+            else:
+                moved += ((place, place + 1) for place in self._places[start:stop] if place >= 0)
+        return of_spans(moved)
 
-    def _spans(self, start: int, stop: int) -> Iterator[Span]:
-        if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
-            yield self._places[start], self._places[stop - 1] + 1
-        else:
-            yield from ((place, place + 1) for place in self._places[start:stop] if place >= 0)
 
-
-class Part(Sequence[Item]):
-    """Some of the members of a list that many parts share.
+class _Members(Generic[Item]):
+    """Members of a list that many share.
 
     Attributes:
         whole: the list; of a `PartSet` one that has nothing twice.
@@ -219,13 +206,6 @@ class Part(Sequence[Item]):
     def __init__(self, whole: Sequence[Item], positions: PositionSet) -> None:
         self.whole, self.positions = whole, positions
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        return [*self][index]
-
     def __iter__(self) -> Iterator[Item]:
         return (self.whole[position] for position in self.positions)
 
@@ -233,13 +213,19 @@ class Part(Sequence[Item]):
         return len(self.positions)
 
 
-class PartSet(AbstractSet[Item]):
-    """The same as a set, equal to any set of the same members; what is made of it is a frozen set."""
+class Part(_Members[Item], Sequence[Item]):
+    """Some of the members of a list that many parts share."""
 
-    __slots__ = ("positions", "whole")
+    __slots__ = ()
 
-    def __init__(self, whole: Sequence[Item], positions: PositionSet) -> None:
-        self.whole, self.positions = whole, positions
+    def __getitem__(self, index: Any) -> Any:
+        return [*self][index]
+
+
+class PartSet(_Members[Item], AbstractSet[Item]):
+    """The same as a set, equal to any set of the same members; operators make frozen sets of it."""
+
+    __slots__ = ()
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Item]) -> frozenset[Item]:  # type: ignore[override]
@@ -247,12 +233,6 @@ class PartSet(AbstractSet[Item]):
 
     def __contains__(self, member: object) -> bool:
         return any(member == one for one in self)
-
-    def __iter__(self) -> Iterator[Item]:
-        return (self.whole[position] for position in self.positions)
-
-    def __len__(self) -> int:
-        return len(self.positions)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, PartSet) and other.whole is self.whole and other.positions == self.positions:

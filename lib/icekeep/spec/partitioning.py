@@ -1,7 +1,6 @@
 """Partition specs: how a row's partition is made of its columns (spec, "Partitioning", Appendix C "Partition Specs").
 
-Specs are frozen values, read from and written to the JSON of table metadata; keys that we do not know are kept in
-`extra`. Partition tuples are plain tuples in the order of the spec's fields.
+Partition tuples are plain tuples in the order of the spec's fields; `extra` keeps the JSON keys that we do not know.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from icekeep.spec.transforms import (
     transform_from_json,
     transform_to_json,
 )
-from icekeep.spec.types import STRING, UNKNOWN, NestedField, PrimitiveType, StructType, Type
+from icekeep.spec.types import STRING, UNKNOWN, NestedField, PrimitiveType, StructType
 
 FIRST_FIELD_ID = 1000
 """Ids of partition fields start here (spec, "Partition Evolution")."""
@@ -88,10 +87,7 @@ def spec_from_json(value: Any) -> PartitionSpec:
 def partition_fields_from_json(value: Any) -> tuple[PartitionField, ...]:
     """Build the fields from their JSON list alone, as manifests and v1 metadata store them.
 
-    Where no field has an id (v1), ids count up from 1000.
-
-    Raises:
-        InvalidTableError: it is not a list of partition fields, or only some of them have ids.
+    Where no field has an id (v1), ids count up from 1000; `InvalidTableError` if only some have one.
     """
     if not isinstance(value, list) or any(not isinstance(item, dict) for item in value):
         raise InvalidTableError("the fields of a partition spec must be a list of objects", section="Appendix C")
@@ -125,9 +121,7 @@ def build_spec(
     the column's own name for identity.
 
     Args:
-        schema: where the columns are looked up by full name.
-        columns: for each field the column, the transform as in the metadata (`bucket[16]`), and a name or None.
-        spec_id: the id of the new spec.
+        columns: for each field the column's full name, the transform as in the metadata (`bucket[16]`), and a name or None.
         first_field_id: the id of the first field; the others follow.
 
     Raises:
@@ -138,7 +132,7 @@ def build_spec(
     for position, (column, text, name) in enumerate(columns):
         source = schema.field(column)
         transform = known_transform(text)
-        name = _default_name(column, transform) if name is None else name
+        name = default_field_name(column, transform) if name is None else name
         validate_field_name(schema, name, source.field_id, transform)
         field_id = first_field_id + position
         fields.append(PartitionField(source_id=source.field_id, field_id=field_id, name=name, transform=transform))
@@ -172,23 +166,37 @@ def validate_field_name(schema: Schema, name: str, source_id: int, transform: Tr
     raise UsageError(f"partition field {name!r} has the name of a column; give it another name")
 
 
+def default_field_name(column: str, transform: Transform, *, with_parameter: bool = False) -> str:
+    """As Iceberg's Java library names a field: with the parameter (`id_bucket_16`) only where it is added to a spec."""
+    match transform:
+        case Identity():
+            return column
+        case Bucket(parameter) | Truncate(parameter):
+            unit = "bucket" if isinstance(transform, Bucket) else "trunc"
+            return f"{column}_{unit}_{parameter}" if with_parameter else f"{column}_{unit}"
+        case Void():
+            return f"{column}_null"
+    return f"{column}_{transform}"
+
+
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
     """The struct of partition tuples: fields named and numbered as in the spec, all optional.
 
-    Where the source column is not in the schema any more, the type is the one that the transform always has; a void
-    field is then a string.
-
-    Raises:
-        InvalidTableError: a source column that the type depends on is not in the schema.
+    Where the source column is not in the schema any more, the type is the one that the transform always has, a string
+    with void; `InvalidTableError` if the type depends on the column.
     """
-    return StructType(
-        tuple(NestedField(field_id=f.field_id, name=f.name, type=_result_type(spec, f, schema)) for f in spec.fields)
-    )
-
-
-def partition_field_types(spec: PartitionSpec, schema: Schema) -> tuple[Type, ...]:
-    """The types of the values of a partition tuple, in order; raises as `partition_type` does."""
-    return tuple(_result_type(spec, field, schema) for field in spec.fields)
+    fields = []
+    for field in spec.fields:
+        source = schema.fields_by_id.get(field.source_id)
+        if source is None and isinstance(field.transform, Identity | Truncate):
+            raise InvalidTableError(
+                f"the type of partition field {field.name!r} of spec {spec.spec_id} is not known: its source column"
+                f" {field.source_id} is not in schema {schema.schema_id}"
+            )
+        gone_type = STRING if isinstance(field.transform, Void) else UNKNOWN
+        type_ = field.transform.result_type(gone_type if source is None else source.type)
+        fields.append(NestedField(field_id=field.field_id, name=field.name, type=type_))
+    return StructType(tuple(fields))
 
 
 def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
@@ -200,8 +208,11 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
         raise IcekeepBug(f"partition {tuple(values)!r} has not the {len(spec.fields)} values of spec {spec.spec_id}")
     parts = []
     for field, value in zip(spec.fields, values, strict=True):
-        text = field.transform.to_text(_source_type(field, schema), value)
-        parts.append(f"{_url_encode(field.name)}={_url_encode(text)}")
+        source = schema.fields_by_id.get(field.source_id)
+        text = field.transform.to_text(UNKNOWN if source is None else source.type, value)
+        # As Java's URLEncoder with UTF-8: unlike Python's it keeps "*" and encodes "~".
+        pair = (quote_plus(part, safe="*", errors="replace").replace("~", "%7E") for part in (field.name, text))
+        parts.append("=".join(pair))
     return "/".join(parts)
 
 
@@ -230,21 +241,7 @@ def _field_from_json(value: dict[str, Any], default_field_id: int) -> PartitionF
     return PartitionField(source_id=source_id, field_id=field_id, name=name, transform=transform, extra=rest)
 
 
-def _default_name(column: str, transform: Transform) -> str:
-    match transform:
-        case Identity():
-            return column
-        case Bucket():
-            return f"{column}_bucket"
-        case Truncate():
-            return f"{column}_trunc"
-        case Void():
-            return f"{column}_null"
-    return f"{column}_{transform}"
-
-
 def _problems(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
-    columns = {field.field_id: field for field in _outside_containers(schema.as_struct())}
     field_ids: set[int] = set()
     names: set[str] = set()
     for field in spec.fields:
@@ -254,20 +251,17 @@ def _problems(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
             yield f"two fields have the name {field.name!r}"
         field_ids.add(field.field_id)
         names.add(field.name)
-        if not isinstance(field.transform, Void | UnknownTransform):
-            yield from _source_problems(field, columns, schema)
-
-
-def _source_problems(field: PartitionField, columns: Mapping[int, NestedField], schema: Schema) -> Iterator[str]:
-    if field.source_id not in schema.fields_by_id:
-        yield f"the source column {field.source_id} of field {field.name!r} is not in the schema"
-    elif field.source_id not in columns:
-        yield f"the source column of field {field.name!r} is in a list or a map"
-    elif not isinstance(columns[field.source_id].type, PrimitiveType):
-        yield f"the source column {columns[field.source_id].name!r} of field {field.name!r} is not primitive"
-    elif not field.transform.accepts(columns[field.source_id].type):
-        source = columns[field.source_id]
-        yield f"transform {str(field.transform)!r} does not take column {source.name!r} of type {source.type}"
+        if isinstance(field.transform, Void | UnknownTransform):
+            continue
+        source = schema.fields_by_id.get(field.source_id)
+        if source is None:
+            yield f"the source column {field.source_id} of field {field.name!r} is not in the schema"
+        elif any(not isinstance(outer.type, StructType) for outer in schema.enclosing_fields(field.source_id)):
+            yield f"the source column of field {field.name!r} is in a list or a map"
+        elif not isinstance(source.type, PrimitiveType):
+            yield f"the source column {source.name!r} of field {field.name!r} is not primitive"
+        elif not field.transform.accepts(source.type):
+            yield f"transform {str(field.transform)!r} does not take column {source.name!r} of type {source.type}"
 
 
 def _redundancies(fields: Sequence[PartitionField]) -> Iterator[str]:
@@ -278,31 +272,3 @@ def _redundancies(fields: Sequence[PartitionField]) -> Iterator[str]:
         if key in seen:
             yield f"field {field.name!r} is redundant beside {seen[key]!r}"
         seen[key] = field.name
-
-
-def _outside_containers(struct: StructType) -> Iterator[NestedField]:
-    for field in struct.fields:
-        yield field
-        if isinstance(field.type, StructType):
-            yield from _outside_containers(field.type)
-
-
-def _source_type(field: PartitionField, schema: Schema) -> Type:
-    source = schema.fields_by_id.get(field.source_id)
-    return UNKNOWN if source is None else source.type
-
-
-def _result_type(spec: PartitionSpec, field: PartitionField, schema: Schema) -> Type:
-    if field.source_id not in schema.fields_by_id and isinstance(field.transform, Identity | Truncate | Void):
-        if isinstance(field.transform, Void):
-            return STRING
-        raise InvalidTableError(
-            f"the type of partition field {field.name!r} of spec {spec.spec_id} is not known: its source column"
-            f" {field.source_id} is not in schema {schema.schema_id}"
-        )
-    return field.transform.result_type(_source_type(field, schema))
-
-
-def _url_encode(text: str) -> str:
-    """As Java's URLEncoder with UTF-8: unlike Python's it keeps "*" and encodes "~"."""
-    return quote_plus(text, safe="*", errors="replace").replace("~", "%7E")

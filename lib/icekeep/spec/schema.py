@@ -1,25 +1,19 @@
-"""Default values of struct fields (spec, "Default values"): what a row has where nobody gave a value.
+"""A table's schema (spec, "Schemas and Data Types", Appendix C), defaults, name mapping, and columns that no schema names.
 
-A field stores its defaults in JSON. A struct's own default is null or `{}`, and the defaults of its fields fill it; here
-they become whole values, in the form of `values.py`.
+Default values (spec, "Default values") are stored as JSON, and are here whole values in the form of `values.py`: a struct's
+own default is null or `{}`, which the defaults of its fields fill.
 
-A table's schema: a struct with an id (spec, "Schemas and Data Types", Appendix C "Schemas").
+A name mapping gives data files without field ids their ids by name (spec, "Column Projection"): a tree like a schema's, below
+a struct its fields, below a list `element`, below a map `key` and `value`. A name is never a path: `a.b` is one with a dot.
 
-Field ids by name, for data files that carry none (spec, "Column Projection", Appendix C "Name Mapping Serialization").
-
-A mapping is a tree of fields like a schema's: below a struct its fields, below a list `element`, below a map `key` and
-`value`. A name is one name, never a path: `a.b` is a column with a dot in its name.
-
-Columns that every table has though no schema names them (spec, "Reserved Field IDs").
-
-They are ordinary fields with reserved ids: put one into a schema that is read with, and the reader fills it in. The
-columns of position delete files are among them, since those files store them under their ids.
+Metadata columns (spec, "Reserved Field IDs") are ordinary fields with reserved ids: put one into a schema that is read
+with, and the reader fills it in. The columns of position delete files are among them, stored under these ids.
 """
 
 import datetime
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from itertools import count
@@ -27,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError, UnsupportedError, UsageError, and_more
+from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, and_more
 from icekeep.spec.types import (
     BOOLEAN,
     DOUBLE,
@@ -40,8 +34,6 @@ from icekeep.spec.types import (
     UNKNOWN,
     VARIANT,
     DecimalType,
-    ListType,
-    MapType,
     NestedField,
     PrimitiveType,
     StructType,
@@ -53,7 +45,7 @@ from icekeep.spec.types import (
     walk,
     with_child_fields,
 )
-from icekeep.spec.values import decimal_from_unscaled, unscaled, value_from_json, value_to_json
+from icekeep.spec.values import decimal_from_unscaled, map_nested, unscaled, value_from_json, value_to_json
 from icekeep.spelling import did_you_mean, near_words
 
 _ALWAYS_NULL = {"unknown", "variant", "geometry", "geography"}
@@ -62,10 +54,9 @@ _ALWAYS_NULL = {"unknown", "variant", "geometry", "geography"}
 def initial_value(field: NestedField) -> Any:
     """The value of a field in rows that were written before the field was added; null where it has no default.
 
-    Raises:
-        InvalidTableError: the field is required and has no `initial-default`, or a field that fills it is so.
+    Raises `InvalidTableError` for a required field without one.
     """
-    value = _filled(field.type, value_from_json(field.type, field.initial_default), initial_value)
+    value = _with_defaults(field.type, value_from_json(field.type, field.initial_default), initial_value)
     if value is None and field.required:
         raise InvalidTableError(
             f"field {field.name!r} (id {field.field_id}) is required and has no initial-default, but rows lack it",
@@ -75,12 +66,11 @@ def initial_value(field: NestedField) -> Any:
 
 
 def write_value(field: NestedField) -> Any:
-    """The value that a writer stores for a field which it was given no value for; null where it has no default.
+    """The value that a writer stores for a field without a value in its input; null where it has no default.
 
-    Raises:
-        UsageError: the field is required and has no `write-default`, or a field that fills it is so.
+    Raises `UsageError` for a required field without one.
     """
-    value = _filled(field.type, value_from_json(field.type, field.write_default), write_value)
+    value = _with_defaults(field.type, value_from_json(field.type, field.write_default), write_value)
     if value is None and field.required:
         raise UsageError(
             f"field {field.name!r} (id {field.field_id}) is required and has no write-default; give it a value in each row"
@@ -89,14 +79,9 @@ def write_value(field: NestedField) -> Any:
 
 
 def validate_defaults(field: NestedField, name: str) -> None:
-    """Raise `InvalidTableError` if a default of a field is not one that the spec allows for its type.
-
-    Args:
-        name: the field's full name, for the error.
-    """
+    """Raise `InvalidTableError` if a default of a field, whose full name this is, is not one for its type."""
     for key, default in (("initial-default", field.initial_default), ("write-default", field.write_default)):
-        problem = None if default is None else _problem(field.type, default)
-        if problem is not None:
+        if default is not None and (problem := _default_problem(field.type, default)) is not None:
             raise InvalidTableError(
                 f"the {key} {default!r} of column {name!r} is none for its type {field.type}: {problem}",
                 column=name,
@@ -105,40 +90,33 @@ def validate_defaults(field: NestedField, name: str) -> None:
 
 
 def default_to_json(type_: Type, default: Any) -> Any:
-    """The stored form of a default that a user gives.
+    """The stored form of a default that a user gives; raises `UsageError` if it is no default for the type.
 
     Args:
         default: the JSON form of a value in the spec (Appendix D), such as a number, a text, `2024-01-31` for a date, `{}`
             for a struct; or Python's own date, time, datetime, UUID, bytes, Decimal; null for none.
-
-    Raises:
-        UsageError: it is no default for the type; says why.
     """
-    stored = _plain(type_, default)
-    problem = None if stored is None else _problem(type_, stored)
+    stored = default
+    match default:
+        case bytes():
+            stored = default.hex()
+        case uuid.UUID():
+            stored = str(default)
+        case datetime.date() | datetime.time():
+            stored = default.isoformat()
+        case Decimal() | int() if isinstance(type_, DecimalType) and not isinstance(default, bool):
+            # Fewer digits after the point than the type has are fine, more are not.
+            try:
+                stored = format(decimal_from_unscaled(unscaled(Decimal(default), type_.scale), type_.scale), "f")
+            except ValueError:
+                stored = str(default)
+    problem = None if stored is None else _default_problem(type_, stored)
     if problem is not None:
         raise UsageError(f"{default!r} is no default for the type {type_}: {problem}")
     return value_to_json(type_, value_from_json(type_, stored)) if isinstance(type_, PrimitiveType) else stored
 
 
-def _plain(type_: Type, default: Any) -> Any:
-    match default:
-        case bytes():
-            return default.hex()
-        case uuid.UUID():
-            return str(default)
-        case datetime.date() | datetime.time():
-            return default.isoformat()
-        case Decimal() | int() if isinstance(type_, DecimalType) and not isinstance(default, bool):
-            # Fewer digits after the point than the type has are fine, more are not.
-            try:
-                return format(decimal_from_unscaled(unscaled(Decimal(default), type_.scale), type_.scale), "f")
-            except ValueError:
-                return str(default)
-    return default
-
-
-def _problem(type_: Type, default: Any) -> str | None:
+def _default_problem(type_: Type, default: Any) -> str | None:
     if isinstance(type_, PrimitiveType) and type_.name in _ALWAYS_NULL:
         return "such columns default to null"
     if isinstance(type_, StructType):
@@ -151,48 +129,25 @@ def _problem(type_: Type, default: Any) -> str | None:
 
 
 def _lacks_required(type_: Type, value: Any) -> bool:
-    match type_:
-        case _ if value is None:
-            return False
-        case StructType():
-            given = [f for f in type_.fields if f.field_id in value]
-            return any(
-                (value[f.field_id] is None and f.required) or _lacks_required(f.type, value[f.field_id]) for f in given
-            )
-        case ListType():
-            return any(
-                (item is None and type_.element_required) or _lacks_required(type_.element, item) for item in value
-            )
-        case MapType():
-            return any(
-                key is None
-                or (item is None and type_.value_required)
-                or _lacks_required(type_.key, key)
-                or _lacks_required(type_.value, item)
-                for key, item in value
-            )
-    return False
+    if isinstance(type_, PrimitiveType):
+        return False
+    lacking: list[bool] = []
+
+    def look(field: NestedField, item: Any) -> None:
+        lacking.append(field.required if item is None else _lacks_required(field.type, item))
+
+    map_nested(type_, value, look)
+    return any(lacking)
 
 
-def _filled(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
+def _with_defaults(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
     """A value whose structs have all their fields, those that it does not give from their own defaults."""
-    match type_:
-        case _ if value is None:
-            return None
-        case StructType():
-            return {
-                f.field_id: _filled(f.type, value[f.field_id], default_of) if f.field_id in value else default_of(f)
-                for f in type_.fields
-            }
-        case ListType():
-            return tuple(_filled(type_.element, item, default_of) for item in value)
-        case MapType():
-            return tuple(
-                (_filled(type_.key, key, default_of), _filled(type_.value, item, default_of)) for key, item in value
-            )
-        case PrimitiveType():
-            return value
-    raise IcekeepBug(f"there is no type {type_!r}")
+    if value is None or isinstance(type_, PrimitiveType):
+        return value
+    filled = map_nested(type_, value, lambda field, item: _with_defaults(field.type, item, default_of))
+    if isinstance(type_, StructType):
+        return {f.field_id: filled[f.field_id] if f.field_id in filled else default_of(f) for f in type_.fields}
+    return filled
 
 
 _MAX_SHOWN = 10
@@ -240,6 +195,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The field that each nested field lies right in, by the nested field's id."""
         return {c.field_id: field for field in self.fields_by_id.values() for c in child_fields(field.type)}
 
+    def enclosing_fields(self, field_id: int) -> list[NestedField]:
+        """The fields that a field lies in, the innermost first."""
+        out: list[NestedField] = []
+        # A schema that is wrong may have a field in one of the same id.
+        while (outer := self.parents_by_id.get(field_id)) is not None and outer not in out:
+            out.append(outer)
+            field_id = outer.field_id
+        return out
+
     @cached_property
     def ids_by_name(self) -> dict[str, int]:
         """Field ids by full name."""
@@ -251,11 +215,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return max(self.fields_by_id, default=0)
 
     def field(self, name: str) -> NestedField:
-        """The field with a full name, as written.
-
-        Raises:
-            NotFoundError: the schema has no such column.
-        """
+        """The field with a full name, as written; raises `NotFoundError` if there is none."""
         field_id = self.ids_by_name.get(name)
         if field_id is None:
             meant = meant_column(name, self.ids_by_name, [one.name for one in self.fields])
@@ -267,22 +227,22 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
 
 
-def meant_column(name: str, known: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
-    """What an error says behind a name that is no column: those that may be meant, also by the last part alone, else `shown`.
+def meant_column(name: str, names: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
+    """The end of an error on a name that is no column: names that may be meant, also by their last part alone, else `shown`.
 
     Args:
-        known: all names that there are.
+        names: all names that there are.
         shown: those that are listed where none is near; `what` they are.
 
     >>> meant_column("City", ["home", "home.city"], ["home"]), meant_column("x", ["home", "home.city"], ["home"])
     ("did you mean 'home.city'?", 'the columns are home')
     """
-    known = [*known]
-    by_lower = {one.rpartition(".")[2].lower(): one for one in known} | {one.lower(): one for one in known}
-    wanted = name.lower()
-    near = [by_lower[wanted]] if wanted in by_lower else []
+    names = [*names]
+    by_lower = {one.rpartition(".")[2].lower(): one for one in names} | {one.lower(): one for one in names}
+    lower = name.lower()
+    near = [by_lower[lower]] if lower in by_lower else []
     if not near and len(name) <= _LONGEST_COMPARED:
-        near = [by_lower[close] for close in near_words(wanted, by_lower)]
+        near = [by_lower[close] for close in near_words(lower, by_lower)]
     if near:
         return did_you_mean(dict.fromkeys(near))
     return f"{what} are {', '.join(shown[:_MAX_SHOWN]) or 'none'}{and_more(shown, _MAX_SHOWN)}"
@@ -309,35 +269,12 @@ def validate_schema(schema: Schema) -> Schema:
         if times > 1:
             raise InvalidTableError(f"{where} has two fields named {name!r}")
     for field_id, field in schema.fields_by_id.items():
+        name = schema.names_by_id[field_id]
         if field.required and field.type == UNKNOWN:
-            raise InvalidTableError(
-                f"{where}: column {schema.names_by_id[field_id]!r} of type unknown is required; it must be optional"
-            )
-        if field.initial_default is not None or field.write_default is not None:
-            validate_defaults(field, schema.names_by_id[field_id])
+            raise InvalidTableError(f"{where}: column {name!r} of type unknown is required; it must be optional")
+        validate_defaults(field, name)
     _validate_identifiers(schema, where)
     return schema
-
-
-def check_format_version(schema: Schema, format_version: int) -> None:
-    """Raise `InvalidTableError` if a table of a format version may not have a schema: its types and defaults are newer.
-
-    Spec: Appendix E, "Version 3".
-    """
-    for field_id, field in schema.fields_by_id.items():
-        name = schema.names_by_id[field_id]
-        if format_version < 3 and isinstance(field.type, PrimitiveType) and field.type.name in _TYPES_SINCE_V3:
-            raise InvalidTableError(
-                f"column {name!r} is of type {field.type}, which only format version 3 has; the table has version"
-                f" {format_version}: give the column another type, or the table that version",
-                column=name,
-            )
-        if format_version < 3 and (field.initial_default is not None or field.write_default is not None):
-            raise InvalidTableError(
-                f"column {name!r} has a default, which only format version 3 has; the table has version {format_version}:"
-                " leave the default out, or give the table that version",
-                column=name,
-            )
 
 
 def _validate_identifiers(schema: Schema, where: str) -> None:
@@ -353,12 +290,33 @@ def _validate_identifiers(schema: Schema, where: str) -> None:
 
 def _identifiable(struct: StructType) -> Iterable[int]:
     for field in struct.fields:
-        if not field.required:
-            continue
-        if isinstance(field.type, StructType):
+        if field.required and isinstance(field.type, StructType):
             yield from _identifiable(field.type)
-        elif isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, VARIANT):
+        elif field.required and isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, VARIANT):
             yield field.field_id
+
+
+def check_format_version(schema: Schema, format_version: int) -> None:
+    """Raise `InvalidTableError` if a table of a format version may not have a schema: its types and defaults are newer.
+
+    Spec: Appendix E, "Version 3".
+    """
+    if format_version >= 3:
+        return
+    for field_id, field in schema.fields_by_id.items():
+        name = schema.names_by_id[field_id]
+        if isinstance(field.type, PrimitiveType) and field.type.name in _TYPES_SINCE_V3:
+            raise InvalidTableError(
+                f"column {name!r} is of type {field.type}, which only format version 3 has; the table has version"
+                f" {format_version}: give the column another type, or the table that version",
+                column=name,
+            )
+        if field.initial_default is not None or field.write_default is not None:
+            raise InvalidTableError(
+                f"column {name!r} has a default, which only format version 3 has; the table has version {format_version}:"
+                " leave the default out, or give the table that version",
+                column=name,
+            )
 
 
 def schema_from_json(value: Any) -> Schema:
@@ -367,11 +325,7 @@ def schema_from_json(value: Any) -> Schema:
 
 
 def unvalidated_schema(value: Any) -> Schema:
-    """Build a schema of which no more is known than that its JSON object has the keys and types that it must have.
-
-    Raises:
-        InvalidTableError: a key is missing or wrong. What `validate_schema` looks at may be wrong all the same.
-    """
+    """Build a schema without the checks of `validate_schema`; raises `InvalidTableError` for a missing or wrong key."""
     if (
         not isinstance(value, dict)
         or value.get("type", "struct") != "struct"
@@ -380,15 +334,15 @@ def unvalidated_schema(value: Any) -> Schema:
         raise InvalidTableError(
             "a schema must be an object of type 'struct' with a list of fields", section="Appendix C"
         )
-    known = dict(value)
-    known.pop("type", None)
-    fields = tuple(map(field_from_json, known.pop("fields")))
-    schema_id = known.pop("schema-id", 0)
-    identifiers = known.pop("identifier-field-ids", None)
+    extra = dict(value)
+    extra.pop("type", None)
+    fields = tuple(map(field_from_json, extra.pop("fields")))
+    schema_id = extra.pop("schema-id", 0)
+    identifiers = extra.pop("identifier-field-ids", None)
     identifiers = [] if identifiers is None else identifiers
     if type(schema_id) is not int or not isinstance(identifiers, list) or any(type(i) is not int for i in identifiers):
         raise InvalidTableError("schema-id and identifier-field-ids must be whole numbers", section="Appendix C")
-    return Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=known)
+    return Schema(fields=fields, schema_id=schema_id, identifier_field_ids=tuple(identifiers), extra=extra)
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
@@ -424,9 +378,7 @@ def assign_fresh_ids(schema: Schema) -> Schema:
 def renumbered(type_: Type, next_id: Callable[[], int], fresh: dict[int, int] | None = None) -> Type:
     """A type with new field ids, all those of one level before those below it, as Iceberg's Java library gives them.
 
-    Args:
-        next_id: gives the ids.
-        fresh: is filled with the new id of each old one.
+    `fresh` is filled with the new id of each old one.
     """
     fields = []
     for field in child_fields(type_):
@@ -437,7 +389,7 @@ def renumbered(type_: Type, next_id: Callable[[], int], fresh: dict[int, int] | 
     return with_child_fields(type_, below)
 
 
-PROPERTY = "schema.name-mapping.default"
+NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 
 
 class MappedField(msgspec.Struct, frozen=True, kw_only=True):
@@ -453,38 +405,63 @@ NameMapping = tuple[MappedField, ...]
 
 def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
     """The mapping in a table's properties, `None` where there is none; raises as `parse_name_mapping` does."""
-    text = properties.get(PROPERTY)
+    text = properties.get(NAME_MAPPING_PROPERTY)
     return None if text is None else parse_name_mapping(text)
 
 
 def parse_name_mapping(text: str) -> NameMapping:
-    """Read a mapping from its JSON form.
-
-    Raises:
-        InvalidTableError: the text is not JSON, not a mapping, or maps a name of one level or a field id twice.
-    """
+    """Read a mapping from its JSON form; raises `InvalidTableError`, also if it has a name of a level or a field id twice."""
     try:
-        decoded = msgspec.json.decode(text)
+        return _mapped_fields(msgspec.json.decode(text), "", set())
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise _invalid(f"is not JSON: {error}") from error
-    mapping = _fields(decoded, "")
-    seen: set[int] = set()
-    for field in _walk(mapping):
-        if field.field_id in seen:
-            raise _invalid(f"maps to the field id {field.field_id} twice")
-        if field.field_id is not None:
-            seen.add(field.field_id)
-    return mapping
+        raise _invalid_mapping(f"is not JSON: {error}") from error
 
 
-def find(mapping: NameMapping, name: str) -> MappedField | None:
-    """The field of one level that a name stands for, null if none does."""
+def _mapped_fields(value: Any, path: str, ids: set[int]) -> NameMapping:
+    where = f"at {path!r}" if path else "at its top"
+    if not isinstance(value, list):
+        raise _invalid_mapping(f"is not a list of fields {where}")
+    fields: list[MappedField] = []
+    all_names: set[str] = set()
+    for item in value:
+        if not isinstance(item, dict):
+            raise _invalid_mapping(f"holds {item!r} {where}, where a field's object must be")
+        names, field_id, inner = item.get("names"), item.get("field-id"), item.get("fields")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _invalid_mapping(f"has a field {where} whose 'names' are {names!r}; they must be a list of text")
+        if field_id is not None and type(field_id) is not int:
+            raise _invalid_mapping(f"has a field {where} whose 'field-id' is {field_id!r}; it must be a whole number")
+        if field_id in ids:
+            raise _invalid_mapping(f"maps to the field id {field_id} twice")
+        if field_id is not None:
+            ids.add(field_id)
+        for name in names:
+            if name in all_names:
+                raise _invalid_mapping(f"has the name {name!r} twice {where}")
+            all_names.add(name)
+        label = names[0] if names else str(field_id)
+        below = () if inner is None else _mapped_fields(inner, f"{path}.{label}" if path else label, ids)
+        fields.append(MappedField(names=tuple(names), field_id=field_id, fields=below))
+    return tuple(fields)
+
+
+def _invalid_mapping(problem: str) -> InvalidTableError:
+    text = f"table property {NAME_MAPPING_PROPERTY!r} {problem}"
+    return InvalidTableError(text, property=NAME_MAPPING_PROPERTY, section="Appendix C")
+
+
+def find_mapped_field(mapping: NameMapping, name: str) -> MappedField | None:
+    """The field of one level that has a name, `None` if none does."""
     return next((field for field in mapping if name in field.names), None)
 
 
-def name_mapping_for(schema: Schema) -> NameMapping:
-    """The mapping that finds each field of a schema under its present name."""
-    return _mapped(schema.as_struct())
+def name_mapping_for(parent: Schema | Type) -> NameMapping:
+    """The mapping that finds each field of a schema, or below a type, under its present name."""
+    fields = parent.fields if isinstance(parent, Schema) else child_fields(parent)
+    return tuple(
+        MappedField(names=(field.name,), field_id=field.field_id, fields=name_mapping_for(field.type))
+        for field in fields
+    )
 
 
 def name_mapping_to_json(mapping: NameMapping) -> list[dict[str, Any]]:
@@ -498,49 +475,6 @@ def name_mapping_to_json(mapping: NameMapping) -> list[dict[str, Any]]:
             item["fields"] = name_mapping_to_json(field.fields)
         out.append(item)
     return out
-
-
-def _mapped(type_: Type) -> NameMapping:
-    return tuple(
-        MappedField(names=(field.name,), field_id=field.field_id, fields=_mapped(field.type))
-        for field in child_fields(type_)
-    )
-
-
-def _fields(value: Any, path: str) -> NameMapping:
-    where = f"at {path!r}" if path else "at its top"
-    if not isinstance(value, list):
-        raise _invalid(f"is not a list of fields {where}")
-    fields = tuple(_field(item, path, where) for item in value)
-    seen: set[str] = set()
-    for name in (name for field in fields for name in field.names):
-        if name in seen:
-            raise _invalid(f"has the name {name!r} twice {where}")
-        seen.add(name)
-    return fields
-
-
-def _field(value: Any, path: str, where: str) -> MappedField:
-    if not isinstance(value, dict):
-        raise _invalid(f"holds {value!r} {where}, where a field's object must be")
-    names, field_id, fields = value.get("names"), value.get("field-id"), value.get("fields")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _invalid(f"has a field {where} whose 'names' are {names!r}; they must be a list of text")
-    if field_id is not None and type(field_id) is not int:
-        raise _invalid(f"has a field {where} whose 'field-id' is {field_id!r}; it must be a whole number")
-    label = names[0] if names else str(field_id)
-    below = _fields([] if fields is None else fields, f"{path}.{label}" if path else label)
-    return MappedField(names=tuple(names), field_id=field_id, fields=below)
-
-
-def _walk(mapping: NameMapping) -> Iterator[MappedField]:
-    for field in mapping:
-        yield field
-        yield from _walk(field.fields)
-
-
-def _invalid(problem: str) -> InvalidTableError:
-    return InvalidTableError(f"table property {PROPERTY!r} {problem}", property=PROPERTY, section="Appendix C")
 
 
 def _column(field_id: int, name: str, type_: Type, *, required: bool = True) -> NestedField:

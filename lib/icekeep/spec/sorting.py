@@ -1,14 +1,9 @@
-"""Sort orders: how rows are sorted within a file (spec, "Sorting", Appendix C "Sort Orders").
+"""Sort orders: how rows are sorted within a file (spec, "Sorting", Appendix C "Sort Orders"), as JSON and as users write them.
 
-Orders are frozen values, read from and written to the JSON of table metadata; keys that we do not know are kept in
-`extra`.
-
-Text to a sort order: what `sort_order` says, in the words of Iceberg's Spark procedures.
-
-Keys with commas between them, for example `day DESC NULLS LAST, bucket(16, id), user.name`: a column or a transform of
-one, and if wanted a direction and where nulls come. Or a curve through several columns, `zorder(a, b)` or `hilbert(a, b)`.
-A name that is no plain word stands in backticks or double quotes, which are doubled within their kind. No name is looked
-up here.
+As text, in the words of Iceberg's Spark procedures, they are keys with commas between them: a column or a transform of one,
+a direction and where nulls come, as in `day DESC NULLS LAST, bucket(16, id), user.name`; or a curve through several columns,
+`zorder(a, b)` or `hilbert(a, b)`. A name that is no plain word stands in backticks or double quotes, which are doubled within
+their kind. `extra` keeps the JSON keys that we do not know.
 """
 
 import re
@@ -89,11 +84,7 @@ _NULLS = {SortDirection.ASC: NullOrder.NULLS_FIRST, SortDirection.DESC: NullOrde
 
 
 def sort_order_from_json(value: Any) -> SortOrder:
-    """Build a sort order from its JSON object.
-
-    Raises:
-        InvalidTableError: it is not one, or order 0, which is reserved for unsorted, has fields.
-    """
+    """Build a sort order from its JSON object; raises `InvalidTableError`, also if order 0 has fields: it is for unsorted."""
     if (
         not isinstance(value, dict)
         or type(value.get("order-id")) is not int
@@ -126,9 +117,8 @@ def build_sort_order(schema: Schema, keys: Iterable[SortKey | str], *, order_id:
     """Make a new sort order of column names; without keys it is `UNSORTED`.
 
     Args:
-        schema: where the columns are looked up by full name.
-        keys: what to sort by; a text is a column in its own order.
-        order_id: the id of the new order, 1 or more.
+        keys: what to sort by; a text is the full name of a column, in its own order.
+        order_id: of the new order, 1 or more.
 
     Raises:
         NotFoundError: there is no such column.
@@ -169,13 +159,8 @@ def validate_sort_order(order: SortOrder, schema: Schema) -> SortOrder:
 def _build_field(schema: Schema, key: SortKey) -> SortField:
     source = schema.field(key.column)
     transform = known_transform(key.transform)
-    inner = source
-    while (outer := schema.parents_by_id.get(inner.field_id)) is not None:
-        if not isinstance(outer.type, StructType):
-            raise UsageError(
-                f"cannot sort by {key.column!r}: it is in a list or a map, so a row has no one value of it"
-            )
-        inner = outer
+    if any(not isinstance(outer.type, StructType) for outer in schema.enclosing_fields(source.field_id)):
+        raise UsageError(f"cannot sort by {key.column!r}: it is in a list or a map, so a row has no one value of it")
     if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
         raise UsageError(f"cannot sort by {str(transform)!r} of column {key.column!r}: its type is {source.type}")
     try:
@@ -227,9 +212,7 @@ def parse_sort_order(text: str) -> tuple[SortKey, ...] | CurveKeys:
     Without a word on nulls they come first with ASC and last with DESC. Columns of curves of one kind are put together,
     as Iceberg does.
 
-    Raises:
-        UsageError: the text is no sort order; `facts` holds the `text` and the `position` of the first character that is
-            wrong, counted from 1.
+    Raises `UsageError` as `TextReader` does.
     """
     return SortOrderReader(text).parse()
 

@@ -1,7 +1,4 @@
-"""Ages and spans as people write them: a whole number and a unit, as `7d`, `36h` or `500ms`.
-
-Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own values.
-"""
+"""Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -52,16 +49,18 @@ _TO_SECONDS = len("2013-01-05T00:00:00")
 
 
 def moment_ms(moment: Moment, now_ms: int) -> int:
-    """Epoch milliseconds of a moment; ages are counted back from `now_ms`.
+    """Epoch milliseconds of a moment; ages are counted back from `now_ms`, ISO 8601 without an offset is UTC.
 
     >>> moment_ms(datetime(2013, 1, 5, tzinfo=UTC), 0), moment_ms("2h", 7_200_001), moment_ms(timedelta(hours=2), 7_200_001)
     (1357344000000, 1, 1)
+    >>> moment_ms("2013-01-05", 0), moment_ms("1357344000000", 0)
+    (1357344000000, 1357344000000)
 
     Raises:
         UsageError: it is no moment, or a `datetime` has no time zone.
     """
     if isinstance(moment, str):
-        return parse_time(moment, now_ms)
+        return _written_moment_ms(moment, now_ms)
     if isinstance(moment, timedelta):
         return now_ms - span_ms(moment)
     if _is_number(moment):
@@ -79,8 +78,38 @@ def moment_ms(moment: Moment, now_ms: int) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+def _written_moment_ms(text: str, now_ms: int) -> int:
+    written = text.strip()
+    if AGE.fullmatch(written):
+        return now_ms - age_ms(written)
+    if _BELOW_ZERO.fullmatch(written):
+        raise UsageError(f"the age {text!r} is below zero; an age says how long ago, as in {written.removeprefix('-')}")
+    if _EPOCH_MS.fullmatch(written):
+        return _epoch_ms(int(written), written)
+    try:
+        return parse_timestamp(written, NANOS_PER_SECOND)[0] // (NANOS_PER_SECOND // SECOND_MS)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"cannot read the time {text!r}{f': {error}' if _LIKE_A_DATE.match(written) else ''}; give ISO 8601 "
+            "(2026-01-31 or 2026-01-31T12:00:00Z), epoch milliseconds, or an age (7d, 36h, 30m)"
+        ) from None
+
+
+def _epoch_ms(moment_ms: int, written: object) -> int:
+    if 0 < moment_ms < EARLIEST_MS:
+        raise UsageError(
+            f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "
+            "write a date with dashes (2026-01-31) or an age (7d)"
+        )
+    return moment_ms
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def span_ms(span: Span) -> int:
-    """Milliseconds of a span.
+    """Milliseconds of a span; as text a whole number and one of the units ms, s, m, h, d, w.
 
     >>> span_ms(timedelta(hours=36)), span_ms("36h"), span_ms(129_600_000)
     (129600000, 129600000, 129600000)
@@ -89,7 +118,13 @@ def span_ms(span: Span) -> int:
         UsageError: it is no span, or is below zero.
     """
     if isinstance(span, str):
-        return parse_span(span)
+        written = span.strip()
+        if _BELOW_ZERO.fullmatch(written):
+            raise UsageError(f"the duration {span!r} is below zero; give how long, as in {written.removeprefix('-')}")
+        try:
+            return age_ms(written)
+        except ValueError:
+            raise UsageError(f"cannot read the duration {span!r}; give {FORM}, as in 30m or 7d") from None
     if not _is_number(span) and not isinstance(span, timedelta):
         raise UsageError(f"{span!r} is no span; give a timedelta, text such as 7d, or milliseconds as a whole number")
     milliseconds = span // timedelta(milliseconds=1) if isinstance(span, timedelta) else span
@@ -112,59 +147,13 @@ def whole_days(days: Days) -> int:
     if isinstance(days, str) and _NUMBER.fullmatch(days.strip()):
         return int(days)
     try:
-        span = timedelta(milliseconds=parse_span(days)) if isinstance(days, str) else days
+        span = timedelta(milliseconds=span_ms(days)) if isinstance(days, str) else days
     except (UsageError, OverflowError):
         span = None
     # Less than a millisecond would be no day at all.
     if not isinstance(span, timedelta) or span % _DAY or span < timedelta():
         raise UsageError(f"{days!r} is not whole days, 0 or more; give them as 3 or 3d")
     return span // _DAY
-
-
-def parse_time(text: str, now_ms: int) -> int:
-    """Epoch milliseconds of a moment.
-
-    Args:
-        text: ISO 8601 (UTC where it has no offset), epoch milliseconds, or an age before `now_ms`.
-
-    >>> parse_time("2013-01-05", 0), parse_time("1357344000000", 0), parse_time("2h", 7_200_001)
-    (1357344000000, 1357344000000, 1)
-
-    Raises:
-        UsageError: the text is none of them.
-    """
-    written = text.strip()
-    if AGE.fullmatch(written):
-        return now_ms - parse_span(written)
-    if _BELOW_ZERO.fullmatch(written):
-        raise UsageError(f"the age {text!r} is below zero; an age says how long ago, as in {written.removeprefix('-')}")
-    if _EPOCH_MS.fullmatch(written):
-        return _epoch_ms(int(written), written)
-    try:
-        return parse_timestamp(written, NANOS_PER_SECOND)[0] // (NANOS_PER_SECOND // SECOND_MS)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(
-            f"cannot read the time {text!r}{f': {error}' if _LIKE_A_DATE.match(written) else ''}; give ISO 8601 "
-            "(2026-01-31 or 2026-01-31T12:00:00Z), epoch milliseconds, or an age (7d, 36h, 30m)"
-        ) from None
-
-
-def parse_span(text: str) -> int:
-    """Milliseconds of a span: a whole number and one of the units ms, s, m, h, d, w.
-
-    >>> parse_span("36h")
-    129600000
-
-    Raises:
-        UsageError: the text is not a span.
-    """
-    written = text.strip()
-    if _BELOW_ZERO.fullmatch(written):
-        raise UsageError(f"the duration {text!r} is below zero; give how long, as in {written.removeprefix('-')}")
-    try:
-        return age_ms(written)
-    except ValueError:
-        raise UsageError(f"cannot read the duration {text!r}; give {FORM}, as in 30m or 7d") from None
 
 
 def format_time(time_ms: int) -> str:
@@ -186,7 +175,7 @@ def format_moment(time_ms: int) -> str:
 
 
 def format_span(span_ms: int) -> str:
-    """A span in the largest unit that it is a whole number of; about so many days or seconds where it is of none.
+    """A span in the largest unit of which it is a whole number; rounded to days or seconds where there is none.
 
     >>> format_span(604_800_000), format_span(129_600_000), format_span(10), format_span(1_500), format_span(90_000_001)
     ('7d', '36h', '10ms', '1.5 s', '1.0 d')
@@ -201,7 +190,7 @@ def format_span(span_ms: int) -> str:
 
 
 def about_span(span_ms: int) -> str:
-    """A span without what nobody needs to know, in the largest unit of which there are two.
+    """A span for progress and reports, in the largest unit of which there are two.
 
     >>> about_span(500), about_span(700_000), about_span(129_600_000)
     ('0.5 s', '11.7 min', '36.0 h')
@@ -209,16 +198,3 @@ def about_span(span_ms: int) -> str:
     units = (("d", DAY_MS), ("h", UNITS_MS["h"]), ("min", UNITS_MS["m"]))
     name, unit = next(((name, unit) for name, unit in units if span_ms >= 2 * unit), ("s", SECOND_MS))
     return f"{span_ms / unit:,.1f} {name}"
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _epoch_ms(moment_ms: int, written: object) -> int:
-    if 0 < moment_ms < EARLIEST_MS:
-        raise UsageError(
-            f"the time {written!r} would be {format_time(moment_ms)}: a number is epoch milliseconds, not seconds; "
-            "write a date with dashes (2026-01-31) or an age (7d)"
-        )
-    return moment_ms

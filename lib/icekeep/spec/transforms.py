@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -27,22 +27,33 @@ from icekeep.spec.values import (
     unscaled,
 )
 
-_HASHED = {*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"}
-_TRUNCATED = {"int", "long", "decimal", "string", "binary"}
-_NOT_IDENTIFIABLE = {"geometry", "geography", "variant"}
+_TIMES = frozenset(("date", *TICKS_PER_SECOND))
+_HASHED = frozenset((*INTEGER_WIDTHS, "decimal", "string", "uuid", "fixed", "binary"))
+_TRUNCATED = frozenset(("int", "long", "decimal", "string", "binary"))
+_IDENTIFIABLE = _HASHED | {"boolean", "float", "double", "unknown", "opaque"}
 _WITH_PARAMETER = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECASE)
 
 
 class Transform(msgspec.Struct, frozen=True):
     """How a partition or sort value is made of a column's value; `str()` gives the text of the metadata."""
 
+    _text: ClassVar[str]
+    _sources: ClassVar[frozenset[str] | None]
+    """The names of the types of columns that can be transformed; null for all."""
+    _result: ClassVar[Type | None] = None
+    """The type of the transformed values; null for that of the column."""
+
+    def __str__(self) -> str:
+        return self._text
+
     def accepts(self, source_type: Type) -> bool:
         """Whether columns of a type can be transformed."""
-        raise NotImplementedError
+        sources = self._sources
+        return sources is None or (isinstance(source_type, PrimitiveType) and source_type.name in sources)
 
     def result_type(self, source_type: Type) -> Type:
         """The type of the transformed values."""
-        raise NotImplementedError
+        return source_type if self._result is None else self._result
 
     def apply(self, source_type: Type, value: Any) -> Any:
         """Transform a value of `source_type`; null stays null.
@@ -55,31 +66,29 @@ class Transform(msgspec.Struct, frozen=True):
             raise InvalidTableError(f"transform {str(self)!r} cannot be applied to a column of type {source_type}")
         return None if value is None else self._apply(source_type, value)
 
+    def _apply(self, source_type: Type, value: Any) -> Any:
+        return value
+
     def to_text(self, source_type: Type, value: Any) -> str:
         """A transformed value as Iceberg's partition paths show it, "null" for null."""
-        return "null" if value is None else self._to_text(source_type, value)
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        raise NotImplementedError
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
+        if value is None or isinstance(self, Void):
+            return "null"
+        match self:
+            case Year():
+                return f"{1970 + value:04d}"
+            case Month():
+                return f"{1970 + value // 12:04d}-{1 + value % 12:02d}"
+            case Hour():
+                return f"{_day_text(value // 24)}-{value % 24:02d}"
+            case UnknownTransform():
+                return str(value)
         return _value_text(self.result_type(source_type), value)
 
 
 class Identity(Transform, frozen=True):
     """The value itself."""
 
-    def __str__(self) -> str:
-        return "identity"
-
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name not in _NOT_IDENTIFIABLE
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        return value
+    _text, _sources = "identity", _IDENTIFIABLE
 
 
 class Bucket(Transform, frozen=True):
@@ -90,15 +99,10 @@ class Bucket(Transform, frozen=True):
     """
 
     bucket_count: int
+    _sources, _result = _HASHED, INT
 
     def __str__(self) -> str:
         return f"bucket[{self.bucket_count}]"
-
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name in _HASHED
-
-    def result_type(self, source_type: Type) -> Type:
-        return INT
 
     def _apply(self, source_type: Type, value: Any) -> int:
         return (hash_value(source_type, value) & 0x7FFF_FFFF) % self.bucket_count
@@ -114,134 +118,76 @@ class Truncate(Transform, frozen=True):
     """
 
     width: int
+    _sources = _TRUNCATED
 
     def __str__(self) -> str:
         return f"truncate[{self.width}]"
-
-    def accepts(self, source_type: Type) -> bool:
-        return isinstance(source_type, PrimitiveType) and source_type.name in _TRUNCATED
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
 
     def _apply(self, source_type: Type, value: Any) -> Any:
         if isinstance(source_type, DecimalType):
             number = unscaled(value, source_type.scale)
             return decimal_from_unscaled(number - number % self.width, source_type.scale)
-        if isinstance(value, int):
-            return value - value % self.width
-        return value[: self.width]
+        return value - value % self.width if isinstance(value, int) else value[: self.width]
 
 
-class _TimeTransform(Transform, frozen=True):
-    """A calendar unit of a date or timestamp, counted from 1970-01-01T00:00."""
+class Year(Transform, frozen=True):
+    """Years from 1970, of a date or timestamp, as with all units of time."""
 
-    def accepts(self, source_type: Type) -> bool:
-        return source_type == DATE or (isinstance(source_type, PrimitiveType) and source_type.name in TICKS_PER_SECOND)
-
-    def result_type(self, source_type: Type) -> Type:
-        return INT
-
-
-class Year(_TimeTransform, frozen=True):
-    """Years from 1970."""
-
-    def __str__(self) -> str:
-        return "year"
+    _text, _sources, _result = "year", _TIMES, INT
 
     def _apply(self, source_type: Type, value: Any) -> int:
-        year, _, _ = civil_from_days(_days(source_type, value))
-        return year - 1970
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return f"{1970 + value:04d}"
+        return civil_from_days(_days(source_type, value))[0] - 1970
 
 
-class Month(_TimeTransform, frozen=True):
+class Month(Transform, frozen=True):
     """Months from 1970-01."""
 
-    def __str__(self) -> str:
-        return "month"
+    _text, _sources, _result = "month", _TIMES, INT
 
     def _apply(self, source_type: Type, value: Any) -> int:
         year, month, _ = civil_from_days(_days(source_type, value))
         return (year - 1970) * 12 + month - 1
 
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        years, months = divmod(value, 12)
-        return f"{1970 + years:04d}-{1 + months:02d}"
 
-
-class Day(_TimeTransform, frozen=True):
+class Day(Transform, frozen=True):
     """Days from 1970-01-01, a date."""
 
-    def __str__(self) -> str:
-        return "day"
-
-    def result_type(self, source_type: Type) -> Type:
-        return DATE
+    _text, _sources, _result = "day", _TIMES, DATE
 
     def _apply(self, source_type: Type, value: Any) -> int:
         return _days(source_type, value)
 
 
-class Hour(_TimeTransform, frozen=True):
+class Hour(Transform, frozen=True):
     """Hours from 1970-01-01T00; not for dates."""
 
-    def __str__(self) -> str:
-        return "hour"
-
-    def accepts(self, source_type: Type) -> bool:
-        return source_type != DATE and super().accepts(source_type)
+    _text, _sources, _result = "hour", _TIMES - {"date"}, INT
 
     def _apply(self, source_type: Type, value: Any) -> int:
         assert isinstance(source_type, PrimitiveType)
-        hours: int = value // (3600 * TICKS_PER_SECOND[source_type.name])
-        return hours
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        days, hour = divmod(value, 24)
-        return f"{_day_text(days)}-{hour:02d}"
+        return int(value // (3600 * TICKS_PER_SECOND[source_type.name]))
 
 
 class Void(Transform, frozen=True):
     """Null, whatever the value: how v1 tables drop a partition field."""
 
-    def __str__(self) -> str:
-        return "void"
-
-    def accepts(self, source_type: Type) -> bool:
-        return True
-
-    def result_type(self, source_type: Type) -> Type:
-        return source_type
+    _text, _sources = "void", None
 
     def _apply(self, source_type: Type, value: Any) -> None:
         return None
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return "null"
 
 
 class UnknownTransform(Transform, frozen=True):
     """A transform that we do not know, by its text; its values are shown, but never made or put in order."""
 
     text: str
+    _sources, _result = None, OPAQUE
 
     def __str__(self) -> str:
         return self.text
 
-    def accepts(self, source_type: Type) -> bool:
-        return True
-
-    def result_type(self, source_type: Type) -> Type:
-        return OPAQUE
-
     def apply(self, source_type: Type, value: Any) -> Any:
         raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
-
-    def _to_text(self, source_type: Type, value: Any) -> str:
-        return str(value)
 
 
 _WITHOUT_PARAMETER = {str(t): t for t in (Identity(), Year(), Month(), Day(), Hour(), Void())}
@@ -285,9 +231,6 @@ def transform_from_json(keys: dict[str, Any], what: str) -> tuple[int, Transform
     Args:
         keys: the JSON object; what is understood is removed from it.
         what: the field, for errors.
-
-    Raises:
-        InvalidTableError: a key is missing or wrong.
     """
     text, source_id, source_ids = keys.pop("transform", None), keys.get("source-id"), keys.get("source-ids")
     if not isinstance(text, str):

@@ -1,15 +1,12 @@
-"""The types of Iceberg columns (spec, "Schemas and Data Types") and the names of the primitive ones.
+"""The types of columns (spec, "Schemas and Data Types"), by name and as JSON (Appendix C "Schemas"), and units of size and time.
 
-A type is a frozen value; two types are equal when the spec says that they are the same. Keys of a JSON type object that
-we do not know are kept in `extra`, and written back by `type_json.py`.
-
-Types and the fields of structs as JSON, both ways (spec, Appendix C "Schemas"); keys that we do not know survive.
-
-Units of sizes and spans, how sizes are shown, and the largest numbers of Java's types, which Iceberg writes for "no limit".
+A type is a frozen value; two are equal when the spec says that they are the same. `extra` holds the keys of a JSON object
+that we do not know, and they are written back.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -29,19 +26,40 @@ DEFAULT_EDGE_ALGORITHM = "spherical"
 """How a geography type that names no algorithm interpolates edges."""
 
 _EDGE_ALGORITHMS = (DEFAULT_EDGE_ALGORITHM, "vincenty", "thomas", "andoyer", "karney")
+_TOO_DEEP = f"a type is nested more than {MAX_NESTING} levels deep"
 
 
 class Type(msgspec.Struct, frozen=True):
-    """Any Iceberg type."""
+    """Any Iceberg type; `str()` gives its name in the spec."""
+
+    def __str__(self) -> str:
+        if type(self) is PrimitiveType:
+            return self.name
+        match self:
+            case DecimalType():
+                return f"decimal({self.precision}, {self.scale})"
+            case FixedType():
+                return f"fixed[{self.length}]"
+            case _Geospatial(algorithm=None):
+                return self.name if self.crs is None else f"{self.name}({self.crs})"
+            case _Geospatial():
+                return f"{self.name}({self.crs or DEFAULT_CRS}, {self.algorithm})"
+            case StructType():
+                fields = (
+                    f"{f.field_id}: {f.name}: {'required' if f.required else 'optional'} {f.type}" for f in self.fields
+                )
+                return f"struct<{', '.join(fields)}>"
+            case ListType():
+                return f"list<{self.element}>"
+            case MapType():
+                return f"map<{self.key}, {self.value}>"
+        return repr(self)
 
 
 class PrimitiveType(Type, frozen=True):
     """A type without fields of its own; `name` is its name in the spec, without parameters."""
 
     name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class DecimalType(PrimitiveType, frozen=True):
@@ -50,60 +68,35 @@ class DecimalType(PrimitiveType, frozen=True):
     precision: int
     scale: int
 
-    def __str__(self) -> str:
-        return f"decimal({self.precision}, {self.scale})"
-
 
 class FixedType(PrimitiveType, frozen=True):
     """A byte array of exactly `length` bytes."""
 
     length: int
 
-    def __str__(self) -> str:
-        return f"fixed[{self.length}]"
 
-
-class GeometryType(PrimitiveType, frozen=True):
-    """Features in the plane of a coordinate reference system `crs`.
-
-    What was not written stays null, and is equal to what the spec puts in its place; systems differ by more than case.
-    """
-
-    crs: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GeometryType) and _same_crs(self.crs) == _same_crs(other.crs)
-
-    def __hash__(self) -> int:
-        return hash((self.name, _same_crs(self.crs)))
-
-    def __str__(self) -> str:
-        return self.name if self.crs is None else f"{self.name}({self.crs})"
-
-
-class GeographyType(PrimitiveType, frozen=True):
-    """Features on the globe; edges are interpolated by `algorithm`. Null is what was not written, as in `GeometryType`."""
+class _Geospatial(PrimitiveType, frozen=True):
+    """What was not written stays null, and is equal to the spec's default; systems differ by more than case."""
 
     crs: str | None = None
     algorithm: str | None = None
 
+    def _key(self) -> tuple[str, str, str]:
+        return self.name, (self.crs or DEFAULT_CRS).upper(), (self.algorithm or DEFAULT_EDGE_ALGORITHM).lower()
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GeographyType) and self._key() == other._key()
+        return isinstance(other, _Geospatial) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[str, str, str]:
-        return self.name, _same_crs(self.crs), (self.algorithm or DEFAULT_EDGE_ALGORITHM).lower()
 
-    def __str__(self) -> str:
-        if self.algorithm is None:
-            return self.name if self.crs is None else f"{self.name}({self.crs})"
-        return f"{self.name}({self.crs or DEFAULT_CRS}, {self.algorithm})"
+class GeometryType(_Geospatial, frozen=True):
+    """Features in the plane of a coordinate reference system `crs`."""
 
 
-def _same_crs(crs: str | None) -> str:
-    return (crs or DEFAULT_CRS).upper()
+class GeographyType(_Geospatial, frozen=True):
+    """Features on the globe; edges are interpolated by `algorithm`."""
 
 
 BOOLEAN = PrimitiveType("boolean")
@@ -123,8 +116,8 @@ BINARY = PrimitiveType("binary")
 UNKNOWN = PrimitiveType("unknown")
 VARIANT = PrimitiveType("variant")
 OPAQUE = PrimitiveType("opaque")
-"""Of partition values that a transform makes which we do not know, and no column's: nobody says what their bytes mean, or in
-which order they are. In Arrow they are text, to be shown.
+"""Of the partition values of a transform that we do not know, never of a column: neither the meaning of their bytes nor
+their order is defined. In Arrow they are text, to be shown.
 """
 
 _SIMPLE = {
@@ -154,11 +147,16 @@ def fixed(length: int) -> FixedType:
     return FixedType("fixed", length)
 
 
+def _hash_of(*names: str) -> Callable[[Any], int]:
+    """A hash over attributes; those that may hold JSON objects and lists, which have none, are left out."""
+    values = attrgetter(*names)
+    return lambda value: hash(values(value))
+
+
 class NestedField(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a struct.
 
-    `initial_default` and `write_default` are kept in their JSON form (spec, "Default values"); null and absent mean the
-    same. `extra` holds the keys of the JSON object that we do not know.
+    `initial_default` and `write_default` are kept in their JSON form (spec, "Default values"); null and absent mean the same.
     """
 
     field_id: int
@@ -170,9 +168,7 @@ class NestedField(msgspec.Struct, frozen=True, kw_only=True):
     write_default: Any = None
     extra: Mapping[str, Any] = {}
 
-    def __hash__(self) -> int:
-        # What may hold JSON objects and lists is left out.
-        return hash((self.field_id, self.name, self.type, self.required))
+    __hash__ = _hash_of("field_id", "name", "type", "required")
 
 
 class StructType(Type, frozen=True):
@@ -181,14 +177,7 @@ class StructType(Type, frozen=True):
     fields: tuple[NestedField, ...]
     extra: Mapping[str, Any] = {}
 
-    def __hash__(self) -> int:
-        return hash(self.fields)
-
-    def __str__(self) -> str:
-        inner = ", ".join(
-            f"{f.field_id}: {f.name}: {'required' if f.required else 'optional'} {f.type}" for f in self.fields
-        )
-        return f"struct<{inner}>"
+    __hash__ = _hash_of("fields")
 
 
 class ListType(Type, frozen=True, kw_only=True):
@@ -199,11 +188,7 @@ class ListType(Type, frozen=True, kw_only=True):
     element_required: bool = False
     extra: Mapping[str, Any] = {}
 
-    def __hash__(self) -> int:
-        return hash((self.element_id, self.element, self.element_required))
-
-    def __str__(self) -> str:
-        return f"list<{self.element}>"
+    __hash__ = _hash_of("element_id", "element", "element_required")
 
 
 class MapType(Type, frozen=True, kw_only=True):
@@ -216,29 +201,21 @@ class MapType(Type, frozen=True, kw_only=True):
     value_required: bool = False
     extra: Mapping[str, Any] = {}
 
-    def __hash__(self) -> int:
-        return hash((self.key_id, self.key, self.value_id, self.value, self.value_required))
-
-    def __str__(self) -> str:
-        return f"map<{self.key}, {self.value}>"
+    __hash__ = _hash_of("key_id", "key", "value_id", "value", "value_required")
 
 
 def child_fields(type_: Type) -> tuple[NestedField, ...]:
     """The direct children of a type, lists and maps seen as structs of `element`, or of `key` and `value`."""
-    match type_:
-        case StructType():
-            return type_.fields
-        case ListType():
-            return (
-                NestedField(
-                    field_id=type_.element_id, name="element", type=type_.element, required=type_.element_required
-                ),
-            )
-        case MapType():
-            return (
-                NestedField(field_id=type_.key_id, name="key", type=type_.key, required=True),
-                NestedField(field_id=type_.value_id, name="value", type=type_.value, required=type_.value_required),
-            )
+    if isinstance(type_, StructType):
+        return type_.fields
+    if isinstance(type_, ListType):
+        required = type_.element_required
+        return (NestedField(field_id=type_.element_id, name="element", type=type_.element, required=required),)
+    if isinstance(type_, MapType):
+        return (
+            NestedField(field_id=type_.key_id, name="key", type=type_.key, required=True),
+            NestedField(field_id=type_.value_id, name="value", type=type_.value, required=type_.value_required),
+        )
     return ()
 
 
@@ -251,38 +228,22 @@ def walk(type_: Type) -> Iterator[NestedField]:
 
 def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
     """The same type with other children, given as `child_fields` gives them; a primitive type has none."""
-    match type_:
-        case StructType():
-            return msgspec.structs.replace(type_, fields=fields)
-        case ListType():
-            (element,) = fields
-            return msgspec.structs.replace(
-                type_, element_id=element.field_id, element=element.type, element_required=element.required
-            )
-        case MapType():
-            key, value = fields
-            return msgspec.structs.replace(
-                type_,
-                key_id=key.field_id,
-                key=key.type,
-                value_id=value.field_id,
-                value=value.type,
-                value_required=value.required,
-            )
+    if isinstance(type_, StructType):
+        return msgspec.structs.replace(type_, fields=fields)
+    for field in fields:
+        changed = {f"{field.name}_id": field.field_id, field.name: field.type, f"{field.name}_required": field.required}
+        type_ = msgspec.structs.replace(type_, **{key: changed[key] for key in changed if hasattr(type_, key)})
     return type_
 
 
 def check_nesting(type_: Type) -> None:
-    """Raise `InvalidTableError` for a type that is nested more than `MAX_NESTING` levels deep.
-
-    Everything else that walks types may recurse; this may not.
-    """
+    """Raise `InvalidTableError` for a type nested more than `MAX_NESTING` deep; all else may recurse, this may not."""
     level: list[Type] = [type_]
     for _ in range(MAX_NESTING + 1):
         level = [field.type for outer in level for field in child_fields(outer)]
         if not level:
             return
-    raise too_deep()
+    raise InvalidTableError(_TOO_DEEP, section="Schemas and Data Types")
 
 
 def parse_type(text: str) -> PrimitiveType:
@@ -308,49 +269,86 @@ def parse_type(text: str) -> PrimitiveType:
     raise InvalidTableError(f"type {text!r} is not one that the spec knows (Appendix C)", section="Appendix C")
 
 
-def too_deep() -> InvalidTableError:
-    """The error for a type that is nested more than `MAX_NESTING` levels deep."""
-    return InvalidTableError(f"a type is nested more than {MAX_NESTING} levels deep", section="Schemas and Data Types")
+def type_from_json(value: Any, level: int = 0) -> Type:
+    """Build a type from its JSON form, which lies in `level` others; raises `InvalidTableError` where it is not one."""
+    if isinstance(value, str):
+        return parse_type(value)
+    if not isinstance(value, dict):
+        raise InvalidTableError(f"a type is {value!r}; it must be a name or an object", section="Appendix C")
+    if level >= MAX_NESTING:
+        raise InvalidTableError(_TOO_DEEP, section="Schemas and Data Types")
+    value = dict(value)
+    kind = value.pop("type", None)
+    try:
+        if kind == "struct":
+            fields = value.pop("fields")
+            if not isinstance(fields, list):
+                raise InvalidTableError("the fields of a struct are not a list", section="Appendix C")
+            return StructType(tuple([field_from_json(field, level + 1) for field in fields]), value)
+        if kind in ("list", "map"):
+            given: dict[str, Any] = {}
+            cls = ListType if kind == "list" else MapType
+            for part in ("element",) if kind == "list" else ("key", "value"):
+                given[f"{part}_id"] = _pop(value, f"{part}-id", int)
+                given[part] = type_from_json(value.pop(part), level + 1)
+                if part != "key":
+                    given[f"{part}_required"] = _pop(value, f"{part}-required", bool)
+            return cls(**given, extra=value)
+    except KeyError as missing:
+        raise InvalidTableError(f"a {kind} type lacks its key {missing.args[0]!r}", section="Appendix C") from None
+    raise InvalidTableError(f"type object of kind {kind!r} is not one that the spec knows", section="Appendix C")
 
 
-def type_from_json(value: Any) -> Type:
-    """Build a type from its JSON form.
-
-    Raises:
-        InvalidTableError: the value is not a type of the spec, or nested more than `MAX_NESTING` levels deep.
-    """
-    return _type(value, 0)
-
-
-def field_from_json(value: Any) -> NestedField:
+def field_from_json(value: Any, level: int = 0) -> NestedField:
     """Build a struct field from its JSON object; raises `InvalidTableError` where a key is missing or wrong."""
-    return _field(value, 0)
+    if not isinstance(value, dict):
+        raise InvalidTableError(f"a struct field is {value!r}; it must be an object", section="Appendix C")
+    value = dict(value)
+    try:
+        name, doc = value.pop("name"), value.pop("doc", None)
+        if not isinstance(name, str) or not isinstance(doc, str | None):
+            raise InvalidTableError(
+                f"a struct field has the name {name!r} and the doc {doc!r}; they must be text", section="Appendix C"
+            )
+        return NestedField(
+            field_id=_pop(value, "id", int),
+            name=name,
+            type=type_from_json(value.pop("type"), level),
+            required=_pop(value, "required", bool),
+            doc=doc,
+            initial_default=value.pop("initial-default", None),
+            write_default=value.pop("write-default", None),
+            extra=value,
+        )
+    except KeyError as missing:
+        raise InvalidTableError(f"a struct field lacks its key {missing.args[0]!r}", section="Appendix C") from None
+
+
+def _pop(keys: dict[str, Any], key: str, kind: type) -> Any:
+    """Take a field id (`int`) or a required flag (`bool`) out of a JSON object."""
+    value = keys.pop(key)
+    if type(value) is not kind:
+        problem = (
+            "a field id is {!r}; it must be a whole number"
+            if kind is int
+            else "a required flag is {!r}; it must be true or false"
+        )
+        raise InvalidTableError(problem.format(value), section="Appendix C")
+    return value
 
 
 def type_to_json(type_: Type) -> Any:
     """The JSON form of a type: a name, or an object."""
-    match type_:
-        case StructType():
-            return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
-        case ListType():
-            return {
-                "type": "list",
-                "element-id": type_.element_id,
-                "element": type_to_json(type_.element),
-                "element-required": type_.element_required,
-                **type_.extra,
-            }
-        case MapType():
-            return {
-                "type": "map",
-                "key-id": type_.key_id,
-                "key": type_to_json(type_.key),
-                "value-id": type_.value_id,
-                "value": type_to_json(type_.value),
-                "value-required": type_.value_required,
-                **type_.extra,
-            }
-    return str(type_)
+    if isinstance(type_, StructType):
+        return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
+    if not isinstance(type_, ListType | MapType):
+        return str(type_)
+    out: dict[str, Any] = {"type": "list" if isinstance(type_, ListType) else "map"}
+    for field in child_fields(type_):
+        out |= {f"{field.name}-id": field.field_id, field.name: type_to_json(field.type)}
+        if field.name != "key":
+            out[f"{field.name}-required"] = field.required
+    return {**out, **type_.extra}
 
 
 def field_to_json(field: NestedField) -> dict[str, Any]:
@@ -364,78 +362,6 @@ def field_to_json(field: NestedField) -> dict[str, Any]:
     return out
 
 
-def _int(value: Any) -> int:
-    if type(value) is not int:
-        raise InvalidTableError(f"a field id is {value!r}; it must be a whole number", section="Appendix C")
-    return value
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise InvalidTableError(f"a required flag is {value!r}; it must be true or false", section="Appendix C")
-    return value
-
-
-def _type(value: Any, level: int) -> Type:
-    if isinstance(value, str):
-        return parse_type(value)
-    if not isinstance(value, dict):
-        raise InvalidTableError(f"a type is {value!r}; it must be a name or an object", section="Appendix C")
-    if level >= MAX_NESTING:
-        raise too_deep()
-    value = dict(value)
-    kind = value.pop("type", None)
-    try:
-        if kind == "struct":
-            fields = value.pop("fields")
-            if not isinstance(fields, list):
-                raise InvalidTableError("the fields of a struct are not a list", section="Appendix C")
-            return StructType(tuple([_field(field, level + 1) for field in fields]), value)
-        if kind == "list":
-            return ListType(
-                element_id=_int(value.pop("element-id")),
-                element=_type(value.pop("element"), level + 1),
-                element_required=_bool(value.pop("element-required")),
-                extra=value,
-            )
-        if kind == "map":
-            return MapType(
-                key_id=_int(value.pop("key-id")),
-                key=_type(value.pop("key"), level + 1),
-                value_id=_int(value.pop("value-id")),
-                value=_type(value.pop("value"), level + 1),
-                value_required=_bool(value.pop("value-required")),
-                extra=value,
-            )
-    except KeyError as missing:
-        raise InvalidTableError(f"a {kind} type lacks its key {missing.args[0]!r}", section="Appendix C") from None
-    raise InvalidTableError(f"type object of kind {kind!r} is not one that the spec knows", section="Appendix C")
-
-
-def _field(value: Any, level: int) -> NestedField:
-    if not isinstance(value, dict):
-        raise InvalidTableError(f"a struct field is {value!r}; it must be an object", section="Appendix C")
-    value = dict(value)
-    try:
-        name, doc = value.pop("name"), value.pop("doc", None)
-        if not isinstance(name, str) or not isinstance(doc, str | None):
-            raise InvalidTableError(
-                f"a struct field has the name {name!r} and the doc {doc!r}; they must be text", section="Appendix C"
-            )
-        return NestedField(
-            field_id=_int(value.pop("id")),
-            name=name,
-            type=_type(value.pop("type"), level),
-            required=_bool(value.pop("required")),
-            doc=doc,
-            initial_default=value.pop("initial-default", None),
-            write_default=value.pop("write-default", None),
-            extra=value,
-        )
-    except KeyError as missing:
-        raise InvalidTableError(f"a struct field lacks its key {missing.args[0]!r}", section="Appendix C") from None
-
-
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -447,7 +373,7 @@ DAY_SECONDS = DAY_MS // SECOND_MS
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
-
+"""The largest numbers of Java's types, which Iceberg writes for "no limit"."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 
@@ -458,14 +384,11 @@ def parse_bytes(text: str) -> int | None:
     >>> parse_bytes("128MB"), parse_bytes("1.5 GiB"), parse_bytes("512"), parse_bytes("many")
     (134217728, 1610612736, 512, None)
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    if (match := _SIZE.fullmatch(text.strip())) is None:
         return None
-    return (
-        int(float(found[1]) * 1024 ** " kmgtp".index(found[2].lower() or " "))
-        if found[2] or "." in found[1]
-        else int(found[1])
-    )
+    number, unit = match[1], match[2].lower()
+    # Not through a float, which holds no whole number above 2**53.
+    return int(float(number) * 1024 ** " kmgtp".index(unit or " ")) if unit or "." in number else int(number)
 
 
 def format_bytes(size: int) -> str:

@@ -36,7 +36,7 @@ from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, TableMetadata, valid
 from icekeep.spec.partitioning import PartitionSpec, last_assigned_field_id, validate_spec
 from icekeep.spec.properties import whole_number
 from icekeep.spec.schema import (
-    PROPERTY,
+    NAME_MAPPING_PROPERTY,
     MappedField,
     Schema,
     check_format_version,
@@ -689,7 +689,7 @@ def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, s
             changed[prefix + new.names_by_id[field_id]] = value
     mapping = _mapping(old, new, properties)
     if mapping is not None:
-        changed[PROPERTY] = mapping
+        changed[NAME_MAPPING_PROPERTY] = mapping
     updates: list[Update] = []
     if gone - changed.keys():
         updates.append(RemoveProperties(tuple(sorted(gone - changed.keys()))))

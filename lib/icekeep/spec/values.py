@@ -1,42 +1,35 @@
-"""Dates, times and timestamps as counts since the epoch and as ISO 8601 text.
-
-Counts are those of the spec: days since 1970-01-01, microseconds since midnight, micro- or nanoseconds since the epoch.
-Python's `datetime` ends at the years 1 and 9999 and knows no nanoseconds; Iceberg's values do not, so the calendar is
-worked out here: it repeats every 400 years. Functions that read text raise `ValueError` with a reason.
-
-Numbers as digits: decimals as scaled whole numbers, whole numbers as bytes, floats as text and in 32 bits.
-
-Functions raise `ValueError` with a reason where a number does not fit.
-
-Single values as bytes, JSON and text (spec, Appendix D "Single-value serialization").
+"""Single values as bytes, JSON, text and sort keys (spec, Appendix D "Single-value serialization"), and bounds of columns.
 
 A value looks the same everywhere in `spec`: bool, int, float, str, bytes, `uuid.UUID`, `decimal.Decimal` with the scale
 of its type; a date is days and a timestamp micro- or nanoseconds since the epoch in UTC, a time microseconds since
 midnight; null is None. In JSON also: a list is a tuple, a map a tuple of pairs, a struct a dict by field id.
 
-Keys that sort as values do: tuples of values as bytes that compare with memcmp.
-
-For grouping and ordering partition tuples and bounds without their types at hand. Nulls come first; floats in the order
-of the spec's "Sorting", -0.0 before 0.0 and NaN last; strings by code point, binary, fixed and uuid by unsigned bytes.
-
-Lower and upper bounds of a column's values, as a manifest keeps them (spec, Appendix D "Bound serialization").
-
-A bound may be shorter than the value that it stands for, but every value of the column must lie within the two: a lower
-bound is cut, an upper bound is cut and incremented. Values have the form of `values`.
+Python's `datetime` ends at the years 1 and 9999 and knows no nanoseconds; Iceberg's values do not, so the calendar is
+worked out here: it repeats every 400 years. Functions that read text or convert numbers raise `ValueError` with a reason.
 """
 
 import math
 import re
 import struct
-import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.types import DAY_SECONDS, DecimalType, FixedType, ListType, MapType, PrimitiveType, StructType, Type
+from icekeep.spec.types import (
+    DAY_SECONDS,
+    DecimalType,
+    FixedType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    Type,
+    child_fields,
+)
 
 _EPOCH_YEAR = 1970
 _CYCLE_YEARS = 400
@@ -45,7 +38,7 @@ _EPOCH_ORDINAL = date(_EPOCH_YEAR, 1, 1).toordinal()
 
 _DATE = re.compile(r"([+-][0-9]{4,10}|[0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
-_OFFSET = re.compile(r"[Zz]|([+-])([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?")
+_OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?")
 _TIMESTAMP = re.compile(r"([+-]?[0-9-]+)(?:[Tt ]([0-9:.]+)([Zz]|[+-][0-9:]+)?)?")
 
 
@@ -72,10 +65,9 @@ def format_date(days: int) -> str:
 def format_time(ticks: int, ticks_per_second: int) -> str:
     """ISO time of a count since midnight; the fraction has all its digits, or is left out if it is zero."""
     seconds, fraction = divmod(ticks, ticks_per_second)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
     digits = len(str(ticks_per_second)) - 1
-    return f"{hour:02d}:{minute:02d}:{second:02d}" + (f".{fraction:0{digits}d}" if fraction else "")
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{fraction:0{digits}d}" if fraction else text
 
 
 def format_timestamp(ticks: int, ticks_per_second: int) -> str:
@@ -86,22 +78,19 @@ def format_timestamp(ticks: int, ticks_per_second: int) -> str:
 
 def parse_date(text: str) -> int:
     """Days of an ISO date."""
-    match = _DATE.fullmatch(text)
-    if match is None:
+    if (match := _DATE.fullmatch(text)) is None:
         raise ValueError("a date looks like 2013-01-05")
     return days_from_civil(int(match[1]), int(match[2]), int(match[3]))
 
 
 def parse_time(text: str, ticks_per_second: int) -> int:
     """Count since midnight of an ISO time; digits finer than a tick must be zeros."""
-    match = _TIME.fullmatch(text)
-    if match is None:
+    if (match := _TIME.fullmatch(text)) is None:
         raise ValueError("a time looks like 10:12:55.038194")
     hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("there is no such time of day")
-    fraction_ns = int((match[4] or "").ljust(9, "0"))
-    fraction, finer = divmod(fraction_ns, 10**9 // ticks_per_second)
+    fraction, finer = divmod(int((match[4] or "").ljust(9, "0")), 10**9 // ticks_per_second)
     if finer:
         raise ValueError("it has more digits after the second than the type holds")
     return ((hour * 60 + minute) * 60 + second) * ticks_per_second + fraction
@@ -112,26 +101,20 @@ def parse_timestamp(text: str, ticks_per_second: int) -> tuple[int, int | None]:
 
     A text without an offset counts as UTC; a date alone is its first moment.
     """
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
+    if (match := _TIMESTAMP.fullmatch(text)) is None:
         raise ValueError("a timestamp looks like 2013-01-05T10:12:55.038194")
     ticks = parse_date(match[1]) * DAY_SECONDS * ticks_per_second
     if match[2] is not None:
         ticks += parse_time(match[2], ticks_per_second)
-    offset_seconds = None if match[3] is None else _parse_offset(match[3])
-    return ticks - (offset_seconds or 0) * ticks_per_second, offset_seconds
-
-
-def _parse_offset(text: str) -> int:
-    match = _OFFSET.fullmatch(text)
-    if match is None:
+    if match[3] is None or match[3] in "Zz":
+        return ticks, None if match[3] is None else 0
+    if (offset := _OFFSET.fullmatch(match[3])) is None:
         raise ValueError("an offset from UTC looks like +00:00")
-    if match[1] is None:
-        return 0
-    hours, minutes, seconds = int(match[2]), int(match[3]), int(match[4] or 0)
+    hours, minutes, seconds = int(offset[2]), int(offset[3]), int(offset[4] or 0)
     if hours > 18 or minutes > 59 or seconds > 59:
         raise ValueError("there is no such offset from UTC")
-    return (-1 if match[1] == "-" else 1) * ((hours * 60 + minutes) * 60 + seconds)
+    offset_seconds = (-1 if offset[1] == "-" else 1) * ((hours * 60 + minutes) * 60 + seconds)
+    return ticks - offset_seconds * ticks_per_second, offset_seconds
 
 
 _SINGLE = struct.Struct("<f")
@@ -143,20 +126,16 @@ _EXACT = Context(prec=80)
 
 def unscaled(value: Decimal, scale: int) -> int:
     """The whole number of a decimal at a scale: 14.2 at scale 2 is 1420. No digit may be lost."""
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
+    if not value.is_finite():
         raise ValueError("it is not a number")
     if value and value.adjusted() > 38:
         raise ValueError("it has more than 38 digits")
-    number = int("".join(map(str, digits)))
-    shift = exponent + scale
-    if shift >= 0:
-        number = number * 10**shift if number else 0
-    else:
-        number, lost = divmod(number, 10**-shift) if -shift <= len(digits) else (0, number)
-        if lost:
-            raise ValueError(f"it has more than {scale} digits after the point")
-    return -number if sign else number
+    # Of a number that is below the last digit no ratio is made: it may be one of very long numbers.
+    numerator, denominator = (0, 1) if value.adjusted() < -scale else value.as_integer_ratio()
+    number, lost = divmod(numerator * 10**scale, denominator)
+    if lost or (value and not numerator):
+        raise ValueError(f"it has more than {scale} digits after the point")
+    return number
 
 
 def decimal_from_unscaled(number: int, scale: int) -> Decimal:
@@ -213,7 +192,7 @@ _PYTHON_TYPES: dict[str, type] = {
     "boolean": bool,
     "decimal": Decimal,
     "string": str,
-    "uuid": uuid.UUID,
+    "uuid": UUID,
 }
 _FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -221,13 +200,9 @@ _HEX = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 def value_to_bytes(type_: Type, value: Any) -> bytes:
-    """The binary single-value form, as in lower and upper bounds.
+    """The binary single-value form (spec, Appendix D), as in lower and upper bounds.
 
-    Raises:
-        UnsupportedError: values of the type have no binary form here.
-        IcekeepBug: the value is not one of the type.
-
-    Spec: Appendix D, "Binary single-value serialization".
+    Raises `UnsupportedError` for types without one here, `IcekeepBug` for a value of another type.
     """
     primitive = _primitive(type_, "binary")
     _require_value(primitive, value)
@@ -237,14 +212,31 @@ def value_to_bytes(type_: Type, value: Any) -> bytes:
         raise IcekeepBug(f"value {value!r} is not one of type {type_}: {problem}") from problem
 
 
+def _encode(type_: PrimitiveType, value: Any) -> bytes:
+    name = type_.name
+    if (width := INTEGER_WIDTHS.get(name)) is not None:
+        return int(value).to_bytes(width, "little", signed=True)
+    if (packer := _FLOATS.get(name)) is not None:
+        return packer.pack(value)
+    if isinstance(type_, FixedType) and len(value) > type_.length:
+        raise ValueError(f"it has {len(value)} bytes")
+    match name:
+        case "string":
+            return str(value).encode()
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "uuid":
+            return bytes(value.bytes)
+        case "decimal" if isinstance(type_, DecimalType):
+            return minimal_twos_complement(unscaled(value, type_.scale))
+    return bytes(value)
+
+
 def value_from_bytes(type_: Type, data: bytes) -> Any:
-    """The value of a binary single value; bytes written before the column's type was promoted are understood.
+    """The value of a binary single value, also of one that was written before the column's type was promoted.
 
-    Strings, binary and fixed values may be shortened bounds: a fixed one may have fewer bytes than its type.
-
-    Raises:
-        UnsupportedError: values of the type have no binary form here.
-        InvalidTableError: the bytes are not a value of the type.
+    Strings, binary and fixed values may be shortened bounds: a fixed one may have fewer bytes than its type. Raises
+    `UnsupportedError` for types without a binary form here, `InvalidTableError` for bytes that are no value of the type.
 
     Spec: Appendix D, "Binary single-value serialization"; "Schema Evolution" for promoted types.
     """
@@ -257,66 +249,168 @@ def value_from_bytes(type_: Type, data: bytes) -> Any:
         ) from problem
 
 
+_BYTE_LENGTHS: dict[str, Sequence[int]] = {
+    **{name: (width,) for name, width in INTEGER_WIDTHS.items()},
+    # What was written when the column was still an int, a float or a date.
+    "long": (4, 8),
+    "double": (4, 8),
+    "timestamp": (4, 8),
+    "timestamp_ns": (4, 8),
+    "boolean": (1,),
+    "float": (4,),
+    "uuid": (16,),
+    "decimal": range(1, 33),
+}
+
+
+def _decode(type_: PrimitiveType, data: bytes) -> Any:
+    name = type_.name
+    lengths = range(type_.length + 1) if isinstance(type_, FixedType) else _BYTE_LENGTHS.get(name)
+    if lengths is not None and len(data) not in lengths:
+        raise ValueError(f"there are {len(data)} of them")
+    if name in INTEGER_WIDTHS:
+        number = int.from_bytes(data, "little", signed=True)
+        is_date = name in TICKS_PER_SECOND and len(data) == 4
+        return _in_range(name, number * DAY_SECONDS * TICKS_PER_SECOND[name]) if is_date else number
+    match name:
+        case "decimal" if isinstance(type_, DecimalType):
+            return decimal_from_unscaled(int.from_bytes(data, "big", signed=True), type_.scale)
+        case "boolean":
+            return data != b"\x00"
+        case "float" | "double":
+            return _FLOATS["float" if len(data) == 4 else "double"].unpack(data)[0]
+        case "string":
+            return data.decode()
+        case "uuid":
+            return UUID(bytes=data)
+    return data
+
+
+def map_nested(type_: Type, value: Any, change: Callable[[NestedField, Any], Any]) -> Any:
+    """A struct, list or map with the values in it changed, each of which `change` gets with its field (see `child_fields`)."""
+    fields = child_fields(type_)
+    match type_:
+        case StructType():
+            return {f.field_id: change(f, value[f.field_id]) for f in fields if f.field_id in value}
+        case ListType():
+            return tuple(change(fields[0], item) for item in value)
+    return tuple((change(fields[0], key), change(fields[1], item)) for key, item in value)
+
+
 def value_to_json(type_: Type, value: Any) -> Any:
-    """The JSON single-value form, as in default values; null is null for every type.
+    """The JSON single-value form (spec, Appendix D), as in default values; null is null for every type.
 
-    Raises:
-        UnsupportedError: values of the type have no JSON form here, or it is NaN or infinite, which JSON cannot say.
-        IcekeepBug: the value is not one of the type.
-
-    Spec: Appendix D, "JSON single-value serialization".
+    Raises `UnsupportedError` for types without one here and for NaN and infinity, `IcekeepBug` for a value of another type.
     """
     if value is None:
         return None
-    match type_:
-        case StructType():
-            return {
-                str(f.field_id): value_to_json(f.type, value[f.field_id]) for f in type_.fields if f.field_id in value
-            }
-        case ListType():
-            return [value_to_json(type_.element, element) for element in value]
-        case MapType():
-            return {
-                "keys": [value_to_json(type_.key, key) for key, _ in value],
-                "values": [value_to_json(type_.value, item) for _, item in value],
-            }
+    if isinstance(type_, StructType | ListType | MapType):
+        nested = map_nested(type_, value, lambda field, item: value_to_json(field.type, item))
+        match type_:
+            case StructType():
+                return {str(field_id): item for field_id, item in nested.items()}
+            case ListType():
+                return [*nested]
+        return {"keys": [key for key, _ in nested], "values": [item for _, item in nested]}
     primitive = _primitive(type_, "JSON")
     _require_value(primitive, value)
     if primitive.name in ("float", "double"):
         if not math.isfinite(value):
             raise UnsupportedError(f"the {type_} {value!r} cannot be written as JSON, which has finite numbers only")
         return float(shortest_digits(value, single=primitive.name == "float"))
-    if primitive.name in ("boolean", "int", "long", "string"):
-        return value
-    return value_to_text(type_, value)
+    return value if primitive.name in ("boolean", "int", "long", "string") else value_to_text(type_, value)
 
 
 def value_from_json(type_: Type, value: Any) -> Any:
-    """The value of a JSON single value.
-
-    Raises:
-        UnsupportedError: values of the type have no JSON form here.
-        InvalidTableError: the JSON is not a value of the type.
-
-    Spec: Appendix D, "JSON single-value serialization".
-    """
+    """The value of a JSON single value; raises `UnsupportedError` for types without one, `InvalidTableError` for wrong JSON."""
     if value is None:
         return None
     try:
-        match type_:
-            case StructType():
-                return _struct_from_json(type_, value)
-            case ListType():
-                if not isinstance(value, list):
-                    raise ValueError("it must be an array")
-                return tuple(value_from_json(type_.element, element) for element in value)
-            case MapType():
-                return _map_from_json(type_, value)
+        if isinstance(type_, StructType | ListType | MapType):
+            return map_nested(type_, _nested_json(type_, value), lambda field, item: value_from_json(field.type, item))
         return _from_json(_primitive(type_, "JSON"), value)
     except (ValueError, OverflowError) as problem:
         raise InvalidTableError(
             f"JSON value {value!r} is not one of type {type_}: {problem}", section="Appendix D"
         ) from None
+
+
+def _nested_json(type_: Type, value: Any) -> Any:
+    """The values in the JSON form of a struct, list or map, still as JSON."""
+    match type_:
+        case StructType():
+            if not isinstance(value, dict):
+                raise ValueError("it must be an object by field id")
+            ids = {str(field.field_id): field.field_id for field in type_.fields}
+            if unknown := sorted(value.keys() - ids.keys()):
+                raise ValueError(f"the struct has no field with id {unknown[0]!r}")
+            return {ids[key]: item for key, item in value.items()}
+        case ListType():
+            if not isinstance(value, list):
+                raise ValueError("it must be an array")
+            return value
+    keys, items = (value.get("keys"), value.get("values")) if isinstance(value, dict) else (None, None)
+    if not isinstance(keys, list) or not isinstance(items, list) or len(keys) != len(items):
+        raise ValueError("it must be an object with arrays 'keys' and 'values' of one length")
+    return zip(keys, items, strict=True)
+
+
+_JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "boolean": ((bool,), "true or false"),
+    **dict.fromkeys(("int", "long"), ((int,), "a whole number")),
+    **dict.fromkeys(("float", "double"), ((float, int), "a whole number")),
+}
+
+
+def _from_json(type_: PrimitiveType, value: Any) -> Any:
+    types, words = _JSON_TYPES.get(type_.name, ((str,), "text"))
+    if type(value) not in types:
+        raise ValueError(f"it must be {words}")
+    match type_.name:
+        case "boolean" | "string":
+            return value
+        case "int" | "long":
+            return _in_range(type_.name, value)
+        case "float" | "double":
+            number = float(value)
+            # NaN, which no JSON has, is not equal to itself.
+            if not math.isfinite(number) and number != value:
+                raise ValueError(f"it is out of the range of {type_}")
+            return to_single(number) if type_.name == "float" else number
+    return _from_text(type_, value)
+
+
+def _from_text(type_: PrimitiveType, text: str) -> Any:
+    if isinstance(type_, DecimalType):
+        try:
+            number = unscaled(Decimal(text), type_.scale)
+        except InvalidOperation:
+            raise ValueError("it must be a number") from None
+        if abs(number) >= 10**type_.precision:
+            raise ValueError("it has too many digits")
+        if Decimal(text).as_tuple().exponent != -type_.scale:
+            raise ValueError(f"it must have {type_.scale} digits after the point")
+        return decimal_from_unscaled(number, type_.scale)
+    if type_.name in TICKS_PER_SECOND:
+        ticks, offset_seconds = parse_timestamp(text, TICKS_PER_SECOND[type_.name])
+        if offset_seconds != (0 if type_.name.startswith("timestamptz") else None):
+            raise ValueError("a timestamp with time zone has the offset +00:00, one without has none")
+        return _in_range(type_.name, ticks)
+    match type_.name:
+        case "date":
+            return _in_range(type_.name, parse_date(text))
+        case "time":
+            return parse_time(text, MICROS_PER_SECOND)
+        case "uuid":
+            return read_uuid(text)
+    return require_length(type_, read_bytes(text))
+
+
+def _in_range(name: str, number: int) -> int:
+    limit = 1 << (8 * INTEGER_WIDTHS[name] - 1)
+    if not -limit <= number < limit:
+        raise ValueError(f"it is out of the range of {name}")
+    return number
 
 
 def value_to_text(type_: Type, value: Any) -> str:
@@ -359,153 +453,11 @@ def _require_value(type_: PrimitiveType, value: Any) -> None:
         raise IcekeepBug(f"value {value!r} is not one of type {type_}: its scale differs")
 
 
-def _encode(type_: PrimitiveType, value: Any) -> bytes:
-    if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
-        return int(value).to_bytes(width, "little", signed=True)
-    if (packer := _FLOATS.get(type_.name)) is not None:
-        return packer.pack(value)
-    if isinstance(type_, DecimalType):
-        return minimal_twos_complement(unscaled(value, type_.scale))
-    if isinstance(type_, FixedType) and len(value) > type_.length:
-        raise ValueError(f"it has {len(value)} bytes")
-    match type_.name:
-        case "boolean":
-            return b"\x01" if value else b"\x00"
-        case "string":
-            return str(value).encode()
-        case "uuid":
-            return bytes(value.bytes)
-    return bytes(value)
-
-
-def _decode(type_: PrimitiveType, data: bytes) -> Any:
-    if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
-        return _decode_integer(type_.name, data, width)
-    if isinstance(type_, DecimalType):
-        _require_width(data, *range(1, 33))
-        return decimal_from_unscaled(int.from_bytes(data, "big", signed=True), type_.scale)
-    if isinstance(type_, FixedType) and len(data) > type_.length:
-        raise ValueError(f"there are {len(data)} of them")
-    match type_.name:
-        case "boolean":
-            _require_width(data, 1)
-            return data != b"\x00"
-        case "float":
-            _require_width(data, 4)
-            return _FLOATS["float"].unpack(data)[0]
-        case "double":
-            _require_width(data, 4, 8)
-            return _FLOATS["float" if len(data) == 4 else "double"].unpack(data)[0]
-        case "string":
-            return data.decode()
-        case "uuid":
-            _require_width(data, 16)
-            return uuid.UUID(bytes=data)
-    return data
-
-
-def _decode_integer(name: str, data: bytes, width: int) -> int:
-    promoted = len(data) == 4 and name in ("long", "timestamp", "timestamp_ns")
-    if not promoted:
-        _require_width(data, width)
-    number = int.from_bytes(data, "little", signed=True)
-    if promoted and name != "long":
-        # A bound of four bytes was written when the column was still a date.
-        return _in_range(name, number * DAY_SECONDS * TICKS_PER_SECOND[name])
-    return number
-
-
-def _require_width(data: bytes, *widths: int) -> None:
-    if len(data) not in widths:
-        raise ValueError(f"there are {len(data)} of them")
-
-
-def _in_range(name: str, number: int) -> int:
-    limit = 1 << (8 * INTEGER_WIDTHS[name] - 1)
-    if not -limit <= number < limit:
-        raise ValueError(f"it is out of the range of {name}")
-    return number
-
-
-def _struct_from_json(type_: StructType, value: Any) -> dict[int, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("it must be an object by field id")
-    types = {str(field.field_id): field for field in type_.fields}
-    if unknown := sorted(value.keys() - types.keys()):
-        raise ValueError(f"the struct has no field with id {unknown[0]!r}")
-    return {types[key].field_id: value_from_json(types[key].type, item) for key, item in value.items()}
-
-
-def _map_from_json(type_: MapType, value: Any) -> tuple[tuple[Any, Any], ...]:
-    keys, items = (value.get("keys"), value.get("values")) if isinstance(value, dict) else (None, None)
-    if not isinstance(keys, list) or not isinstance(items, list) or len(keys) != len(items):
-        raise ValueError("it must be an object with arrays 'keys' and 'values' of one length")
-    return tuple(
-        (value_from_json(type_.key, key), value_from_json(type_.value, item))
-        for key, item in zip(keys, items, strict=True)
-    )
-
-
-def _from_json(type_: PrimitiveType, value: Any) -> Any:
-    match type_.name:
-        case "boolean" | "string":
-            return _of(_PYTHON_TYPES[type_.name], value)
-        case "int" | "long":
-            return _in_range(type_.name, _of(int, value))
-        case "float" | "double":
-            return _float(type_, value if isinstance(value, float) else _of(int, value))
-    return _from_text(type_, _of(str, value))
-
-
-def _from_text(type_: PrimitiveType, text: str) -> Any:
-    if isinstance(type_, DecimalType):
-        number = _decimal(type_, text)
-        if Decimal(text).as_tuple().exponent != -type_.scale:
-            raise ValueError(f"it must have {type_.scale} digits after the point")
-        return number
-    if type_.name in TICKS_PER_SECOND:
-        ticks, offset_seconds = parse_timestamp(text, TICKS_PER_SECOND[type_.name])
-        if offset_seconds != (0 if type_.name.startswith("timestamptz") else None):
-            raise ValueError("a timestamp with time zone has the offset +00:00, one without has none")
-        return _in_range(type_.name, ticks)
-    match type_.name:
-        case "date":
-            return _in_range(type_.name, parse_date(text))
-        case "time":
-            return parse_time(text, MICROS_PER_SECOND)
-        case "uuid":
-            return read_uuid(text)
-    return require_length(type_, read_bytes(text))
-
-
-def _of(expected: type, value: Any) -> Any:
-    if type(value) is not expected:
-        raise ValueError("it must be " + {bool: "true or false", int: "a whole number"}.get(expected, "text"))
-    return value
-
-
-def _float(type_: PrimitiveType, number: float) -> float:
-    value = float(number)
-    if math.isnan(value) or (math.isinf(value) and number != value):
-        raise ValueError(f"it is out of the range of {type_}")
-    return to_single(value) if type_.name == "float" else value
-
-
-def _decimal(type_: DecimalType, text: str) -> Decimal:
-    try:
-        number = unscaled(Decimal(text), type_.scale)
-    except InvalidOperation:
-        raise ValueError("it must be a number") from None
-    if abs(number) >= 10**type_.precision:
-        raise ValueError("it has too many digits")
-    return decimal_from_unscaled(number, type_.scale)
-
-
-def read_uuid(text: str) -> uuid.UUID:
+def read_uuid(text: str) -> UUID:
     """The UUID of 36 characters; raises `ValueError` for any other text."""
     if _UUID.fullmatch(text) is None:
         raise ValueError("a uuid looks like f79c3e09-677c-4bbd-a479-3f349cb785e7")
-    return uuid.UUID(text)
+    return UUID(text)
 
 
 def read_bytes(text: str) -> bytes:
@@ -522,87 +474,55 @@ def require_length(type_: PrimitiveType, data: bytes) -> bytes:
     return data
 
 
-_NULL = b"\x00"
-_VALUE = b"\x01"
-_DECIMAL_BYTES = 16
 _JAVA_SIGNS = 1 << 127 | 1 << 63
-_ordering_FLOATS = {"float": struct.Struct(">f"), "double": struct.Struct(">d")}
 
 
 def sort_key(types: Sequence[Type], values: Sequence[Any]) -> bytes:
     """Bytes that are in the order of the tuples of values, and equal only for equal tuples.
 
-    Args:
-        types: primitive types, one for each value; keys compare only with keys of the same types.
-        values: in the form of `values.py`, None for null.
-
-    Raises:
-        UnsupportedError: a value's type has no order here (variant, geometry, geography, nested types).
-        IcekeepBug: a value is not one of its type.
+    Nulls come first; floats in the order of the spec's "Sorting", -0.0 before 0.0 and NaN last; strings by code point,
+    binary, fixed and uuid by unsigned bytes. Keys compare only with keys of the same types; `formats.sort` makes those of
+    whole columns. Raises `UnsupportedError` for variant, geometry, geography and nested types.
     """
     key = bytearray()
     for type_, value in zip(types, values, strict=True):
-        if value is None:
-            key += _NULL
-        else:
-            key += _VALUE
-            key += _payload(type_, value)
+        key.append(value is not None)
+        if value is not None:
+            try:
+                key += _ordered_bytes(type_, value)
+            except (OverflowError, ValueError, AttributeError, TypeError, struct.error) as problem:
+                raise IcekeepBug(f"value {value!r} is not one of type {type_}: {problem}") from problem
     return bytes(key)
 
 
-def java_order(value: UUID) -> int:
-    """A UUID as a number that compares as Java compares UUIDs, as two signed longs: so its writers bound them."""
-    return value.int ^ _JAVA_SIGNS
-
-
-def _payload(type_: Type, value: Any) -> bytes:
-    try:
-        return _ordering_encode(type_, value)
-    except (OverflowError, ValueError, AttributeError, TypeError, struct.error) as problem:
-        raise IcekeepBug(f"value {value!r} is not one of type {type_}: {problem}") from problem
-
-
-def _ordering_encode(type_: Type, value: Any) -> bytes:
-    if not isinstance(type_, PrimitiveType):
-        raise UnsupportedError(f"values of type {type_} have no order", type=str(type_))
-    if (width := INTEGER_WIDTHS.get(type_.name)) is not None:
-        return _signed(value, width)
+def _ordered_bytes(type_: Type, value: Any) -> bytes:
+    name = type_.name if isinstance(type_, PrimitiveType) else ""
+    number, width = value, INTEGER_WIDTHS.get(name)
     if isinstance(type_, DecimalType):
-        return _signed(unscaled(value, type_.scale), _DECIMAL_BYTES)
-    match type_.name:
+        number, width = unscaled(value, type_.scale), 16
+    if width is not None:
+        # Big-endian with the sign bit flipped, so that negative numbers come first.
+        key: bytes = (number + (1 << (8 * width - 1))).to_bytes(width, "big")
+        return key
+    match name:
         case "boolean":
             return b"\x01" if value else b"\x00"
-        case "float" | "double" as name:
-            return _ordering_float(_ordering_FLOATS[name], value)
-        case "string":
-            return _terminated(value.encode())
-        case "fixed" | "binary":
-            return _terminated(value)
+        case "float" | "double":
+            # IEEE 754's total order; all NaNs are one, as Java compares.
+            data = _FLOATS[name].pack(math.nan if math.isnan(value) else value)[::-1]
+            return bytes(byte ^ 0xFF for byte in data) if data[0] & 0x80 else bytes((data[0] | 0x80, *data[1:]))
+        case "string" | "fixed" | "binary":
+            # Zero bytes are escaped and the end is marked, so that a value sorts before those that it begins.
+            data = value.encode() if name == "string" else value
+            return bytes(data.replace(b"\x00", b"\x00\xff") + b"\x00\x00")
         case "uuid":
             return bytes(value.bytes)
     raise UnsupportedError(f"values of type {type_} have no order", type=str(type_))
 
 
-def _signed(number: int, width: int) -> bytes:
-    """Big-endian with the sign bit flipped, so that negative numbers come first."""
-    return (number + (1 << (8 * width - 1))).to_bytes(width, "big")
-
-
-def _ordering_float(packer: struct.Struct, value: float) -> bytes:
-    """IEEE 754's total order; all NaNs are one, as Java compares."""
-    data = packer.pack(math.nan if math.isnan(value) else value)
-    if data[0] & 0x80:
-        return bytes(byte ^ 0xFF for byte in data)
-    return bytes((data[0] | 0x80, *data[1:]))
-
-
-def _terminated(data: bytes) -> bytes:
-    """Zero bytes are escaped and the end is marked, so that a value sorts before those that it begins."""
-    return data.replace(b"\x00", b"\x00\xff") + b"\x00\x00"
-
-
-_HIGHEST_CODE_POINT = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
+def java_order(value: UUID) -> int:
+    """A UUID as a number that compares as Java compares UUIDs, as two signed longs: so its writers bound them."""
+    return value.int ^ _JAVA_SIGNS
 
 
 def are_crossed(lower: Any, upper: Any) -> bool:
@@ -618,10 +538,12 @@ def are_crossed(lower: Any, upper: Any) -> bool:
 
 
 def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes:
-    """The bound of a column whose least value this is; 0.0 becomes -0.0, so that both zeros lie above it.
+    """The lower bound (spec, "Bound serialization") of a column whose least value this is.
+
+    A bound may be shorter than the value, but all values of the column lie within the two: a lower bound is cut, an upper
+    bound cut and incremented; 0.0 becomes -0.0, so that both zeros lie above it.
 
     Args:
-        type_: of the column.
         value: not null and not NaN.
         length: the most code points of text, the most bytes of a `binary`; any number of them if None.
     """
@@ -633,39 +555,22 @@ def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> 
 
 
 def upper_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes | None:
-    """The bound of a column whose greatest value this is; null where nothing of that length lies above the value.
-
-    Args:
-        type_: of the column.
-        value: not null and not NaN.
-        length: as for `lower_bound`.
-    """
+    """The upper bound, as `lower_bound` has it, of the greatest value; null where nothing that short lies above the value."""
     if type_.name in ("float", "double") and value == 0:
         value = 0.0
-    if length is not None and type_.name == "string":
-        value = _text_above(value, length)
-    elif length is not None and type_.name == "binary":
-        value = _bytes_above(value, length)
+    if length is not None and type_.name in ("string", "binary") and len(value) > length:
+        value = _incremented(value[:length])
     return None if value is None else value_to_bytes(type_, value)
 
 
-def _text_above(text: str, length: int) -> str | None:
-    """The least text of at most `length` code points that is not below `text` nor any text that it begins."""
-    if len(text) <= length:
-        return text
-    for end in range(length - 1, -1, -1):
-        code_point = ord(text[end]) + 1
-        if code_point in _SURROGATES:
-            code_point = _SURROGATES.stop
-        if code_point <= _HIGHEST_CODE_POINT:
-            return text[:end] + chr(code_point)
-    return None
-
-
-def _bytes_above(data: bytes, length: int) -> bytes | None:
-    if len(data) <= length:
-        return data
-    for end in range(length - 1, -1, -1):
-        if data[end] < 0xFF:
-            return data[:end] + bytes([data[end] + 1])
+def _incremented(prefix: Any) -> Any:
+    """The least text or bytes, not longer than a prefix, above all that begin with it; null where there is none."""
+    is_text = isinstance(prefix, str)
+    for end in range(len(prefix) - 1, -1, -1):
+        unit = (ord(prefix[end]) if is_text else prefix[end]) + 1
+        if is_text and unit in range(0xD800, 0xE000):
+            # Surrogates are no characters.
+            unit = 0xE000
+        if unit <= (0x10FFFF if is_text else 0xFF):
+            return prefix[:end] + (chr(unit) if is_text else bytes([unit]))
     return None

@@ -1,41 +1,71 @@
+import datetime
 import json
 import pickle
+import uuid
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from pyiceberg.schema import Schema as ForeignSchema
 from pyiceberg.schema import assign_fresh_schema_ids
+from pyiceberg.table.name_mapping import create_mapping_from_schema
+from pyiceberg.table.name_mapping import parse_mapping_from_json as parse_with_pyiceberg
 
-from icekeep.errors import InvalidTableError, NotFoundError
+from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
+from icekeep.spec import schema as columns
 from icekeep.spec.schema import (
+    MappedField,
     Schema,
     assign_fresh_ids,
     check_format_version,
+    default_to_json,
+    find_mapped_field,
+    initial_value,
+    name_mapping_for,
+    name_mapping_of,
+    name_mapping_to_json,
+    parse_name_mapping,
     schema_from_json,
     schema_to_json,
+    validate_defaults,
     validate_schema,
+    write_value,
 )
 from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
     DOUBLE,
+    FLOAT,
     INT,
     LONG,
+    MAX_COLUMN_ID,
     STRING,
+    TIME,
+    TIMESTAMP,
     TIMESTAMP_NS,
+    TIMESTAMPTZ,
     TIMESTAMPTZ_NS,
     UNKNOWN,
+    UUID,
     VARIANT,
     ListType,
     MapType,
     NestedField,
     StructType,
     Type,
+    decimal,
+    fixed,
     parse_type,
     walk,
 )
+from icekeep.spec.values import value_from_json, value_to_json
 from kit.cases import for_each
-from kit.strategies import schemas
+from kit.columns import EVERY_TYPE, column, pyiceberg_schema
+from kit.strategies import schemas, typed_values
 
 
 def field(field_id: int, name: str, type_: Type = LONG, required: bool = False) -> NestedField:
@@ -295,3 +325,276 @@ def test_fresh_ids_count_from_1_and_change_nothing_else(schema: Schema):
     assert [f.name for f in walk(fresh.as_struct())] == [f.name for f in walk(schema.as_struct())]
     names = {schema.names_by_id[i] for i in schema.identifier_field_ids}
     assert {fresh.names_by_id[i] for i in fresh.identifier_field_ids} == names
+
+
+def defaulted(type_: Type, field_id: int = 1, name: str = "a", **more: Any) -> NestedField:
+    return NestedField(field_id=field_id, name=name, type=type_, **more)
+
+
+def point(default: Any, x: Any = 0, y: Any = 0, **more: Any) -> NestedField:
+    """The spec's example: a struct `point` with fields x and y."""
+    inside = (
+        defaulted(INT, 2, "x", initial_default=x, write_default=x),
+        defaulted(INT, 3, "y", initial_default=y, write_default=y),
+    )
+    return defaulted(StructType(inside), 1, "point", initial_default=default, write_default=default, **more)
+
+
+@pytest.mark.parametrize("value_of", [initial_value, write_value])
+def test_a_struct_s_default_is_null_or_filled_by_its_fields_defaults(value_of):
+    assert value_of(point(None)) is None
+    assert value_of(point({})) == {2: 0, 3: 0}
+    assert value_of(point({}, x=None, y=-1)) == {2: None, 3: -1}
+
+
+@pytest.mark.parametrize("value_of", [initial_value, write_value])
+def test_structs_in_structs_are_filled_too(value_of):
+    inner = point({})
+    outer = defaulted(StructType((inner, defaulted(STRING, 9, "s"))), 8, initial_default={}, write_default={})
+    assert value_of(outer) == {1: {2: 0, 3: 0}, 9: None}
+    assert value_of(defaulted(StructType((point(None),)), 8, initial_default={}, write_default={})) == {1: None}
+
+
+def test_the_fields_of_structs_in_lists_and_maps_are_filled_where_they_are_missing():
+    inner = point(None).type
+    lists = defaulted(ListType(element_id=7, element=inner), initial_default=[{"2": 5}, None])
+    assert initial_value(lists) == ({2: 5, 3: 0}, None)
+    maps = defaulted(
+        MapType(key_id=7, key=STRING, value_id=8, value=inner), write_default={"keys": ["k"], "values": [{}]}
+    )
+    assert write_value(maps) == (("k", {2: 0, 3: 0}),)
+
+
+def test_initial_and_write_defaults_are_two():
+    column = defaulted(LONG, initial_default=1, write_default=2)
+    assert (initial_value(column), write_value(column)) == (1, 2)
+    assert (
+        initial_value(defaulted(LONG, write_default=2)),
+        write_value(defaulted(LONG, initial_default=1)),
+    ) == (None, None)
+
+
+def test_a_required_field_without_a_default_has_no_value():
+    with pytest.raises(InvalidTableError, match=r"field 'a' \(id 1\) is required and has no initial-default"):
+        initial_value(defaulted(INT, required=True, write_default=1))
+    with pytest.raises(UsageError, match=r"field 'a' \(id 1\) is required and has no write-default"):
+        write_value(defaulted(INT, required=True, initial_default=1))
+    inside = StructType((defaulted(INT, 2, "x", required=True),))
+    with pytest.raises(InvalidTableError, match="field 'x'"):
+        initial_value(defaulted(inside, initial_default={}))
+
+
+@given(typed_values())
+def test_every_value_of_a_primitive_type_can_be_a_default(typed):
+    type_, value = typed
+    try:
+        stored = value_to_json(type_, value)
+    except UnsupportedError:
+        assume(False)
+    column = defaulted(type_, initial_default=stored, write_default=stored)
+    validate_defaults(column, "a")
+    assert initial_value(column) == value_from_json(type_, stored) == write_value(column)
+    assert default_to_json(type_, stored) == stored
+
+
+@for_each(
+    ("type_", "default", "problem"),
+    [
+        (INT, "1", "must be a whole number"),
+        (INT, 2**31, "out of the range"),
+        (DATE, "yesterday", "yesterday"),
+        (decimal(9, 2), "1.5", "2 digits after the point"),
+        (StructType((defaulted(INT, 2, "x"),)), {"2": 1}, "it must be null or {}"),
+        (StructType(()), [], "it must be null or {}"),
+        (UNKNOWN, 1, "default to null"),
+        (VARIANT, {}, "default to null"),
+        (parse_type("geometry"), "POINT (30 10)", "default to null"),
+        (parse_type("geography(srid:1)"), "POINT (30 10)", "default to null"),
+        (ListType(element_id=2, element=INT), {}, "must be an array"),
+        (ListType(element_id=2, element=VARIANT), [1], "variant"),
+        (ListType(element_id=2, element=INT, element_required=True), [None], "null for a required value"),
+        (MapType(key_id=2, key=INT, value_id=3, value=INT), {"keys": [None], "values": [1]}, "null for a required"),
+        (
+            ListType(element_id=2, element=StructType((defaulted(INT, 3, "x", required=True),))),
+            [{"3": None}],
+            "null for a required value",
+        ),
+    ],
+    ids=str,
+)
+def test_a_default_that_the_spec_does_not_allow_is_named_with_its_column(type_: Type, default: Any, problem: str):
+    for key in ("initial_default", "write_default"):
+        with pytest.raises(InvalidTableError) as raised:
+            validate_defaults(defaulted(type_, **{key: default}), "s.a")
+        assert problem in raised.value.message
+        assert f"the {key.replace('_', '-')} {default!r} of column 's.a'" in raised.value.message
+    with pytest.raises(UsageError):
+        default_to_json(type_, default if type_ != decimal(9, 2) else "1.555")
+
+
+def test_null_is_a_default_of_every_type():
+    for type_ in (UNKNOWN, VARIANT, parse_type("geometry"), StructType(()), INT):
+        validate_defaults(defaulted(type_), "a")
+        assert default_to_json(type_, None) is None
+
+
+@for_each(
+    ("type_", "given_default", "stored"),
+    [
+        (decimal(9, 2), Decimal("1.5"), "1.50"),
+        (decimal(9, 2), 3, "3.00"),
+        (FLOAT, 1, 1.0),
+        (DOUBLE, 1.1, 1.1),
+        (DATE, datetime.date(2024, 1, 31), "2024-01-31"),
+        (TIME, datetime.time(1, 2), "01:02:00"),
+        (TIMESTAMP, datetime.datetime(2024, 1, 31, 5), "2024-01-31T05:00:00"),
+        (TIMESTAMPTZ, datetime.datetime(2024, 1, 31, 5, tzinfo=datetime.UTC), "2024-01-31T05:00:00+00:00"),
+        (UUID, uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (BINARY, b"\x01\xff", "01ff"),
+        (BOOLEAN, False, False),
+        (StructType(()), {}, {}),
+        (ListType(element_id=2, element=INT), [1, None], [1, None]),
+    ],
+    ids=str,
+)
+def test_a_user_s_default_is_stored_as_the_spec_writes_it(type_: Type, given_default: Any, stored: Any):
+    assert value_from_json(type_, default_to_json(type_, given_default)) == value_from_json(type_, stored)
+    assert default_to_json(type_, default_to_json(type_, given_default)) == default_to_json(type_, given_default)
+
+
+@for_each(
+    ("type_", "default"),
+    [
+        (decimal(9, 2), Decimal("NaN")),
+        (decimal(9, 2), Decimal("1E+50")),
+        (decimal(9, 2), True),
+        (DOUBLE, float("nan")),
+        (fixed(2), b"abc"),
+        (INT, True),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_none_of_the_type_is_no_default(type_: Type, default: Any):
+    with pytest.raises(UsageError, match="is no default for the type"):
+        default_to_json(type_, default)
+
+
+EXAMPLE = """[ { "field-id": 1, "names": ["id", "record_id"] },
+   { "field-id": 2, "names": ["data"] },
+   { "field-id": 3, "names": ["location"], "fields": [
+       { "field-id": 4, "names": ["latitude", "lat"] },
+       { "field-id": 5, "names": ["longitude", "long"] }
+     ] } ]"""
+
+
+def test_the_specs_example_is_read():
+    mapping = parse_name_mapping(EXAMPLE)
+    assert mapping == (
+        MappedField(names=("id", "record_id"), field_id=1),
+        MappedField(names=("data",), field_id=2),
+        MappedField(
+            names=("location",),
+            field_id=3,
+            fields=(
+                MappedField(names=("latitude", "lat"), field_id=4),
+                MappedField(names=("longitude", "long"), field_id=5),
+            ),
+        ),
+    )
+    assert find_mapped_field(mapping, "record_id") == mapping[0]
+    assert find_mapped_field(mapping, "lat") is None
+    assert name_mapping_to_json(mapping) == json.loads(EXAMPLE)
+
+
+def test_a_table_without_the_property_has_no_mapping():
+    assert name_mapping_of({}) is None
+    assert name_mapping_of({"schema.name-mapping.default": "[]"}) == ()
+
+
+def test_names_may_be_none_and_ids_may_be_absent():
+    text = '[{"names": [], "field-id": 1}, {"names": ["x"]}, {"names": ["y"], "field-id": null, "fields": null}]'
+    assert parse_name_mapping(text) == (
+        MappedField(names=(), field_id=1),
+        MappedField(names=("x",)),
+        MappedField(names=("y",)),
+    )
+
+
+def test_a_name_with_a_dot_is_one_name():
+    mapping = parse_name_mapping('[{"names": ["a.b"], "field-id": 1}, {"names": ["a"], "fields": [{"names": ["b"]}]}]')
+    assert find_mapped_field(mapping, "a.b").field_id == 1
+
+
+BAD = [
+    ("nonsense", "is not JSON"),
+    ("{}", "is not a list of fields at its top"),
+    ("[1]", "holds 1 at its top"),
+    ('[{"field-id": 1}]', "whose 'names' are None"),
+    ('[{"names": "x"}]', "whose 'names' are 'x'"),
+    ('[{"names": [1]}]', r"whose 'names' are \[1\]"),
+    ('[{"names": ["x"], "field-id": "1"}]', "whose 'field-id' is '1'"),
+    ('[{"names": ["x"], "field-id": true}]', "whose 'field-id' is True"),
+    ('[{"names": ["x"], "fields": {}}]', "is not a list of fields at 'x'"),
+    ('[{"names": ["x"], "fields": [{"names": ["y"], "fields": [0]}]}]', r"holds 0 at 'x\.y'"),
+    ('[{"names": ["x"]}, {"names": ["y", "x"]}]', "has the name 'x' twice at its top"),
+    ('[{"names": ["x"], "field-id": 1}, {"names": ["y"], "fields": [{"names": ["z"], "field-id": 1}]}]', "the field id 1 twice"),
+]  # fmt: skip
+
+
+@for_each(("text", "message"), BAD)
+def test_a_mapping_that_is_none_is_an_invalid_table_that_names_the_property(text, message):
+    with pytest.raises(InvalidTableError, match=f"table property 'schema.name-mapping.default' .*{message}"):
+        parse_name_mapping(text)
+
+
+@pytest.mark.slow
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
+def test_any_other_json_is_an_invalid_table_or_a_mapping_that_is_written_back(value):
+    try:
+        mapping = parse_name_mapping(json.dumps(value))
+    except InvalidTableError:
+        return
+    assert parse_name_mapping(json.dumps(name_mapping_to_json(mapping))) == mapping
+
+
+def test_pyiceberg_makes_the_same_mapping_of_a_schema_and_reads_ours():
+    ours = json.dumps(name_mapping_to_json(name_mapping_for(EVERY_TYPE)))
+    theirs = create_mapping_from_schema(pyiceberg_schema(EVERY_TYPE))
+    assert parse_with_pyiceberg(ours) == theirs
+    assert parse_name_mapping(theirs.model_dump_json()) == name_mapping_for(EVERY_TYPE)
+
+
+RESERVED = [
+    (2147483646, "_file", "string", columns.FILE),
+    (2147483645, "_pos", "long", columns.POS),
+    (2147483644, "_deleted", "boolean", columns.DELETED),
+    (2147483643, "_spec_id", "int", columns.SPEC_ID),
+    (2147483642, "_partition", "struct<>", columns.partition_column([])),
+    (2147483546, "file_path", "string", columns.DELETE_FILE_PATH),
+    (2147483545, "pos", "long", columns.DELETE_FILE_POS),
+    (2147483544, "row", "struct<>", columns.deleted_row_column(StructType(()))),
+    (2147483540, "_row_id", "long", columns.ROW_ID),
+    (2147483539, "_last_updated_sequence_number", "long", columns.LAST_UPDATED_SEQUENCE_NUMBER),
+]
+
+
+@for_each(("field_id", "name", "type_", "field"), RESERVED)
+def test_the_specs_reserved_field_ids(field_id, name, type_, field):
+    assert (field.field_id, field.name, str(field.type)) == (field_id, name, type_)
+    assert field.field_id > MAX_COLUMN_ID
+
+
+def test_row_lineage_may_be_null():
+    assert not columns.ROW_ID.required
+    assert not columns.LAST_UPDATED_SEQUENCE_NUMBER.required
+
+
+def test_the_partition_of_a_row_has_the_fields_of_all_specs_by_id():
+    first = StructType((column(1000, "a", INT), column(1001, "b", STRING, required=True)))
+    second = StructType((column(1001, "b2", STRING), column(1002, "c", LONG)))
+    fields = columns.partition_column([first, second]).type.fields
+    assert [(f.field_id, f.name, f.required) for f in fields] == [
+        (1000, "a", False),
+        (1001, "b2", False),
+        (1002, "c", False),
+    ]

@@ -1,14 +1,17 @@
 import json
 import math
 import struct
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID as Uuid
 
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 from pyiceberg import conversions
 from pyiceberg.types import IcebergType
+from pyiceberg.utils.decimal import decimal_to_bytes
 
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.types import (
@@ -39,22 +42,40 @@ from icekeep.spec.types import (
     parse_type,
 )
 from icekeep.spec.values import (
+    are_crossed,
+    civil_from_days,
+    days_from_civil,
+    decimal_from_unscaled,
+    format_date,
+    format_time,
+    format_timestamp,
+    lower_bound,
+    minimal_twos_complement,
+    parse_date,
+    parse_time,
+    parse_timestamp,
     read_bytes,
     read_uuid,
     require_length,
+    shortest_digits,
+    sort_key,
+    to_single,
+    unscaled,
+    upper_bound,
     value_from_bytes,
     value_from_json,
     value_to_bytes,
     value_to_json,
     value_to_text,
 )
-from kit.cases import for_each
+from kit.cases import cases, for_each
 from kit.strategies import (
     NANOSECOND_TYPES,
     nested_types,
     primitive_types,
     typed_values,
     values_in_python_years,
+    values_of,
 )
 
 AN_UUID = Uuid("f79c3e09-677c-4bbd-a479-3f349cb785e7")
@@ -391,3 +412,401 @@ def test_only_fixed_values_have_a_length():
     for data in (b"a", b"abc"):
         with pytest.raises(ValueError, match=f"it has {len(data)} bytes"):
             require_length(fixed(2), data)
+
+
+UNSCALED = st.integers(-(10**38) + 1, 10**38 - 1)
+
+
+@for_each(
+    ("value", "scale", "number"),
+    [("14.20", 2, 1420), ("14.2", 2, 1420), ("-0.01", 2, -1), ("1E+2", 2, 10000), ("0E-40", 2, 0), ("0E+9999", 2, 0)],
+)
+def test_a_decimal_is_a_whole_number_at_a_scale(value: str, scale: int, number: int):
+    assert unscaled(Decimal(value), scale) == number
+
+
+@given(UNSCALED, st.integers(0, 38))
+def test_a_decimal_keeps_all_38_digits(number: int, scale: int):
+    value = decimal_from_unscaled(number, scale)
+    assert value.as_tuple().exponent == -scale
+    assert unscaled(value, scale) == number
+
+
+@for_each("value", ["10.655", "1E-400", "NaN", "Infinity", "1E+1000000", "1E+39"])
+def test_a_decimal_that_would_lose_digits_or_has_none_is_refused(value: str):
+    with pytest.raises(ValueError):
+        unscaled(Decimal(value), 2)
+
+
+def test_a_number_beyond_16_bytes_is_no_decimal():
+    assert decimal_from_unscaled(2**127 - 1, 0) == 2**127 - 1
+    for number in (2**127, -(2**127)):
+        with pytest.raises(ValueError):
+            decimal_from_unscaled(number, 0)
+
+
+@for_each(
+    ("number", "data"),
+    [
+        (0, "00"),
+        (127, "7f"),
+        (128, "0080"),
+        (-1, "ff"),
+        (-128, "80"),
+        (-129, "ff7f"),
+        (1420, "058c"),
+        (32768, "008000"),
+    ],
+)
+def test_two_s_complement_takes_the_fewest_bytes(number: int, data: str):
+    assert minimal_twos_complement(number).hex() == data
+
+
+@given(UNSCALED)
+def test_two_s_complement_agrees_with_pyiceberg(number: int):
+    assert minimal_twos_complement(number) == decimal_to_bytes(Decimal(number))
+
+
+@given(st.floats())
+def test_rounding_to_32_bits_agrees_with_ieee_754(value: float):
+    try:
+        (expected,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        with pytest.raises(ValueError, match="range of float"):
+            to_single(value)
+    else:
+        assert struct.pack("<f", to_single(value)) == struct.pack("<f", expected)
+
+
+@for_each(
+    ("value", "text"),
+    [
+        (0.1, "0.1"),
+        (1.0, "1.0"),
+        (16777216.0, "16777216.0"),
+        (1e10, "10000000000.0"),
+        (-0.0, "-0.0"),
+        (1e-45, "1e-45"),
+        (3.4028235e38, "3.4028235e+38"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_32_bit_float_has_the_digits_that_it_was_written_with(value: float, text: str):
+    assert shortest_digits(to_single(value), single=True) == text
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_a_32_bit_float_survives_its_digits(value: float):
+    digits = shortest_digits(value, single=True)
+    assert struct.pack("<f", float(digits)) == struct.pack("<f", value)
+    assert len(digits) <= len(repr(value))
+
+
+MICROS = 1_000_000
+NANOS = 1_000_000_000
+
+
+@given(st.dates())
+def test_dates_agree_with_the_standard_library(day: date):
+    days = (day - date(1970, 1, 1)) // timedelta(days=1)
+    assert civil_from_days(days) == (day.year, day.month, day.day)
+    assert days_from_civil(day.year, day.month, day.day) == days
+    assert format_date(days) == day.isoformat()
+
+
+@pytest.mark.slow
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_every_32_bit_date_survives_its_parts_and_its_text(days: int):
+    assert days_from_civil(*civil_from_days(days)) == days
+    assert parse_date(format_date(days)) == days
+
+
+@for_each(
+    ("days", "text"),
+    [
+        (0, "1970-01-01"),
+        (-1, "1969-12-31"),
+        (11016, "2000-02-29"),
+        (2932897, "+10000-01-01"),
+        (-719163, "0000-12-31"),
+        (-719529, "-0001-12-31"),
+        (2**31 - 1, "+5881580-07-11"),
+        (-(2**31), "-5877641-06-23"),
+    ],
+)
+def test_years_beyond_four_digits_carry_a_sign(days: int, text: str):
+    assert format_date(days) == text
+    assert parse_date(text) == days
+
+
+@for_each("text", ["2013-02-30", "2013-13-01", "2013-1-1", "13-01-01", "2013-01-01x", "", "٢٠١٣-01-01"])
+def test_texts_that_are_no_date_are_refused(text: str):
+    with pytest.raises(ValueError):
+        parse_date(text)
+
+
+@for_each(
+    ("ticks", "per_second", "text"),
+    [
+        (0, MICROS, "00:00:00"),
+        (81_068_123_456, MICROS, "22:31:08.123456"),
+        (81_068_000_001, MICROS, "22:31:08.000001"),
+        (81_068_123_456_789, NANOS, "22:31:08.123456789"),
+        (86_399_999_999, MICROS, "23:59:59.999999"),
+    ],
+)
+def test_times_have_all_their_digits_or_no_fraction(ticks: int, per_second: int, text: str):
+    assert format_time(ticks, per_second) == text
+    assert parse_time(text, per_second) == ticks
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [("10:12", 36_720_000_000), ("10:12:55.5", 36_775_500_000), ("10:12:55.500000000", 36_775_500_000)],
+)
+def test_times_may_leave_out_seconds_and_digits(text: str, micros: int):
+    assert parse_time(text, MICROS) == micros
+
+
+@for_each("text", ["24:00", "10:60", "10:12:60", "10", "10:12:55.", "10:12:55.0000001", "1:2:3"])
+def test_texts_that_are_no_time_are_refused(text: str):
+    with pytest.raises(ValueError):
+        parse_time(text, MICROS)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from([MICROS, NANOS]))
+def test_every_64_bit_timestamp_survives_its_text(ticks: int, per_second: int):
+    assert parse_timestamp(format_timestamp(ticks, per_second), per_second) == (ticks, None)
+
+
+@for_each(
+    ("text", "ticks", "offset_seconds"),
+    [
+        ("2017-11-16T22:31:08", 1510871468000000, None),
+        ("2017-11-16 22:31:08.000001", 1510871468000001, None),
+        ("2017-11-16T22:31:08Z", 1510871468000000, 0),
+        ("2017-11-16T22:31:08+00:00", 1510871468000000, 0),
+        ("2017-11-16T14:31:08-08:00", 1510871468000000, -28_800),
+        ("2017-11-17T04:01:08+05:30", 1510871468000000, 19_800),
+        ("2017-11-16T22:31:08+18:00", 1510806668000000, 64_800),
+        ("2017-11-16T22:31:08-00:59:59", 1510875067000000, -3_599),
+        ("2017-11-16", 1510790400000000, None),
+        ("1969-12-31T23:59:59.999999", -1, None),
+    ],
+)
+def test_timestamps_are_counted_in_utc(text: str, ticks: int, offset_seconds: int | None):
+    assert parse_timestamp(text, MICROS) == (ticks, offset_seconds)
+
+
+@for_each(
+    "text",
+    [
+        "2017-11-16T",
+        "2017-11-16T25:00",
+        "2017-11-16T22:31:08+8",
+        "2017-11-16T22:31:08+19:00",
+        "2017-11-16T22:31:08+00:60",
+        "2017-11-16T22:31:08+00:00:60",
+        "2017-11-16Z",
+        "now",
+        "1510871468",
+    ],
+)
+def test_texts_that_are_no_timestamp_are_refused(text: str):
+    with pytest.raises(ValueError):
+        parse_timestamp(text, MICROS)
+
+
+def order(value: Any) -> Any:
+    """What Python compares as the spec orders values."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float):
+        # Zeros apart, NaN after everything.
+        return (1, math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1, value) if value == 0 else 0)
+    if isinstance(value, str):
+        return (1, [ord(character) for character in value])
+    return (1, value)
+
+
+def type_with_values() -> st.SearchStrategy[tuple[PrimitiveType, Any, Any]]:
+    def near(type_: PrimitiveType) -> st.SearchStrategy[Any]:
+        values = values_of(type_) | st.none()
+        pairs = values.flatmap(lambda value: st.tuples(st.just(value), st.just(value) | values))
+        return pairs.map(lambda pair: (type_, *pair))
+
+    return primitive_types().flatmap(near)
+
+
+@pytest.mark.slow
+@cases(500)
+@given(st.lists(type_with_values(), max_size=4))
+def test_keys_compare_as_tuples_of_values_do(columns: list[tuple[PrimitiveType, Any, Any]]):
+    types = [type_ for type_, _, _ in columns]
+    ones, others = ([column[side] for column in columns] for side in (1, 2))
+    keys = sort_key(types, ones), sort_key(types, others)
+    values = [order(value) for value in ones], [order(value) for value in others]
+    assert (keys[0] < keys[1]) == (values[0] < values[1])
+    assert (keys[0] == keys[1]) == (values[0] == values[1])
+
+
+IN_ORDER = [
+    (BOOLEAN, [None, False, True]),
+    (INT, [None, -(2**31), -1, 0, 1, 255, 256, 2**31 - 1]),
+    (LONG, [None, -(2**63), -256, -1, 0, 2**63 - 1]),
+    (FLOAT, [None, -math.inf, -1.5, -0.0, 0.0, 0.4, 1.0, 1.5, math.inf, math.nan]),
+    (DOUBLE, [None, -math.inf, -1e300, -5e-324, -0.0, 0.0, 5e-324, 3e-5, 1e-4, 1e300, math.inf, math.nan]),
+    (STRING, [None, "", "\x00", "\x00\x00", "\x00a", "a", "a\x00", "aa", "b", "\uffff", "😀"]),
+    (BINARY, [None, b"", b"\x00", b"\x00\x00", b"\x00\xff", b"\x01", b"\xff", b"\xff\x00"]),
+    (fixed(2), [None, b"\x00\x00", b"\x00\xff", b"\xff\x00"]),
+    (decimal(38, 2), [None, *(Decimal(n).scaleb(-2) for n in (-(10**27), -100, -1, 0, 1, 100, 10**27))]),
+]
+
+
+@for_each(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
+def test_values_at_the_edges_are_in_order(type_: Type, values: list[Any]):
+    keys = [sort_key([type_], [value]) for value in values]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+
+
+@for_each(("type_", "values"), IN_ORDER, ids=lambda part: str(part) if isinstance(part, Type) else "")
+def test_a_value_of_the_first_column_never_runs_into_the_second(type_: Type, values: list[Any]):
+    pairs = [(one, other) for one in values for other in values]
+    keys = [sort_key([type_, type_], pair) for pair in pairs]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+
+
+def test_all_nans_are_one():
+    assert sort_key([DOUBLE], [math.copysign(math.nan, -1)]) == sort_key([DOUBLE], [math.nan])
+
+
+def test_every_value_needs_its_type():
+    with pytest.raises(ValueError):
+        sort_key([INT], [1, 2])
+
+
+def test_null_has_a_key_in_every_type():
+    assert sort_key([UNKNOWN, VARIANT], [None, None]) == b"\x00\x00"
+
+
+@for_each("type_", [UNKNOWN, VARIANT, parse_type("geometry"), ListType(element_id=1, element=INT)], ids=str)
+def test_types_without_an_order_are_named(type_: Type):
+    with pytest.raises(UnsupportedError) as caught:
+        sort_key([type_], [b""])
+    assert str(type_) in str(caught.value)
+
+
+@for_each(
+    ("type_", "value"),
+    [
+        (INT, 2**31),
+        (INT, -(2**31) - 1),
+        (LONG, "1"),
+        (STRING, 1),
+        (BINARY, "a"),
+        (UUID, b""),
+        (FLOAT, 1e300),
+        (decimal(3, 2), 1),
+    ],
+)
+def test_a_value_that_is_not_of_the_type_is_a_bug(type_: Type, value: Any):
+    with pytest.raises(IcekeepBug, match="is not one of type"):
+        sort_key([type_], [value])
+
+
+HIGHEST = "\U0010ffff"
+
+TEXT = [
+    ("aaa", 3, "aaa", "aaa"),
+    ("aaaa", 3, "aaa", "aab"),
+    ("😀😀😀", 2, "😀😀", "😀😁"),
+    ("a\ud7ffz", 2, "a\ud7ff", "a\ue000"),
+    ("b" + HIGHEST + "z", 2, "b" + HIGHEST, "c"),
+    ("a\U0010fffez", 2, "a\U0010fffe", "a" + HIGHEST),
+    (HIGHEST * 2, 2, HIGHEST * 2, HIGHEST * 2),
+    (HIGHEST * 3, 2, HIGHEST * 2, None),
+    ("", 1, "", ""),
+]
+
+
+@for_each(("value", "length", "lower", "upper"), TEXT)
+def test_text_is_cut_by_code_points_and_the_upper_bound_goes_up(value, length, lower, upper):
+    assert lower_bound(STRING, value, length) == lower.encode()
+    assert upper_bound(STRING, value, length) == (None if upper is None else upper.encode())
+
+
+SHORT_BYTES = [
+    (b"ab", 2, b"ab", b"ab"),
+    (b"abc", 2, b"ab", b"ac"),
+    (b"a\xff\x00", 2, b"a\xff", b"b"),
+    (b"a\xfe\x00", 2, b"a\xfe", b"a\xff"),
+    (b"\xff\xff\xff", 2, b"\xff\xff", None),
+]
+
+
+@for_each(("value", "length", "lower", "upper"), SHORT_BYTES)
+def test_bytes_are_cut_and_the_upper_bound_goes_up(value, length, lower, upper):
+    assert (lower_bound(BINARY, value, length), upper_bound(BINARY, value, length)) == (lower, upper)
+
+
+UUIDS = [Uuid(int=n) for n in (0, 1, 1 << 63, 1 << 127, (1 << 127) + 1)]
+
+
+def test_bounds_are_crossed_where_the_lower_is_above_the_upper_in_any_order_that_writers_have():
+    assert are_crossed(2, 1)
+    assert are_crossed("b", "a")
+    assert not any(are_crossed(*pair) for pair in ((1, 1), (1, 2), (None, 1), (2, None), (None, None)))
+    above = {(one, two) for one in UUIDS for two in UUIDS if are_crossed(one, two)}
+    # As signed numbers the last three are the least.
+    assert above == {(UUIDS[1], UUIDS[0]), (UUIDS[4], UUIDS[3])}
+
+
+def test_without_a_length_nothing_is_cut():
+    assert (lower_bound(STRING, HIGHEST * 99), upper_bound(STRING, HIGHEST * 99)) == ((HIGHEST * 99).encode(),) * 2
+
+
+def test_only_text_and_binary_are_cut():
+    assert upper_bound(fixed(3), b"abc", 1) == b"abc"
+    assert upper_bound(INT, 2**30, 1) == struct.pack("<i", 2**30)
+    assert upper_bound(decimal(9, 2), Decimal("123.45"), 1) == (12345).to_bytes(2, "big")
+
+
+@for_each(("type_", "form"), [(FLOAT, "<f"), (DOUBLE, "<d")], ids=str)
+@for_each("zero", [0.0, -0.0])
+def test_a_zero_bound_includes_both_zeros(type_, form, zero):
+    assert lower_bound(type_, zero) == struct.pack(form, -0.0)
+    assert upper_bound(type_, zero) == struct.pack(form, 0.0)
+
+
+@given(st.text(), st.text(), st.integers(1, 5))
+def test_every_text_lies_between_its_truncated_bounds(text, suffix, length):
+    lower, upper = lower_bound(STRING, text, length).decode(), upper_bound(STRING, text, length)
+    assert lower <= text
+    assert len(lower) <= length
+    if upper is None:
+        assert text.startswith(HIGHEST * length)
+    else:
+        assert text <= upper.decode()
+        assert len(upper.decode()) <= length
+        assert len(text) <= length or text[:length] + suffix <= upper.decode()
+
+
+@given(st.binary(), st.integers(1, 5))
+def test_all_bytes_lie_between_their_truncated_bounds(data, length):
+    lower, upper = lower_bound(BINARY, data, length), upper_bound(BINARY, data, length)
+    assert lower <= data
+    assert len(lower) <= length
+    assert data[:length] == b"\xff" * length if upper is None else data <= upper and len(upper) <= length
+
+
+@given(typed_values(), st.none() | st.integers(1, 20))
+def test_a_value_of_any_type_lies_between_its_bounds(typed, length):
+    type_, value = typed
+    if isinstance(value, float) and math.isnan(value):
+        return
+    upper = upper_bound(type_, value, length)
+    assert value_from_bytes(type_, lower_bound(type_, value, length)) <= value
+    assert upper is None or value <= value_from_bytes(type_, upper)

@@ -36,7 +36,7 @@ from icekeep.formats.arrow.schema import (
     offsets,
     without_nulls,
 )
-from icekeep.spec.schema import NameMapping, Schema, find, initial_value, write_value
+from icekeep.spec.schema import NameMapping, Schema, find_mapped_field, initial_value, write_value
 from icekeep.spec.types import STRING, TIMESTAMP, TIMESTAMPTZ, UNKNOWN, ListType, MapType, NestedField, StructType, Type
 from icekeep.spec.types import child_fields as child_fields_of_types
 
@@ -92,7 +92,11 @@ def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> Metadata:
         named, id_, metadata = below[path[:-1]], field_id(field), field.metadata or {}
-        found = find(named, path[-1]) if id_ is None else next((one for one in named if one.field_id == id_), None)
+        found = (
+            find_mapped_field(named, path[-1])
+            if id_ is None
+            else next((one for one in named if one.field_id == id_), None)
+        )
         below[path] = () if found is None else found.fields
         if id_ is not None or found is None or found.field_id is None or found.field_id in taken:
             return metadata

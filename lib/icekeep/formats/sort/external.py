@@ -1,9 +1,7 @@
-"""Sorted rows on disk (Arrow IPC files), and their merging, which is DataFusion's work: it holds a batch of each file.
-
-Rows in the order that an `Ordering` asks for, in bounded memory: what a task sorts with.
+"""Rows in the order that an `Ordering` asks for, in bounded memory: what a task sorts with.
 
 Rows are put in order a run at a time, while they are few enough for the processor's cache, and runs are merged. What
-does not fit the budget is put on disk in sorted files, which DataFusion merges.
+does not fit the budget is put on disk in sorted files (Arrow IPC), which DataFusion merges: it holds a batch of each.
 """
 
 from collections.abc import Iterator
@@ -34,7 +32,8 @@ _BATCH_BYTES = MIB
 def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
     """Write tables whose rows are in the order of their last column; dictionaries are the same in all tables."""
     first = next(tables)
-    schema = _plain_schema(first.schema)
+    # Names that need no quotes in SQL, and types that are not pyarrow's alone.
+    schema = pa.schema([pa.field(f"c{number}", plain_type(field.type)) for number, field in enumerate(first.schema)])
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for table in chain([first], tables):
@@ -56,19 +55,10 @@ def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterat
     # As many partitions as files, each in its order: then they need no more than merging.
     config = SessionConfig().with_target_partitions(files_count).with_batch_size(_BATCH_ROWS)
     context = SessionContext(config)
-    location, key = str(directory).replace("'", "''"), _name(len(schema) - 1)
+    location, key = str(directory).replace("'", "''"), f"c{len(schema) - 1}"
     context.sql(f"CREATE EXTERNAL TABLE sorted STORED AS ARROW WITH ORDER ({key}) LOCATION '{location}/'").collect()
     for batch in context.sql(f"SELECT * FROM sorted ORDER BY {key}").execute_stream():
         yield pa.Table.from_batches([described_as(batch.to_pyarrow(), schema)])
-
-
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Names that need no quotes in SQL, and types that are not pyarrow's alone."""
-    return pa.schema([pa.field(_name(number), plain_type(field.type)) for number, field in enumerate(schema)])
-
-
-def _name(number: int) -> str:
-    return f"c{number}"
 
 
 RUN_ROWS = 131_072
@@ -81,7 +71,7 @@ _FEW = 0.4
 """Rows that are left out wait with the others until a run is put in order, unless they are most of a table."""
 
 _PIECES_A_RUN = 2
-"""A run is held in so many pieces, each of which is let go of as soon as its rows have come out."""
+"""The pieces in which a run is held; each is released as soon as its rows have come out."""
 
 _ORDER_BYTES = 40
 """What finding the order of a row takes beside the row, its key and a copy of the key."""
@@ -92,6 +82,10 @@ class Sorter:
 
     Use it as a context manager: what it put on disk is removed at the end of the block. In memory are about
     `budget_bytes`, however many rows there are. Several threads may add rows.
+
+    Attributes:
+        row_count: how many rows were taken.
+        spilled_count: how many sorted files were put on disk.
     """
 
     def __init__(
@@ -108,18 +102,16 @@ class Sorter:
         directory: on a local disk, there already and the task's own.
         key_range: rows whose keys are not in it are left out.
         """
-        self._ordering, self._schema = ordering, schema
+        self.row_count = self.spilled_count = 0
+        self._ordering, self._schema, self._key_range = ordering, schema, key_range
         self._budget_bytes, self._directory = budget_bytes, directory
-        self._key_range = key_range
         self._lock = Lock()
-        self._row_count = 0
         self._run_schema: pa.Schema | None = None
         self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
         self._waiting = WaitingRows(self._run_bytes)
         self._runs: list[pa.Table] = []
         self._held_bytes = 0
         self._spilled: TemporaryDirectory[str] | None = None
-        self._spilled_count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -130,16 +122,6 @@ class Sorter:
         self._waiting, self._runs = WaitingRows(self._run_bytes), []
         if self._spilled is not None:
             self._spilled.cleanup()
-
-    @property
-    def row_count(self) -> int:
-        """How many rows were taken."""
-        return self._row_count
-
-    @property
-    def spilled_count(self) -> int:
-        """How many sorted files were put on disk."""
-        return self._spilled_count
 
     def add(self, rows: pa.Table, keys: pa.Array | None = None) -> None:
         """Take rows, and their `sort.keys` if the caller has them already."""
@@ -153,7 +135,7 @@ class Sorter:
             rows, keys = rows.filter(inside), keys.filter(inside)
         rows = rows.append_column("key", keys)
         with self._lock:
-            self._row_count += taken_count
+            self.row_count += taken_count
             if self._run_schema is None:
                 self._run_schema = rows.schema
         if not rows.schema.equals(self._run_schema, check_metadata=True):
@@ -161,7 +143,12 @@ class Sorter:
             rows = rows.cast(self._run_schema)
         step = self._piece_rows(rows)
         for start in range(0, rows.num_rows, step):
-            self._add_piece(rows.slice(start, step))
+            piece, full = rows.slice(start, step), []
+            with self._lock:
+                if not self._waiting.has_room_for(piece):
+                    full = self._waiting.take()
+                self._waiting.add(piece)
+            self._keep(full)
 
     def sorted_rows(self) -> Iterator[pa.Table]:
         """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`. To be asked for once."""
@@ -169,23 +156,22 @@ class Sorter:
         if self._spilled is None:
             yield from self._merged_runs(with_keys=False)
             return
-        for rows in self._merged_files():
-            yield _without_keys(rows)
-
-    def _add_piece(self, rows: pa.Table) -> None:
-        full: list[pa.Table] = []
-        with self._lock:
-            if not self._waiting.has_room_for(rows):
-                full = self._waiting.take()
-            self._waiting.add(rows)
-        self._keep(full)
+        assert self._run_schema is not None
+        if self._runs:
+            self._spill()
+        waiting = WaitingRows(self._run_bytes)
+        for rows in merged_files(Path(self._spilled.name), self.spilled_count, self._run_schema):
+            if not waiting.has_room_for(rows):
+                yield _without_keys(in_one(waiting.take()))
+            waiting.add(rows)
+        yield _without_keys(in_one(waiting.take()))
 
     def _keep(self, tables: list[pa.Table]) -> None:
         """Put rows in order and keep them as a run; what takes time is done without the lock."""
         if not tables:
             return
         rows = in_one(tables)
-        keys = _keys(rows)
+        keys = pa.concat_arrays(rows.column(-1).chunks)
         inside = keys_inside(keys, self._key_range)
         if inside is None:
             order = key_order(keys)
@@ -206,25 +192,11 @@ class Sorter:
 
     def _spill(self) -> None:
         """Put all runs on disk as one sorted file."""
-        if not self._runs:
-            return
         if self._spilled is None:
             self._spilled = TemporaryDirectory(prefix="sorted-", dir=self._directory)
-        write_sorted_file(Path(self._spilled.name) / f"{self._spilled_count:05d}.arrow", self._merged_runs())
-        self._spilled_count += 1
+        write_sorted_file(Path(self._spilled.name) / f"{self.spilled_count:05d}.arrow", self._merged_runs())
+        self.spilled_count += 1
         self._runs, self._held_bytes = [], 0
-
-    def _merged_files(self) -> Iterator[pa.Table]:
-        """The rows of all files and runs in order, with their keys."""
-        assert self._spilled is not None
-        assert self._run_schema is not None
-        self._spill()
-        waiting = WaitingRows(self._run_bytes)
-        for rows in merged_files(Path(self._spilled.name), self._spilled_count, self._run_schema):
-            if not waiting.has_room_for(rows):
-                yield in_one(waiting.take())
-            waiting.add(rows)
-        yield in_one(waiting.take())
 
     def _merged_runs(self, *, with_keys: bool = True) -> Iterator[pa.Table]:
         """The rows of all runs in order, with their keys or without; what has come out is held no longer."""
@@ -233,10 +205,10 @@ class Sorter:
         rows = in_one(self._runs)
         starts = np.cumsum([0, *(piece.num_rows for piece in self._runs)])
         self._runs = []
-        step, keys = self._piece_rows(rows), [_keys(rows)]
+        step, keys = self._piece_rows(rows), [pa.concat_arrays(rows.column(-1).chunks)]
         if not with_keys:
             rows = _without_keys(rows)
-        # Handed over, so that nobody holds them while what is made of them takes memory.
+        # Handed over, so that no other reference holds them while the order takes memory.
         order = key_order(keys.pop())
         left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
         del rows
@@ -263,17 +235,12 @@ class Sorter:
 
 
 class WaitingRows:
-    """Tables that wait until there are rows enough for a run: `RUN_ROWS`, or a limit of bytes.
-
-    Attributes:
-        row_count: of all tables that wait.
-    """
+    """Tables that wait until there are `row_count` rows enough for a run: `RUN_ROWS`, or a limit of bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._tables: list[pa.Table] = []
-        self.row_count = 0
-        self._bytes = 0
+        self.row_count = self._bytes = 0
 
     def has_room_for(self, rows: pa.Table) -> bool:
         """Whether a table may wait with the others; the first one always may."""
@@ -300,7 +267,3 @@ def in_one(tables: list[pa.Table]) -> pa.Table:
 
 def _without_keys(rows: pa.Table) -> pa.Table:
     return rows.remove_column(rows.num_columns - 1)
-
-
-def _keys(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays(rows.column(rows.num_columns - 1).chunks)

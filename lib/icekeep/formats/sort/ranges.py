@@ -20,13 +20,7 @@ SAMPLE_KEYS = 10_000
 
 
 class KeySample(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys that stand for those of some rows.
-
-    Attributes:
-        keys: of rows that lie evenly spaced among the rows that were seen, each standing for as many of them.
-        row_count: the rows that were seen.
-        arrow_bytes: the memory that they take.
-    """
+    """Keys of every n-th of `row_count` rows, which take `arrow_bytes` of memory."""
 
     keys: tuple[bytes, ...]
     row_count: int
@@ -36,22 +30,21 @@ class KeySample(msgspec.Struct, frozen=True, kw_only=True):
 def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
     """Which keys are in a range; `None` for all of them."""
     inside = None
-    if key_range.lower is not None:
-        inside = pc.greater_equal(keys, pa.scalar(key_range.lower, keys.type))
-    if key_range.upper is not None:
-        below = pc.less(keys, pa.scalar(key_range.upper, keys.type))
-        inside = below if inside is None else pc.and_(inside, below)
+    for bound, compare in ((key_range.lower, pc.greater_equal), (key_range.upper, pc.less)):
+        if bound is not None:
+            within = compare(keys, pa.scalar(bound, keys.type))
+            inside = within if inside is None else pc.and_(inside, within)
     return None if inside is None or inside.true_count == len(inside) else inside
 
 
 def sample_keys(
     tables: Iterable[pa.Table], ordering: Ordering, schema: Schema, *, max_keys: int = SAMPLE_KEYS
 ) -> KeySample:
-    """Sample the keys of tables that pass by, without chance: every so-manieth row, fewer the more there are.
+    """Sample the keys of tables that pass by, without chance: every n-th row, fewer the more there are.
 
     Args:
         tables: in the columns of `schema`, which may be those alone that the ordering needs.
-        max_keys: about how many keys are kept, and at least half of it where there are so many rows.
+        max_keys: about how many keys are kept: at least half of it, unless there are fewer rows.
     """
     step, row_count, arrow_bytes = 1, 0, 0
     keys: list[bytes] = []
@@ -89,7 +82,7 @@ def ranges_of_files(
     """Cut the rows of all samples into at most `ranges_count` ranges of whole files.
 
     Args:
-        files_count: how many files there are to be, of about as many rows each.
+        files_count: how many files there are to be, of about the same number of rows.
         ranges_count: no more than `files_count`.
         finer: of how many parts a file is made, at least; more find the middle between equal keys better.
 
@@ -99,7 +92,7 @@ def ranges_of_files(
     points: Sequence[bytes] = split_points(samples, files_count * finer)
     for count in (files_count, ranges_count):
         rows = _rows_of_ranges(samples, points)
-        points = [points[some[0] - 1] for some in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
+        points = [points[part[0] - 1] for part in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
     return tuple(points), _apportioned(files_count, _rows_of_ranges(samples, points))
 
 
@@ -115,12 +108,12 @@ def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> li
 def _apportioned(count: int, weights: Sequence[float]) -> tuple[int, ...]:
     """A number, at least that of the weights, divided into parts of 1 or more that are about as the weights are."""
     total = sum(weights)
-    wanted = [count * weight / total if total else count / len(weights) for weight in weights]
-    parts = [max(1, int(some)) for some in wanted]
+    shares = [count * weight / total if total else count / len(weights) for weight in weights]
+    parts = [max(1, int(share)) for share in shares]
     while (short := count - sum(parts)) != 0:
         step = 1 if short > 0 else -1
-        open_ones = [number for number, part in enumerate(parts) if part + step > 0]
-        parts[max(open_ones, key=lambda number: step * (wanted[number] - parts[number]))] += step
+        changeable = [number for number, part in enumerate(parts) if part + step > 0]
+        parts[max(changeable, key=lambda number: step * (shares[number] - parts[number]))] += step
     return tuple(parts)
 
 

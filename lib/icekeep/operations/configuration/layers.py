@@ -18,7 +18,7 @@ from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, K
 from icekeep.policies.windows import DAY_MINUTES, DAYS, Window, parse_clock, parse_day, parse_zone
 from icekeep.settings import Kind as SettingKind
 from icekeep.settings import Setting
-from icekeep.spec.times import parse_span
+from icekeep.spec.times import span_ms
 
 V = TypeVar("V")
 
@@ -85,7 +85,7 @@ def source_of(entry: Entry) -> str:
 
 def span_of(entry: Entry) -> int:
     """The milliseconds of a duration."""
-    return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), parse_span)
+    return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), span_ms)
 
 
 def _jobs(entry: Entry) -> dict[str, dict[str, Said]]:

@@ -11,7 +11,7 @@ from icekeep.names import NAME_IN_CATALOG, name_of_form, split_names
 from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import ALL, Kind, Setting, is_all
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.times import format_span, parse_span, parse_time, whole_days
+from icekeep.spec.times import format_span, moment_ms, span_ms, whole_days
 from icekeep.spec.types import MAX_LONG, parse_bytes
 
 _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
@@ -26,7 +26,7 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
     """
     match setting.kind:
         case Kind.TIME:
-            return parse_time(text, now_ms)
+            return moment_ms(text, now_ms)
         case Kind.AGE:
             return _span(text, setting.minimum)
         case Kind.DAYS:
@@ -142,10 +142,10 @@ def _check_filter(text: str, entry: Entry) -> None:
 
 
 def _span(text: str, minimum: int) -> int:
-    span_ms = parse_span(text)
-    if span_ms < minimum:
+    milliseconds = span_ms(text)
+    if milliseconds < minimum:
         raise UsageError(f"the duration {text!r} is too short; give {format_span(minimum)} or more")
-    return span_ms
+    return milliseconds
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
-"""Keys of rows: in the order of rows that are compared field by field."""
+"""Keys of rows: in the order of rows that are compared field by field, whatever their lengths."""
 
 import math
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.encode import Curve, Ordering
-from icekeep.formats.sort.keys import sort_keys
+from icekeep.formats.sort.keys import key_order, sort_keys
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Transform, UnknownTransform, Void, parse_transform
@@ -35,7 +36,7 @@ from icekeep.spec.types import (
     decimal,
 )
 from icekeep.spec.values import sort_key
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of
 
@@ -297,3 +298,37 @@ def test_points_in_a_struct_can_be_on_a_curve():
     keys = sort_keys(data, Ordering(curve=Curve(kind="zorder", column_ids=(2, 3))), schema).to_pylist()
     assert keys[1] == bytes(16)
     assert keys[1] < keys[2] < keys[0]
+
+
+@cases(200)
+@given(st.integers(0, 40).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=30)), st.data())
+def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, data):
+    if keys:
+        keys += data.draw(st.lists(st.sampled_from(keys), max_size=10))
+    width = len(keys[0]) if keys else 3
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    assert key_order(pa.array(keys, pa.binary(width))).tolist() == expected
+    assert key_order(pa.array([b"\xff" * width, *keys], pa.binary(width)).slice(1)).tolist() == expected
+
+
+@cases(200)
+@given(
+    st.lists(st.binary(max_size=50) | st.text(alphabet="\0\1ab", max_size=34).map(str.encode), max_size=30), st.data()
+)
+def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys, data):
+    if keys:
+        keys += data.draw(st.lists(st.sampled_from(keys), max_size=10))
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    assert key_order(pa.array(keys, pa.large_binary())).tolist() == expected
+    assert key_order(pa.array([b"x" * 9, *keys, b"y" * 40], pa.large_binary()).slice(1, len(keys))).tolist() == expected
+
+
+@pytest.mark.slow
+@for_each("width", [3, 8, 11, 16, 31])
+def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
+    random_numbers = np.random.default_rng(7)
+    rows_of_bytes = np.full((60_000, width), 0x80, dtype=np.uint8)
+    for place in {0, width // 2, width - 1}:
+        rows_of_bytes[:, place] = random_numbers.integers(0, 40, 60_000)
+    keys = [row.tobytes() for row in rows_of_bytes]
+    assert key_order(pa.array(keys, pa.binary(width))).tolist() == sorted(range(len(keys)), key=keys.__getitem__)

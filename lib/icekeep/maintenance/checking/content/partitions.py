@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import leaf_path, leaf_values
 from icekeep.formats.partitioner import column_values
-from icekeep.formats.sort.keys import transformed
+from icekeep.formats.transforms import transformed
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day, Hour, Month, Void, Year

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.errors import NotFoundError, UsageError
+from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.evolution import (
     AddColumn,
     DropColumn,
@@ -24,11 +24,29 @@ from icekeep.spec.evolution import (
     UpdateColumnDoc,
     UpdateColumnType,
     evolve_schema,
+    keeps_partition_values,
+    promote_default,
     promote_value,
+    validate_promotion,
 )
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.schema import Schema, initial_value, schema_from_json, schema_to_json
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.sorting import UNSORTED, build_sort_order
+from icekeep.spec.transforms import (
+    Bucket,
+    Day,
+    Hour,
+    Identity,
+    Month,
+    Transform,
+    Truncate,
+    UnknownTransform,
+    Void,
+    Year,
+    parse_transform,
+)
 from icekeep.spec.types import (
     DATE,
     DOUBLE,
@@ -38,16 +56,22 @@ from icekeep.spec.types import (
     MAX_COLUMN_ID,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_NS,
+    TIMESTAMPTZ,
+    TIMESTAMPTZ_NS,
     UNKNOWN,
     VARIANT,
     ListType,
     MapType,
+    NestedField,
+    PrimitiveType,
     StructType,
     Type,
     decimal,
 )
 from kit.cases import for_each
 from kit.evolution import COLUMNS, POINT, committed, evolved, field, ids, refused, table
+from kit.strategies import decimal_types, primitive_types, values_of
 
 # Adding.
 
@@ -524,3 +548,268 @@ def test_an_initial_default_is_set_when_a_column_is_added_and_never_changes(data
             elif old is None:
                 assert new.initial_default == new.write_default
         base = after
+
+
+@for_each("change", [AddColumn("a", INT, default=1), SetWriteDefault("day", "2024-01-31")])
+@for_each("version", [1, 2])
+def test_defaults_need_version_3(change: SchemaChange, version: int):
+    assert "has a default, which only format version 3 has" in refused(change, base=table(version=version))
+
+
+@for_each("type_", ["timestamp_ns", "unknown", "geometry", VARIANT])
+def test_new_types_need_version_3(type_: Type | str):
+    assert "only format version 3 has" in refused(AddColumn("a", type_), base=table(version=2))
+    evolved(AddColumn("a", type_))
+
+
+def test_a_struct_s_default_is_an_empty_object_that_its_fields_fill():
+    filled = StructType((field(1, "x", INT, required=True, initial_default=0), field(2, "y", INT)))
+    added = evolved(AddColumn("p", filled, required=True, default={})).field("p")
+    assert (added.initial_default, added.write_default) == ({}, {})
+    assert [(f.initial_default, f.write_default) for f in added.type.fields] == [(0, 0), (None, None)]
+    unfilled = StructType((field(1, "x", INT, required=True),))
+    assert "field 'x' (id 17) is required and has no initial-default" in refused(AddColumn("p", unfilled, default={}))
+    evolved(AddColumn("p", unfilled))
+
+
+def test_an_unknown_column_must_be_optional():
+    assert "must be optional" in refused(
+        RequireColumn("u", allow_incompatible=True), base=committed(table(), AddColumn("u", UNKNOWN))
+    )
+
+
+def test_a_struct_keeps_a_field_and_a_table_a_column():
+    assert "struct 'm.value' would have no fields" in refused(DropColumn("m.value.v"))
+    one = table(Schema(fields=(field(1, "a", INT),)))
+    assert "the last column of a table cannot be dropped" in refused(DropColumn("a"), base=one)
+    assert ids(evolved(DropColumn("a"), AddColumn("b", INT), base=one), "b") == [2]
+
+
+def test_a_column_of_the_default_partition_spec_cannot_be_dropped():
+    spec = build_spec(COLUMNS, [("day", "month", None), ("point.x", "bucket[4]", None)])
+    base = table(spec=spec)
+    assert refused(DropColumn("day"), base=base) == (
+        "column 'day' cannot be dropped: partition field 'day_month' of the default spec is made of it; remove that field "
+        "with update_spec before"
+    )
+    assert "column 'point.x' cannot be dropped" in refused(DropColumn("point"), base=base)
+    other = replace(base, partition_specs=(spec, PartitionSpec(spec_id=1, fields=())), default_spec_id=1)
+    assert "day" not in evolved(DropColumn("day"), base=other).ids_by_name
+
+
+def test_a_column_of_a_void_partition_field_may_be_dropped():
+    spec = PartitionSpec(
+        spec_id=0, fields=(PartitionField(source_id=2, field_id=1000, name="day_month", transform=Void()),)
+    )
+    assert "day" not in evolved(DropColumn("day"), base=table(version=1, spec=spec)).ids_by_name
+
+
+def test_a_column_of_the_default_sort_order_cannot_be_dropped():
+    base = table(order=build_sort_order(COLUMNS, ["day"]))
+    assert "column 'day' cannot be dropped: the default sort order uses it" in refused(DropColumn("day"), base=base)
+    unsorted = replace(base, sort_orders=(UNSORTED, *base.sort_orders), default_sort_order_id=0)
+    evolved(DropColumn("day"), base=unsorted)
+
+
+def test_a_column_cannot_be_named_like_a_partition_field_of_any_spec():
+    spec = build_spec(COLUMNS, [("day", "month", None)])
+    base = table(spec=spec)
+    for older in (base, replace(base, partition_specs=(spec, PartitionSpec(spec_id=1, fields=())), default_spec_id=1)):
+        for change in (AddColumn("day_month", INT), RenameColumn("id", "day_month")):
+            assert "a column cannot be named 'day_month': a partition field of the table" in refused(change, base=older)
+    gone = committed(older, DropColumn("day"))
+    evolved(AddColumn("day_month", INT), base=gone)
+
+
+def test_a_name_that_partition_fields_of_two_columns_have_is_compared_with_both():
+    one, two = (
+        replace(build_spec(COLUMNS, [(c, t, "p")]), spec_id=i)
+        for i, (c, t) in enumerate([("day", "day"), ("id", "void")])
+    )
+    base = replace(table(spec=one), partition_specs=(one, two), default_spec_id=1)
+    for column in ("day", "id"):
+        assert "a column cannot be named 'p'" in refused(RenameColumn(column, "p"), base=base)
+
+
+def test_a_column_that_has_the_name_of_a_partition_field_already_may_keep_it():
+    spec = build_spec(COLUMNS, [("day", "month", None)])
+    renamed = replace(spec, fields=(replace(spec.fields[0], name="ints"),))
+    assert evolved(AddColumn("a", INT), base=table(spec=renamed)).schema_id == 1
+
+
+def test_a_column_may_be_named_like_the_partition_field_that_is_made_of_it():
+    base = table(spec=build_spec(COLUMNS, [("day", "identity", None)]))
+    renamed = committed(base, RenameColumn("day", "date"))
+    assert ids(evolved(RenameColumn("date", "day"), base=renamed), "day") == [2]
+    assert "a column cannot be named 'day'" in refused(AddColumn("day", INT), base=renamed)
+
+
+def test_an_identifier_column_stays_required():
+    assert "column 'id' cannot identify rows" in refused(MakeOptional("id"))
+    base = committed(table(), SetIdentifierFields(("point.x",)))
+    assert "column 'point.x' cannot identify rows" in refused(MakeOptional("point"), base=base)
+
+
+@for_each("transform", ["bucket[4]", "identity"])
+@for_each("is_default", [True, False])
+def test_a_date_is_not_promoted_where_a_transform_of_any_spec_would_give_other_values(transform: str, is_default: bool):
+    spec = build_spec(COLUMNS, [("day", transform, "p")])
+    base = table(spec=spec)
+    if not is_default:
+        base = replace(base, partition_specs=(spec, PartitionSpec(spec_id=1, fields=())), default_spec_id=1)
+    message = refused(UpdateColumnType("day", TIMESTAMP), base=base)
+    assert message == (
+        "the type of column 'day' cannot change from date to timestamp: partition field 'p' of spec 0 would have other "
+        "values; add a column of the new type"
+    )
+
+
+def test_a_date_is_promoted_under_calendar_transforms():
+    base = table(spec=build_spec(COLUMNS, [("day", "month", None)]))
+    assert evolved(UpdateColumnType("day", "timestamp_ns"), base=base).schema_id == 1
+
+
+def test_a_transform_of_several_columns_counts_for_each_of_them():
+    several = PartitionField(
+        source_id=1, field_id=1000, name="z", transform=UnknownTransform("zorder"), extra={"source-ids": [1, 2]}
+    )
+    base = table(spec=PartitionSpec(spec_id=0, fields=(several,)))
+    assert "partition field 'z' of spec 0" in refused(UpdateColumnType("day", TIMESTAMP), base=base)
+
+
+def test_identifier_columns_are_named():
+    assert evolved(SetIdentifierFields(("point.x", "id", "id"))).identifier_field_ids == (7, 1)
+    for name in ("day", "point", "point.y", "points.element.x", "ints.element"):
+        assert "cannot identify rows" in refused(SetIdentifierFields((name,)))
+    with_double = committed(table(), AddColumn("d", DOUBLE, required=True, default=1.5))
+    assert "column 'd' cannot identify rows" in refused(SetIdentifierFields(("d",)), base=with_double)
+
+
+STRUCT = StructType((NestedField(field_id=1, name="x", type=INT),))
+ALWAYS = [(INT, LONG), (FLOAT, DOUBLE), (decimal(9, 2), decimal(10, 2)), (decimal(1, 1), decimal(38, 1))]
+SINCE_V3 = [(DATE, TIMESTAMP), (DATE, TIMESTAMP_NS), (UNKNOWN, INT), (UNKNOWN, STRUCT), (UNKNOWN, TIMESTAMPTZ)]
+
+
+@for_each(("old", "new"), ALWAYS, ids=str)
+@for_each("version", [1, 2, 3])
+def test_numbers_widen_in_every_version(old: Type, new: Type, version: int):
+    validate_promotion(old, new, version)
+    validate_promotion(old, old, version)
+
+
+@for_each(("old", "new"), SINCE_V3, ids=str)
+def test_unknown_and_dates_are_promoted_since_version_3(old: Type, new: Type):
+    validate_promotion(old, new, 3)
+    for version in (1, 2):
+        with pytest.raises(UsageError, match="in format version 3 only; upgrade the table first"):
+            validate_promotion(old, new, version)
+
+
+@for_each(
+    ("old", "new", "problem"),
+    [
+        (LONG, INT, "long may not become int"),
+        (DOUBLE, FLOAT, "double may not become float"),
+        (INT, DOUBLE, "int may not become double"),
+        (INT, STRING, "int may not become string"),
+        (decimal(9, 2), decimal(8, 2), "precision may grow, its scale stays"),
+        (decimal(9, 2), decimal(10, 3), "precision may grow, its scale stays"),
+        (DATE, TIMESTAMPTZ, "it may become timestamp or timestamp_ns"),
+        (DATE, TIMESTAMPTZ_NS, "it may become timestamp or timestamp_ns"),
+        (TIMESTAMP, TIMESTAMP_NS, "may not become"),
+        (INT, STRUCT, "int may not become a struct; add a column"),
+        (STRUCT, INT, "a struct may not become int"),
+        (STRUCT, ListType(element_id=1, element=INT), "a struct may not become a list"),
+        (MapType(key_id=1, key=INT, value_id=2, value=INT), STRUCT, "a map may not become a struct"),
+        (INT, UNKNOWN, "int may not become unknown"),
+    ],
+    ids=str,
+)
+def test_narrowing_and_changes_of_kind_are_refused(old: Type, new: Type, problem: str):
+    with pytest.raises(UsageError, match=problem.replace("(", r"\(")):
+        validate_promotion(old, new, 3)
+
+
+@given(primitive_types(), primitive_types(), st.sampled_from([1, 2, 3]))
+def test_only_the_promotions_of_the_spec_are_allowed(old: PrimitiveType, new: PrimitiveType, version: int):
+    allowed = old == new or (old, new) in ALWAYS or (version == 3 and (old, new) in SINCE_V3)
+    if old.name == new.name == "decimal":
+        allowed = old.scale == new.scale and old.precision <= new.precision
+    try:
+        validate_promotion(old, new, version)
+    except UsageError:
+        assert not allowed
+    else:
+        assert allowed
+
+
+@given(st.sampled_from([(INT, LONG), (DATE, TIMESTAMP), (DATE, TIMESTAMP_NS)]), st.integers(-100_000, 100_000))
+def test_a_transform_keeps_its_values_where_the_spec_lets_its_column_be_promoted(types, value: int):
+    old, new = types
+    for text in ("year", "month", "day", "bucket[16]", "bucket[7]", "truncate[10]", "void"):
+        transform = parse_transform(text)
+        if transform.accepts(old) and keeps_partition_values(transform, old, new):
+            assert transform.apply(new, promote_value(old, new, value)) == transform.apply(old, value)
+
+
+@pytest.mark.parametrize("transform", [Bucket(16), Identity(), UnknownTransform("zorder")], ids=str)
+def test_a_date_with_a_transform_that_would_make_other_values_is_not_promoted(transform: Transform):
+    assert not keeps_partition_values(transform, DATE, TIMESTAMP)
+    assert keeps_partition_values(transform, DATE, DATE)
+
+
+def test_numbers_and_calendar_units_are_not_affected():
+    assert all(
+        keeps_partition_values(t, INT, LONG) for t in (Bucket(4), Truncate(3), Identity(), UnknownTransform("z"))
+    )
+    assert all(keeps_partition_values(t, DATE, TIMESTAMP_NS) for t in (Year(), Month(), Day(), Void()))
+    assert not keeps_partition_values(Hour(), DATE, TIMESTAMP)
+
+
+@for_each(
+    ("old", "new", "stored", "promoted"),
+    [
+        (INT, LONG, 5, 5),
+        (FLOAT, DOUBLE, 1.1, 1.100000023841858),
+        (decimal(9, 2), decimal(12, 2), "1.50", "1.50"),
+        (DATE, TIMESTAMP, "1969-12-31", "1969-12-31T00:00:00"),
+        (DATE, TIMESTAMP_NS, "2024-01-31", "2024-01-31T00:00:00"),
+        (UNKNOWN, INT, None, None),
+        (STRUCT, StructType(()), {}, {}),
+    ],
+    ids=str,
+)
+def test_a_stored_default_stays_the_same_value(old: Type, new: Type, stored: Any, promoted: Any):
+    assert promote_default(old, new, stored) == promoted
+
+
+def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fields_left_out():
+    def row(type_: Type, *more: NestedField) -> StructType:
+        return StructType((NestedField(field_id=1, name="x", type=type_), *more))
+
+    dropped, added = (NestedField(field_id=i, name=f"f{i}", type=STRING) for i in (2, 3))
+    old = ListType(element_id=9, element=row(FLOAT, dropped))
+    new = ListType(element_id=9, element=row(DOUBLE, added))
+    assert promote_default(old, new, [{"1": 1.1, "2": "gone"}, None]) == [{"1": 1.100000023841858}, None]
+    old_map = MapType(key_id=1, key=STRING, value_id=2, value=DATE)
+    new_map = MapType(key_id=1, key=STRING, value_id=2, value=TIMESTAMP)
+    assert promote_value(old_map, new_map, (("k", 1), ("n", None))) == (("k", 86_400_000_000), ("n", None))
+
+
+def test_a_date_that_no_timestamp_can_hold_is_an_error():
+    assert promote_value(DATE, TIMESTAMP_NS, 106_751) == 106_751 * 86_400 * 10**9
+    with pytest.raises(InvalidTableError, match="out of the range of timestamp_ns"):
+        promote_value(DATE, TIMESTAMP_NS, 106_752)
+    with pytest.raises(InvalidTableError, match="out of the range of timestamp"):
+        promote_value(DATE, TIMESTAMP, -(2**31))
+
+
+def test_values_of_other_kinds_cannot_be_promoted():
+    with pytest.raises(IcekeepBug):
+        promote_value(INT, STRUCT, 1)
+
+
+@given(st.data(), decimal_types())
+def test_a_decimal_keeps_its_value(data: st.DataObject, old):
+    value = data.draw(values_of(old))
+    assert promote_value(old, decimal(38, old.scale), value) == value
