@@ -13,7 +13,7 @@ SESSION = """
 import json, sys
 from icekeep.planning.spark.own_session import build_own_session
 from icekeep.planning.spark.session import stop_session
-from icekeep.planning.spark.rows import inherited, spark_run
+from icekeep.planning.spark.jobs import inherited, spark_run
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
 
 def seen(number, shared):

@@ -54,7 +54,7 @@ FIRST_LIST = new_file("metadata/snap-*.avro")
 
 
 _STARTS_SPARK = """
-from icekeep.planning.spark import source
+from icekeep.planning.spark import session as source
 
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 """

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from icekeep.events import Listener
-from icekeep.planning.spark import rows as steps
+from icekeep.planning.spark import jobs as steps
 from icekeep.runtime import SYSTEM
 
 NAMESAKES = (

@@ -19,7 +19,7 @@ TIMEOUT_S = 1200
 IN_TASKS = """
 import sys
 from icekeep.cli import main
-from icekeep.planning.spark import source
+from icekeep.planning.spark import session as source
 
 source.LIMITS = source.Limits(**dict.fromkeys(source.Limits.__struct_fields__, -1))
 

@@ -26,8 +26,8 @@ from icekeep.errors import IcekeepError
 from icekeep.events import SILENT, Event, StepAdvanced, StepFinished, StepStarted
 from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
 from icekeep.maintenance.groups.side_by_side import side_by_side
-from icekeep.planning.spark import rows as watching
-from icekeep.planning.spark.rows import described, in_spark, spark_run
+from icekeep.planning.spark import jobs as watching
+from icekeep.planning.spark.jobs import described, in_spark, spark_run
 from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import finished_tasks, run_tasks
 from icekeep.runtime import SYSTEM

@@ -120,7 +120,7 @@ def test_jobs_tasks_and_bytes_are_counted_of_the_block_alone(tmp_path: Path) -> 
     with SparkCounts(spark) as counts, log.open("a") as stream:
         for event in (*events, task):
             stream.write(json.dumps(event, separators=(",", ":")) + "\n")
-        Shared.of(b"y" * 2_000, spark.sparkContext)
+        Shared(b"y" * 2_000, spark.sparkContext)
         tasks.pickle.dumps(b"x" * 1_000)
     with log.open("a") as stream:
         stream.write(json.dumps(task) + "\n")

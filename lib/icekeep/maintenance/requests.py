@@ -21,7 +21,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, unfailing
 from icekeep.maintenance.exact_plans import GivenPlan
-from icekeep.planning.spark.rows import is_in_run, spark_run
+from icekeep.planning.spark.jobs import is_in_run, spark_run
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.runs import Run, new_run
 from icekeep.spec.snapshots import checked_properties

@@ -23,7 +23,8 @@ from icekeep.planning.entries import delete_file
 from icekeep.planning.scan.plan import Scan, VersionArguments, open_scan
 from icekeep.planning.scan.report import DeletesInUse, PlanScanResult, plan_scan
 from icekeep.planning.scan.tasks import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
-from icekeep.planning.spark.rows import arrow_table, spark_columns, spark_rows, spark_run, streamed
+from icekeep.planning.spark.jobs import spark_run
+from icekeep.planning.spark.rows import arrow_table, spark_columns, spark_rows, streamed
 from icekeep.planning.spark.session import SparkSource, check_source, from_arrow_schema, started
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, prepare_worker, run_tasks
 from icekeep.planning.spark.workers import spark_workers, thread_workers

@@ -36,7 +36,7 @@ TABLE = Lineitem(scale="0.06", files=20, by_pyiceberg=True)
 SCRIPT = """
 import sys
 from icekeep.cli import main
-from icekeep.planning.spark import source
+from icekeep.planning.spark import session as source
 
 source.LIMITS = source.Limits(rewrite_bytes=0, submitted_rewrite_bytes=0)
 

@@ -31,7 +31,7 @@ from icekeep.maintenance.groups.progress import ByteProgress
 from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
-from icekeep.planning.spark.rows import described
+from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile

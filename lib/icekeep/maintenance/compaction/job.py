@@ -35,7 +35,7 @@ from icekeep.maintenance.runs.heartbeat import beating
 from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import written_files
-from icekeep.planning.spark.own_session import warn_of_memory
+from icekeep.planning.spark.workers import warn_of_memory
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted

@@ -32,7 +32,7 @@ from icekeep.maintenance.file_life.words import (
     unlooked,
 )
 from icekeep.maintenance.orphans.reachable import reached_by
-from icekeep.planning.spark.rows import spark_run
+from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.session import SparkSource, check_source, refuse_encrypted
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.structs import Status

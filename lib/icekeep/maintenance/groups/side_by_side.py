@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from icekeep.planning.spark.rows import inherited
+from icekeep.planning.spark.jobs import inherited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from icekeep.maintenance.orphans.listing import (
     kept_listing,
     keyed_rows,
 )
-from icekeep.planning.spark.rows import described, in_spark
+from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Spelling

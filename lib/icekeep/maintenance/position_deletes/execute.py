@@ -22,7 +22,7 @@ from icekeep.maintenance.groups.side_by_side import side_by_side, told
 from icekeep.maintenance.position_deletes.plan import DeleteGroup
 from icekeep.maintenance.position_deletes.tasks import RangeTask, TaskContext, deletes_tasks
 from icekeep.maintenance.runs.written_files import WrittenFiles
-from icekeep.planning.spark.rows import described
+from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers, attempt_id, in_turns

@@ -26,7 +26,7 @@ from icekeep.settings import Job, Kind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.times import moment_ms, whole_days
 
-_SPARK_RUN = "icekeep.planning.spark.rows:spark_run"
+_SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
 
 
 class PlanWritten(Rendered, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ from icekeep.planning.scan.plan import (
     open_scan,
     planned_files_with_deletes,
 )
-from icekeep.planning.spark.rows import collected, spark_run
+from icekeep.planning.spark.jobs import spark_run
+from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.session import SparkSource, check_source, limits_of
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches

@@ -27,7 +27,8 @@ from icekeep.planning.scan.plan import (
     planned_files,
     planned_files_with_deletes,
 )
-from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key, spark_run
+from icekeep.planning.spark.jobs import spark_run
+from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
 from icekeep.planning.spark.session import (
     F,
     SparkSource,

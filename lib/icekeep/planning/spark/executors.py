@@ -1,72 +1,37 @@
 """What a Python process is and has: asked of this one, and of the workers of executors, which may lack everything of ours.
 
-So this module needs nothing that must be installed, and its functions travel to executors by value.
-
-Questions to the executors of a session: each is asked by several tasks a slot, so that hardly one is left out by chance.
+So the functions that describe a process need nothing that must be installed, and travel to executors by value. Each question is
+asked by several tasks a slot, so that hardly one executor is left out by chance.
 """
 
 import os
 import platform
 import socket
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark import cloudpickle
-from pyspark.sql import SparkSession
 
 from icekeep.errors import IcekeepError
 from icekeep.formats.machine import task_memory_bytes
-from icekeep.planning.spark import executors as process
 from icekeep.planning.spark.failures import translated
-from icekeep.planning.spark.rows import described, in_spark
+from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import parallelism
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 UNKNOWN_VERSION = ""
 """Of a package that can be imported, and is not installed as one: it lies in a zip, or Spark brings it."""
-
-
-def described_process(packages: Sequence[str]) -> dict[str, Any]:
-    """This process: its host, the process above it, its Python, and the version of each package, `None` of one that is missing.
-
-    The workers of one executor have one process above them.
-    """
-    return {
-        "host": socket.gethostname(),
-        "above": os.getppid(),
-        "python": platform.python_version(),
-        "packages": {package: installed_version(package) for package in packages},
-    }
-
-
-def described_in_task(packages: Sequence[str], seconds: float, _: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The same as a task, which takes so long that other tasks go elsewhere."""
-    yield described_process(packages)
-    threading.Event().wait(seconds)
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a package; `None` if there is none."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        pass
-    try:
-        module = import_module(package.replace("-", "_"))
-        return str(module.__version__)
-    except ImportError:
-        return None
-    except Exception:  # noqa: BLE001 - it is there, and does not say its version
-        return UNKNOWN_VERSION
-
 
 _TASKS_A_SLOT = 3
 _TASK_MS = 200
@@ -88,49 +53,80 @@ class ExecutorSeen(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def executor_processes(spark: SparkSession, packages: Sequence[str], step: str) -> list[dict[str, Any]]:
+def executor_processes(spark: "SparkSession", packages: Sequence[str], step: str) -> list[dict[str, Any]]:
     """What each executor's Python is and has, as `described_process` says it; executors need nothing of ours for that.
 
     Raises:
         JobFailedError: Spark cannot run Python there, such as where it is of another version than the driver's.
     """
-    context, count = spark.sparkContext, _tasks_count(spark)
+    context, count = spark.sparkContext, parallelism(spark) * _TASKS_A_SLOT
     work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
     with described(step), translated(), by_value():
-        found = in_spark(spark, context.parallelize(range(count), count).mapPartitions(work).collect)
-    return list({(one["host"], one["above"]): one for one in found}.values())
+        answers = in_spark(spark, context.parallelize(range(count), count).mapPartitions(work).collect)
+    return list({(one["host"], one["above"]): one for one in answers}.values())
 
 
-def executors_seen(spark: SparkSession, places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
+def executors_seen(spark: "SparkSession", places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
     """What executors that have icekeep say, and whether they reach places; an answer a task; raises as tasks do."""
-    return all_results(run_tasks(spark, range(_tasks_count(spark)), _seen, tuple(places), step=step))
+    return all_results(run_tasks(spark, range(parallelism(spark) * _TASKS_A_SLOT), _seen, tuple(places), step=step))
+
+
+def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
+    now_ms, problems = SYSTEM.now_ms(), []
+    for storage, location in places:
+        problem = ""
+        # Whether something is there does not matter.
+        try:
+            storage.head(location)
+        except IcekeepError as error:
+            problem = error.message
+        problems.append(problem)
+    SYSTEM.sleep_ms(_TASK_MS)
+    return ExecutorSeen(socket.gethostname(), now_ms, task_memory_bytes(1), tuple(problems))
 
 
 @contextmanager
 def by_value() -> Iterator[None]:
-    """While the block lasts, what travels to executors brings the functions of `process` along: there they cannot be imported."""
-    cloudpickle.register_pickle_by_value(process)
+    """While the block lasts, what travels to executors brings the functions of this module along: it is not imported there."""
+    from pyspark import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(process)
+        cloudpickle.unregister_pickle_by_value(module)
 
 
-def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
-    now_ms = SYSTEM.now_ms()
-    problems = tuple(_problem(storage, location) for storage, location in places)
-    SYSTEM.sleep_ms(_TASK_MS)
-    return ExecutorSeen(described_process(())["host"], now_ms, task_memory_bytes(1), problems)
+def described_in_task(packages: Sequence[str], seconds: float, _: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The process of a task, which takes that long so that other tasks go elsewhere."""
+    yield described_process(packages)
+    threading.Event().wait(seconds)
 
 
-def _problem(storage: Storage, location: str) -> str:
-    """Why a location cannot be looked at; whether something is there does not matter."""
+def described_process(packages: Sequence[str]) -> dict[str, Any]:
+    """This process: its host, the process above it, its Python, and the version of each package, `None` of one that is missing.
+
+    The workers of one executor have one process above them.
+    """
+    return {
+        "host": socket.gethostname(),
+        "above": os.getppid(),
+        "python": platform.python_version(),
+        "packages": {package: installed_version(package) for package in packages},
+    }
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package; `None` if there is none."""
     try:
-        storage.head(location)
-    except IcekeepError as error:
-        return error.message
-    return ""
-
-
-def _tasks_count(spark: SparkSession) -> int:
-    return parallelism(spark) * _TASKS_A_SLOT
+        return version(package)
+    except PackageNotFoundError:
+        pass
+    try:
+        module = import_module(package.replace("-", "_"))
+        return str(module.__version__)
+    except ImportError:
+        return None
+    except Exception:  # noqa: BLE001 - it is there, and does not say its version
+        return UNKNOWN_VERSION

@@ -1,7 +1,4 @@
-"""What executors lack, from Spark's words, and what to give spark-submit so that they have it.
-
-What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it.
-"""
+"""What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it."""
 
 import errno
 import re
@@ -15,31 +12,17 @@ import msgspec
 from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
 from icekeep.storage.last_read import last_read
 
-_MISSING_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
-_MISSING_ARROW = "PACKAGE_NOT_INSTALLED"
-_MISSING_PYTHON = re.compile(r'Cannot run program "([^"]+)".*No such file')
-
 GIVE_ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
 GIVE_PACKAGE = f"{GIVE_ALL}, or --py-files icekeep.zip where all other packages are installed"
-
-
-def lacking(text: str) -> str | None:
-    """One line for an error of work that failed since executors have no Python or no package; `None` for any other."""
-    if python := _MISSING_PYTHON.search(text):
-        return f"executors cannot start {python[1]!r}; {GIVE_ALL}"
-    if missing := _MISSING_PACKAGE.findall(text):
-        what = GIVE_PACKAGE if missing[-1] == "icekeep" else GIVE_ALL
-        return f"the executors' Python has no package {missing[-1]!r}; {what}"
-    if _MISSING_ARROW in text:
-        return f"the executors' Python has no package 'pyarrow'; {GIVE_ALL}"
-    return None
-
 
 _MEMORY_REMEDY = (
     "give executors more 'spark.executor.memoryOverhead', or let fewer tasks share one by 'spark.executor.cores' (with a local "
     "master: a smaller N in 'local[N]')"
 )
 _THREAD_REMEDY = "give this machine, or its container, more memory"
+_MISSING_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_MISSING_ARROW = "PACKAGE_NOT_INSTALLED"
+_MISSING_PYTHON = re.compile(r'Cannot run program "([^"]+)".*No such file')
 _TASK = re.compile(r"Task (\d+) in stage \S+ failed \d+ times")
 _LOST = re.compile(r"ExecutorLostFailure \((executor [^)]*?)\)(?: Reason: (.*))?")
 _MENTION = re.compile(
@@ -50,8 +33,8 @@ _MENTION = re.compile(
 _PYTHON_ERROR = re.compile(r"\w+(Error|Exception): ")
 _WORKER_ENDED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
 _NAMES = ("manifest_path", "file_path", "location", "manifest_list")
-_OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
-_LOOKED_AT = 1_000
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+_FILES_LOOKED_AT = 1_000
 _REASON_LENGTH_MAX = 200
 
 
@@ -63,8 +46,13 @@ def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> I
     """
     if isinstance(error, IcekeepError):
         return error
-    remedy = _THREAD_REMEDY if in_thread else _MEMORY_REMEDY
-    return _failed_by(error, _failure_line(error, payload, last_read(), remedy))
+    line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    read = last_read()
+    if not (read and read in line) and (place := _place(payload, read)):
+        line = f"{line}, {place}"
+    if isinstance(error, MemoryError):
+        line = f"{line}; {_THREAD_REMEDY if in_thread else _MEMORY_REMEDY}"
+    return _failed_by(error, line)
 
 
 @contextmanager
@@ -94,76 +82,67 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFailedError:
     """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
     text = str(error)
-    return _failed_by(error, f"Spark failed: {lacking(text) or _death_line(text, payloads) or _mentioned(error)}")
+    reason = _lacking(text) or _death(text, payloads)
+    if reason is None:
+        # The last Python error in what Spark says, else the first line.
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        reason = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), (lines or [repr(error)])[0])
+    return _failed_by(error, f"Spark failed: {reason}")
+
+
+def failed_task(error: IcekeepError) -> int | None:
+    """The number of the task that ended its whole job, if Spark's error says one."""
+    match = _TASK.search(str(error.__cause__))
+    return int(match[1]) if match else None
 
 
 def _failed_by(error: BaseException, text: str) -> JobFailedError:
-    """The error for work that failed by one that is none of ours; a fact tells of want that is there again next time."""
+    """The error for work that failed by one that is none of ours; `cause` says what is likely to be short again next time."""
     if (refused := refused_threads(error)) is not None:
         return refused
     facts = {}
     # The error itself does not come with it from an executor; facts do.
     if isinstance(error, MemoryError):
         facts["cause"] = "memory"
-    elif isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+    elif isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         facts["cause"] = "disk"
     failed = JobFailedError(text, **facts)
     failed.__cause__ = error
     return failed
 
 
-def failed_task(error: IcekeepError) -> int | None:
-    """The number of the task that ended its whole job, if Spark's error says one."""
-    found = _TASK.search(str(error.__cause__))
-    return int(found[1]) if found else None
+def _lacking(text: str) -> str | None:
+    """What to give spark-submit where work failed since executors have no Python or no package; `None` for any other error."""
+    if python := _MISSING_PYTHON.search(text):
+        return f"executors cannot start {python[1]!r}; {GIVE_ALL}"
+    if missing := _MISSING_PACKAGE.findall(text):
+        remedy = GIVE_PACKAGE if missing[-1] == "icekeep" else GIVE_ALL
+        return f"the executors' Python has no package {missing[-1]!r}; {remedy}"
+    if _MISSING_ARROW in text:
+        return f"the executors' Python has no package 'pyarrow'; {GIVE_ALL}"
+    return None
 
 
-def _mentioned(error: BaseException) -> str:
-    """The line of an error that says most: the last Python error in what Spark tells, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[0] if lines else repr(error))
-
-
-def _failure_line(error: Exception, payload: Any, last_read: str | None, memory_remedy: str) -> str:
-    """What to say of an error that is none of ours.
-
-    Args:
-        payload: what the task was given.
-        last_read: the file that it opened last, if that is known.
-        memory_remedy: what to do for want of memory.
-    """
-    line = " ".join(f"{type(error).__name__}: {error}".split())
-    told = [line.rstrip(": ")]
-    place = _place(payload, last_read)
-    if place and not (last_read and last_read in line):
-        told.append(place)
-    text = ", ".join(told)
-    return f"{text}; {memory_remedy}" if isinstance(error, MemoryError) else text
-
-
-def _death_line(text: str, payloads: Sequence[Any]) -> str | None:
-    """What to say of a worker or an executor that is gone, by Spark's words; `None` where none is.
-
-    Args:
-        payloads: of the tasks, by their numbers; empty where it is not known what each did.
-    """
+def _death(text: str, payloads: Sequence[Any]) -> str | None:
+    """What to say of a worker or an executor that is gone, by Spark's words; `None` where none is."""
     lost = _LOST.search(text)
-    if lost is None and not _WORKER_ENDED.search(text):
-        return None
-    who = "a Python worker was killed"
     if lost is not None:
         reason = " ".join((lost[2] or "").split())[:_REASON_LENGTH_MAX].rstrip(" .")
-        who = f"an executor was lost ({lost[1]}{': ' if reason else ''}{reason})"
+        subject = f"an executor was lost ({lost[1]}{': ' if reason else ''}{reason})"
+    elif _WORKER_ENDED.search(text):
+        subject = "a Python worker was killed"
+    else:
+        return None
     number = _TASK.search(text)
     payload = payloads[int(number[1])] if number and int(number[1]) < len(payloads) else None
     place = _place(payload, None)
-    return f"{who}{', ' if place else ''}{place}; most often it is for want of memory: {_MEMORY_REMEDY}"
+    return f"{subject}{', ' if place else ''}{place}; most often it is for want of memory: {_MEMORY_REMEDY}"
 
 
 def _place(payload: Any, last_read: str | None) -> str:
     if last_read:
         return f"the last file that the task read is {last_read!r}"
-    files = list(dict.fromkeys(islice(_files(payload), _LOOKED_AT)))
+    files = list(dict.fromkeys(islice(_files(payload), _FILES_LOOKED_AT)))
     return f"the task was at {files[0]!r}{and_more(files)}" if files else ""
 
 

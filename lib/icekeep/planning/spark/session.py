@@ -1,27 +1,11 @@
-"""What is PySpark's and is imported when it is first used: small work needs none of it, and it may not even be installed.
+"""The Spark session of a job: where it comes from, what it is started with, and up to where a job does without.
 
-Spark's configuration as it stands before Spark runs: `spark-defaults.conf` and what `PYSPARK_SUBMIT_ARGS` adds.
+PySpark is imported when it is first used: small work needs none of it, and it may not even be installed. Configuration is read
+as it stands before Spark runs, since asking Spark costs the start of a JVM.
 
-Reading it here costs nothing; asking Spark costs the start of a JVM. Under `spark-submit` the JVM runs already and
-`session.py` asks it instead.
-
-Where Java is, which Spark runs on: looked for as Spark's own launcher does, and not started.
-
-The Spark session of a job: neutral towards catalogs of other engines, quiet, in UTC, and stopped for certain.
-
-A cluster's `spark-defaults.conf` often names an Iceberg catalog as the default one, and without Iceberg's jar every query
-would fail on it; icekeep needs none of Spark's catalogs. Whatever else the operator configured stays.
-
-Up to where this process does work by itself, and from where Spark does: one table of limits for all jobs.
-
-Spark takes seconds to begin, and a task some milliseconds. Below these limits the driver is done before that, and what it
-holds meanwhile takes at most some hundred megabytes.
-
-Who works beyond this process: a Spark session that may not have been started yet, and up to where it is not asked.
-
-Planning small tables needs no session, and starting one takes seconds.
-
-What no job reads yet, refused in one line before anything is planned or read.
+A session that is started is neutral towards catalogs of other engines, quiet, in UTC, and stopped for certain. A cluster's
+`spark-defaults.conf` often names an Iceberg catalog as the default one, and without Iceberg's jar every query would fail on it;
+icekeep needs none of Spark's catalogs. Whatever else the operator configured stays.
 """
 
 import itertools
@@ -35,14 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
-import pyspark
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from icekeep.errors import UnsupportedError, UsageError, brought_by
 from icekeep.runs import note_application
@@ -50,322 +29,32 @@ from icekeep.shipped import LOG4J, shipped_file
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import GIB, MIB
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+else:
+    # For annotations that are evaluated: PySpark is imported where a session is needed, and not before.
+    SparkSession = Any
+
 PACKAGES = ("pyspark", "py4j")
 """What Spark's Python consists of."""
-
-
-def spark_is_missing() -> UsageError:
-    """The error for work that needs Spark where its packages are not installed."""
-    return UsageError(
-        f"this needs Spark, and PySpark is not installed: {brought_by('spark')}, or run the job with spark-submit",
-        module="pyspark",
-    )
-
-
-class _Functions:
-    """`pyspark.sql.functions`."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module("pyspark.sql.functions"), name)
-
-
-F: Any = _Functions()
-
-
-def from_arrow_schema(schema: Any) -> Any:
-    """PySpark's schema for one of Arrow."""
-    from pyspark.sql.pandas.types import from_arrow_schema as made
-
-    return made(schema)
-
-
-def from_arrow_type(type_: Any) -> Any:
-    """PySpark's type for one of Arrow."""
-    from pyspark.sql.pandas.types import from_arrow_type as made
-
-    return made(type_)
-
-
-def to_arrow_schema(schema: Any) -> Any:
-    """Arrow's schema for one of PySpark."""
-    from pyspark.sql.pandas.types import to_arrow_schema as made
-
-    return made(schema)
-
-
-def on_disk(rows: Any) -> Any:
-    """A DataFrame that is computed once, and kept on the executors' disks."""
-    from pyspark import StorageLevel
-
-    return rows.persist(StorageLevel.DISK_ONLY)
-
-
-def with_field(schema: Any, name: str, type_: Any) -> Any:
-    """PySpark's schema with one more field behind the others, of Arrow's type, which is never null."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([*schema.fields, StructField(name, from_arrow_type(type_), nullable=False)])
-
-
-def is_session(one: object) -> bool:
-    """Whether something is a session of Spark."""
-    kind = _of_module("pyspark.sql", "SparkSession")
-    return kind is not None and isinstance(one, kind)
-
-
-def spark_is_3(spark: Any) -> bool:
-    """Whether a session is of Spark 3.5, the one release before 4.0 that is supported: it lacks a few calls."""
-    # A session's own version is asked of its SQL, which has not begun in one that begins it late.
-    return bool(spark.sparkContext.version.startswith("3."))
-
-
-def running_context() -> Any:
-    """Of the session that this process has, whatever thread started it; `None` where it has none, or only begins one."""
-    kind = _of_module("pyspark", "SparkContext")
-    context = None if kind is None else kind._active_spark_context
-    # PySpark names it before it has a master, and has no JVM for it before that.
-    return None if getattr(context, "_jsc", None) is None else context
-
-
-def task_context() -> Any:
-    """Of the Spark task that this is; `None` where it is none."""
-    kind = _of_module("pyspark", "TaskContext")
-    return None if kind is None else kind.get()
-
-
-def _of_module(module: str, name: str) -> Any:
-    """What a module has of a name; `None` where it was not imported yet, or is being imported by another thread just now."""
-    return getattr(sys.modules.get(module), name, None)
-
 
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 """An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
 
-_LINE = re.compile(r"(\S+?)(?:\s*[=:]\s*|\s+)(.*)")
-
-
-def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
-    """The `spark.*` properties that a session started from this environment would have."""
-    arguments = _submit_arguments(environ)
-    chosen = [value for flag, value in arguments if flag == "--properties-file"]
-    properties: dict[str, str] = {}
-    for path in chosen[-1:] or _default_files(environ):
-        properties |= _read_properties(Path(path))
-    for flag, value in arguments:
-        key, equals, text = value.partition("=")
-        if flag in ("--conf", "-c") and equals:
-            properties[key.strip()] = text
-        if flag == "--master":
-            properties["spark.master"] = value
-    return properties
-
-
-def current_properties(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of the session that runs in this process, which knows best; where none runs, of one that would be started."""
-    context = running_context()
-    return configured_properties(environ) if context is None else dict(context.getConf().getAll())
-
-
-def has_local_master(properties: Mapping[str, str]) -> bool:
-    """Whether a session of these properties has its tasks on this machine, as one that is configured nowhere has."""
-    return properties.get("spark.master", "local").startswith("local")
-
-
-def _submit_arguments(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Pairs of a flag and the word after it, `--flag=word` included."""
-    try:
-        words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    except ValueError:
-        # Spark itself will refuse it when it starts.
-        return []
-    pairs = list(itertools.pairwise([*words, ""]))
-    joined = [word.partition("=") for word in words if word.startswith("--") and "=" in word]
-    return pairs + [(flag, value) for flag, _, value in joined]
-
-
-def _default_files(environ: Mapping[str, str]) -> list[str]:
-    directory = environ.get("SPARK_CONF_DIR") or (environ.get("SPARK_HOME") and f"{environ['SPARK_HOME']}/conf")
-    return [f"{directory}/spark-defaults.conf"] if directory else []
-
-
-def _read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file, as far as Spark's users write it: a key, then whitespace, `=` or `:`, then the value."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return {}
-    matches = [_LINE.fullmatch(line.strip()) for line in lines if not line.lstrip().startswith(("#", "!"))]
-    return {match[1]: match[2].strip() for match in matches if match and match[1].startswith("spark.")}
-
-
 OLDEST_JAVA = 17
 """The oldest release that Spark 4 runs on."""
 
-
-def java_program(environ: Mapping[str, str]) -> str:
-    """The program that starts Java.
-
-    Raises:
-        UsageError: there is none.
-    """
-    home = environ.get("JAVA_HOME")
-    if home:
-        program = Path(home, "bin", "java")
-        if not program.exists():
-            raise UsageError(
-                f"there is no bin/java under JAVA_HOME, {home!r}; set it to where Java {OLDEST_JAVA} or later is"
-            )
-        return str(program)
-    found = shutil.which("java", path=environ.get("PATH"))
-    if found is None:
-        raise UsageError(f"there is no Java; install Java {OLDEST_JAVA} or later, or set JAVA_HOME")
-    return found
-
-
-_FORCED = {
-    "spark.sql.defaultCatalog": "spark_catalog",
-    # Spark 3.5 has no word for its own catalog: one that is configured there has to be on its classpath.
-    **({} if pyspark.__version__.startswith("3.") else {"spark.sql.catalog.spark_catalog": "builtin"}),
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.session.timeZone": "UTC",
-}
-_UNLESS_CONFIGURED = {
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "WARN",
-}
-_LOCAL_UNLESS_CONFIGURED = {"spark.ui.enabled": "false", "spark.python.unix.domain.socket.enabled": "true"}
-"""On one machine nobody looks at Spark's pages, and they take a port; on a cluster they are as the operator has them.
-
-Over TCP each Python task waits 40 ms for an acknowledgement that the other side puts off. Elsewhere the operator decides:
-the path of an executor's temporary directory may be too long for such a socket.
-"""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
-_STOP_SECONDS = 30
-
-
-def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark, or take the session that runs, as it is but for `extra_conf`, which wins over what is configured.
-
-    Raises:
-        UsageError: there is no Java, or Spark does not start.
-    """
-    with starting():
-        if is_running():
-            # `getOrCreate` applies what it is given to the session it finds, which is the application's.
-            return noted(SparkSession.builder.config(map=dict(extra_conf or {})).getOrCreate())
-        settings = session_settings(live_properties(), extra_conf or {})
-        return noted(SparkSession.builder.appName(app_name).config(map=settings).getOrCreate())
-
-
-@contextmanager
-def starting() -> Iterator[None]:
-    """The block starts Spark.
-
-    Raises:
-        UsageError: there is no Java, or Spark does not start.
-    """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _require_java()
-    try:
-        yield
-    # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
-    except (PySparkException, Py4JJavaError) as error:
-        raise UsageError(f"cannot start Spark: {_said(error)}; what Spark says stands above") from error
-
-
-def noted(spark: SparkSession) -> SparkSession:
-    """The session; its application is that of this process from now on, whether any work goes to it or not."""
-    note_application(spark.sparkContext.applicationId)
-    return spark
-
-
-def is_running() -> bool:
-    """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
-    return SparkContext._active_spark_context is not None
-
-
-def stop_session(spark: SparkSession) -> None:
-    """Stop Spark, whatever state an interrupt left it in; never raises and never hangs."""
-    # py4j keeps a connection a thread; an interrupted call leaves an unread answer in that of this thread.
-    thread = threading.Thread(target=_stop, args=(spark,), daemon=True)
-    thread.start()
-    thread.join(_STOP_SECONDS)
-    note_application(None)
-
-
-def cancel_jobs(spark: SparkSession) -> None:
-    """Cancel all running Spark jobs, without waiting; safe in a signal handler."""
-    threading.Thread(target=_cancel, args=(spark,), daemon=True).start()
-
-
-def live_properties() -> dict[str, str]:
-    """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
-    if SUBMITTED_VARIABLE in os.environ:
-        # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
-        SparkContext._ensure_initialized()
-        return dict(SparkConf().getAll())
-    return configured_properties(os.environ)
-
-
-def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
-    """What a session is started with beside what is configured."""
-    wished = dict(_UNLESS_CONFIGURED)
-    if has_local_master({**configured, **extra_conf}):
-        wished |= _LOCAL_UNLESS_CONFIGURED
-    settings = {key: value for key, value in wished.items() if key not in configured}
-    return settings | _quiet_jvm(configured) | _worker_path(configured) | _FORCED | dict(extra_conf)
-
-
-def _said(error: Exception) -> str:
-    """The first line of what went wrong; py4j's says only which call it was."""
-    lines = str(error).splitlines()
-    return lines[1].removeprefix(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception:  # noqa: BLE001 - the JVM may be gone already; the job's own outcome is what counts
-        return
-
-
-def _cancel(spark: SparkSession) -> None:
-    try:
-        spark.sparkContext.cancelAllJobs()
-    except Exception:  # noqa: BLE001 - as above: nothing is left to cancel
-        return
-
-
-def _require_java() -> None:
-    """Say in one line what Spark's launcher says in ten."""
-    if SUBMITTED_VARIABLE in os.environ:
-        return
-    try:
-        java_program(os.environ)
-    except UsageError as error:
-        raise UsageError(f"cannot start Spark: {error.message}") from error
-
-
-def _quiet_jvm(configured: Mapping[str, str]) -> dict[str, str]:
-    """Let a JVM that is started here log as the shipped `conf/log4j2.properties` says, from its first line on."""
-    file = shipped_file(LOG4J)
-    if SUBMITTED_VARIABLE in os.environ or _JAVA_OPTIONS in configured or file is None:
-        return {}
-    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={file.as_uri()}"}
-
-
-def _worker_path(configured: Mapping[str, str]) -> dict[str, str]:
-    """Workers import this package too; where it runs from a checkout they are told where that is."""
-    root = Path(__file__).resolve().parents[3]
-    if root.name in ("site-packages", "dist-packages") or not root.is_dir():
-        return {}
-    paths = [str(root), *filter(None, [configured.get(_WORKER_PATH)])]
-    return {_WORKER_PATH: os.pathsep.join(paths)}
+_STOP_MS = 30_000
+_LINE = re.compile(r"(\S+?)(?:\s*[=:]\s*|\s+)(.*)")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver does by itself; what is more goes to Spark tasks. Counts, and sizes in bytes.
+
+    Spark takes seconds to begin, and a task some milliseconds. Below these limits the driver is done before that, and what it
+    holds meanwhile takes at most some hundred megabytes.
 
     Attributes:
         entries_count: entries of manifests whose rows are held.
@@ -374,8 +63,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         commit_manifests_count: the manifests that they are in. A store answers in some 50 ms, sixteen at a time: three seconds.
         list_rows_count: rows of manifest lists.
         ref_entries_count: entries that are counted for each reference that leads to them.
-        reachable_entries_count: entries by which the garbage of an expiration is told from what is in use; eight bytes are
-            held of each.
+        reachable_entries_count: entries that an expiration holds against its garbage, eight bytes each.
         garbage_files_count: files that are garbage, and are held.
         deleted_files_count: files that are deleted, or moved to the trash.
         plan_files_count: files that deletion plans name.
@@ -386,9 +74,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
         checked_delete_bytes: of delete files that `check` reads.
         row_ids_count: rows whose ids `check` holds against each other, 8 bytes each.
-        rewrite_bytes: of files that are rewritten, where there is no session yet. Two processors write so much anew in half a
-            minute, which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that,
-            and more in Spark on the same processors.
+        rewrite_bytes: of files that are rewritten, where there is no session yet. Two processors rewrite that in half a minute,
+            which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that, and
+            more in Spark on the same processors.
         submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
         session_rewrite_bytes: the same where a session of this machine was given: its workers run already, and rewrite more as
             fast as threads.
@@ -422,7 +110,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LIMITS = Limits()
-"""What holds where nobody hands in other limits."""
+"""The limits unless an `Engine` has others."""
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -437,44 +125,35 @@ SparkSource: TypeAlias = SparkSession | Callable[[], SparkSession] | Engine | No
 by default the session that runs, or a new one, once it is needed.
 """
 
-
-_known: list[object] = [None]
+_noted_context: list[object] = [None]
 """The context whose application was noted last."""
 
 
 def started(spark: SparkSource) -> SparkSession:
-    """The session itself.
+    """The session of a source; commits name its application from now on.
 
     Raises:
         UsageError: PySpark is not installed, or as `build_session` raises it.
     """
-    given = _session_of(spark)
-    if is_session(given):
-        return _noted(cast("SparkSession", given))
-    if given is None:
-        try:
-            pass
-        except ModuleNotFoundError as error:
-            if error.name not in PACKAGES:
-                raise
-            raise spark_is_missing() from error
-        return _noted(build_session("icekeep"))
-    return _noted(cast("Callable[[], SparkSession]", given)())
-
-
-def _noted(session: SparkSession) -> SparkSession:
-    """A session whose application commits name from now on; the JVM is asked once a session."""
+    source = spark.spark if isinstance(spark, Engine) else spark
+    if is_session(source):
+        session = cast("SparkSession", source)
+    elif source is not None:
+        session = cast("Callable[[], SparkSession]", source)()
+    else:
+        session = build_session("icekeep")
     context = getattr(session, "sparkContext", None)
-    if context is not None and context is not _known[0]:
+    # The JVM is asked once a session.
+    if context is not None and context is not _noted_context[0]:
         with suppress(Exception):
             note_application(str(context.applicationId))
-            _known[0] = context
+            _noted_context[0] = context
     return session
 
 
 def is_started(spark: SparkSource) -> bool:
     """Whether a session was given, and none has to be started."""
-    return is_session(_session_of(spark))
+    return is_session(spark.spark if isinstance(spark, Engine) else spark)
 
 
 def limits_of(spark: SparkSource) -> Limits:
@@ -490,8 +169,260 @@ def check_source(spark: object) -> None:
         )
 
 
-def _session_of(spark: SparkSource) -> SparkSession | Callable[[], SparkSession] | None:
-    return spark.spark if isinstance(spark, Engine) else spark
+def spark_is_missing() -> UsageError:
+    """The error for work that needs Spark where its packages are not installed."""
+    return UsageError(
+        f"this needs Spark, and PySpark is not installed: {brought_by('spark')}, or run the job with spark-submit",
+        module="pyspark",
+    )
+
+
+# A module that another thread is importing just now is in `sys.modules` without some of its names.
+def is_session(one: object) -> bool:
+    """Whether something is a session of Spark."""
+    kind = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    return kind is not None and isinstance(one, kind)
+
+
+def running_context() -> Any:
+    """The context of this process, whatever thread started it; `None` where it has none, or only begins one."""
+    kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    context = None if kind is None else kind._active_spark_context
+    # PySpark names it before it has a master, and has no JVM for it before that.
+    return None if getattr(context, "_jsc", None) is None else context
+
+
+def task_context() -> Any:
+    """The context of the Spark task that this is; `None` where it is none."""
+    kind = getattr(sys.modules.get("pyspark"), "TaskContext", None)
+    return None if kind is None else kind.get()
+
+
+def spark_is_3(spark: Any) -> bool:
+    """Whether a session is of Spark 3.5, the one release before 4.0 that is supported: it lacks a few calls."""
+    # A session's own version is asked of its SQL, which has not begun in one that begins it late.
+    return bool(spark.sparkContext.version.startswith("3."))
+
+
+class _Functions:
+    """`pyspark.sql.functions`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("pyspark.sql.functions"), name)
+
+
+F: Any = _Functions()
+
+
+def from_arrow_schema(schema: Any) -> Any:
+    """PySpark's schema for one of Arrow."""
+    return import_module("pyspark.sql.pandas.types").from_arrow_schema(schema)
+
+
+def to_arrow_schema(schema: Any) -> Any:
+    """Arrow's schema for one of PySpark."""
+    return import_module("pyspark.sql.pandas.types").to_arrow_schema(schema)
+
+
+def with_field(schema: Any, name: str, type_: Any) -> Any:
+    """PySpark's schema with one more field behind the others, of Arrow's type, which is never null."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([*schema.fields, StructField(name, from_arrow_type(type_), nullable=False)])
+
+
+def on_disk(rows: Any) -> Any:
+    """A DataFrame that is computed once, and kept on the executors' disks."""
+    from pyspark import StorageLevel
+
+    return rows.persist(StorageLevel.DISK_ONLY)
+
+
+def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
+    """The `spark.*` properties that a session started from this environment would have."""
+    try:
+        words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    except ValueError:
+        # Spark itself will refuse it when it starts.
+        words = []
+    joined = [word.partition("=") for word in words if word.startswith("--") and "=" in word]
+    arguments = [*itertools.pairwise([*words, ""]), *((flag, value) for flag, _, value in joined)]
+    directory = environ.get("SPARK_CONF_DIR") or (environ.get("SPARK_HOME") and f"{environ['SPARK_HOME']}/conf")
+    chosen = [value for flag, value in arguments if flag == "--properties-file"]
+    properties: dict[str, str] = {}
+    for path in chosen[-1:] or ([f"{directory}/spark-defaults.conf"] if directory else []):
+        properties |= _properties_of_file(Path(path))
+    for flag, value in arguments:
+        key, equals, text = value.partition("=")
+        if flag in ("--conf", "-c") and equals:
+            properties[key.strip()] = text
+        if flag == "--master":
+            properties["spark.master"] = value
+    return properties
+
+
+def _properties_of_file(path: Path) -> Iterator[tuple[str, str]]:
+    """Those of a Java properties file, as far as Spark's users write it: a key, then whitespace, `=` or `:`, then the value."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        match = None if line.lstrip().startswith(("#", "!")) else _LINE.fullmatch(line.strip())
+        if match is not None and match[1].startswith("spark."):
+            yield match[1], match[2].strip()
+
+
+def current_properties(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those of the session that runs in this process, which knows best; where none runs, of one that would be started."""
+    context = running_context()
+    return configured_properties(environ) if context is None else dict(context.getConf().getAll())
+
+
+def live_properties() -> dict[str, str]:
+    """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return configured_properties(os.environ)
+    from pyspark import SparkConf, SparkContext
+
+    # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def has_local_master(properties: Mapping[str, str]) -> bool:
+    """Whether a session of these properties has its tasks on this machine, as one that is configured nowhere has."""
+    return properties.get("spark.master", "local").startswith("local")
+
+
+def java_program(environ: Mapping[str, str]) -> str:
+    """The program that starts Java, as Spark's own launcher finds it; raises `UsageError` if there is none."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        program = Path(home, "bin", "java")
+        if not program.exists():
+            raise UsageError(
+                f"there is no bin/java under JAVA_HOME, {home!r}; set it to where Java {OLDEST_JAVA} or later is"
+            )
+        return str(program)
+    on_path = shutil.which("java", path=environ.get("PATH"))
+    if on_path is None:
+        raise UsageError(f"there is no Java; install Java {OLDEST_JAVA} or later, or set JAVA_HOME")
+    return on_path
+
+
+def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark, or take the session that runs, as it is but for `extra_conf`, which wins over what is configured.
+
+    Raises:
+        UsageError: PySpark is not installed, there is no Java, or Spark does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        raise spark_is_missing() from error
+    with starting():
+        settings, builder = dict(extra_conf or {}), SparkSession.builder
+        # `getOrCreate` applies what it is given to a session that runs, which is the application's.
+        if not is_running():
+            settings, builder = session_settings(live_properties(), settings), builder.appName(app_name)
+        session = builder.config(map=settings).getOrCreate()
+        note_application(session.sparkContext.applicationId)
+        return session
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """The block starts Spark.
+
+    Raises:
+        UsageError: there is no Java, or Spark does not start.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if SUBMITTED_VARIABLE not in os.environ:
+        # One line for what Spark's launcher says in ten.
+        try:
+            java_program(os.environ)
+        except UsageError as error:
+            raise UsageError(f"cannot start Spark: {error.message}") from error
+    try:
+        yield
+    # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
+    except (PySparkException, Py4JJavaError) as error:
+        lines = str(error).splitlines()
+        # The first line of py4j's says only which call it was.
+        is_java = isinstance(error, Py4JJavaError) and len(lines) > 1
+        reason = lines[1].removeprefix(": ") if is_java else lines[0]
+        raise UsageError(f"cannot start Spark: {reason}; what Spark says stands above") from error
+
+
+def is_running() -> bool:
+    """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
+    kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return kind is not None and kind._active_spark_context is not None
+
+
+def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
+    """What a session is started with beside what is configured."""
+    import pyspark
+
+    unless_configured = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}
+    if has_local_master({**configured, **extra_conf}):
+        # On one machine nobody looks at Spark's pages, and they take a port. Over TCP each Python task waits 40 ms for an
+        # acknowledgement that the other side puts off. On a cluster the operator decides: the path of an executor's temporary
+        # directory may be too long for a socket.
+        unless_configured |= {"spark.ui.enabled": "false", "spark.python.unix.domain.socket.enabled": "true"}
+    settings = {key: value for key, value in unless_configured.items() if key not in configured}
+    logging = shipped_file(LOG4J)
+    if SUBMITTED_VARIABLE not in os.environ and _JAVA_OPTIONS not in configured and logging is not None:
+        # A JVM that is started here logs so from its first line on.
+        settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={logging.as_uri()}"
+    root = Path(__file__).resolve().parents[3]
+    if root.name not in ("site-packages", "dist-packages") and root.is_dir():
+        # Workers import this package too; it runs from a checkout.
+        settings[_WORKER_PATH] = os.pathsep.join([str(root), *filter(None, [configured.get(_WORKER_PATH)])])
+    settings |= {
+        "spark.sql.defaultCatalog": "spark_catalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    # Spark 3.5 has no word for its own catalog: one that is configured there has to be on its classpath.
+    if not pyspark.__version__.startswith("3."):
+        settings["spark.sql.catalog.spark_catalog"] = "builtin"
+    return settings | dict(extra_conf)
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop Spark, whatever state an interrupt left it in; never raises and never hangs."""
+    ask_apart(lambda: spark.stop(), _STOP_MS)
+    note_application(None)
+
+
+def cancel_jobs(spark: SparkSession) -> None:
+    """Cancel all running Spark jobs, without waiting; safe in a signal handler."""
+    ask_apart(lambda: spark.sparkContext.cancelAllJobs(), 0)
+
+
+def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
+    """Ask the JVM from a thread of its own, wait no longer than that, and raise nothing.
+
+    py4j keeps a connection a thread, and an interrupted call leaves an unread answer in that of the calling one. The JVM may be
+    gone, and with it what was to be stopped.
+    """
+
+    def quietly() -> None:
+        with suppress(Exception):
+            ask()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    thread.join(wait_ms / 1000)
 
 
 class Row(Protocol):
@@ -509,6 +440,6 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
 
 
 def refuse_encrypted_file(file: Row) -> None:
-    """Refuse a planned data file that nobody here could read; raises `UnsupportedError`."""
+    """Refuse a planned data file that cannot be decrypted; raises `UnsupportedError`."""
     if file["key_metadata"] is not None:
         raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")

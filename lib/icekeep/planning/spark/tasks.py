@@ -1,9 +1,7 @@
-"""What travels between the driver and tasks: what all tasks share, payloads, answers and errors.
-
-Run a function over payloads, in Spark tasks or in threads of this process: how work reaches executors.
+"""Run a function over payloads, in Spark tasks or in threads of this process: how work reaches executors.
 
 Paths and descriptions cross between the JVM and Python, rows of data do not. A payload travels to the one task that it is for;
-what all tasks share travels once.
+what all tasks share travels once; an answer, a result or an error, comes back from each.
 """
 
 import os
@@ -15,7 +13,7 @@ from contextlib import closing, contextmanager
 from functools import lru_cache, partial
 from operator import itemgetter
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +22,8 @@ from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.machine import choose_pool, leave_pandas_out
 from icekeep.planning.manifests import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
-from icekeep.planning.spark.rows import Begun, arrow_dataframe, collected, described, hash_keys, in_spark
+from icekeep.planning.spark.jobs import Begun, described, in_spark
+from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.session import from_arrow_schema, task_context
 from icekeep.planning.spark.workers import is_tried_again, max_task_failures
 from icekeep.storage.last_read import forget_reads
@@ -35,11 +34,15 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+S = TypeVar("S")
+V = TypeVar("V")
 
 OWN_WORKER_VARIABLE = "ICEKEEP_OWN_WORKER"
 """An environment variable of Python workers that do tasks of a command alone."""
 
 _MAX_CLOSURE_BYTES = 256 << 10
+_PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
+_ANSWERS = pa.schema([("answer", pa.binary())])
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,6 +51,34 @@ class Answer(msgspec.Struct, frozen=True):
     result: Any = None
     error: IcekeepError | None = None
     slow_reads: SlowReads = SlowReads()
+
+
+class Shared:
+    """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
+
+    def __init__(self, value: Any, context: "SparkContext") -> None:
+        # By value where workers cannot import it, such as a class of a notebook.
+        from pyspark import cloudpickle
+
+        pickled = cloudpickle.dumps(value)
+        is_small = len(pickled) <= _MAX_CLOSURE_BYTES
+        self._pickled = pickled if is_small else None
+        self._broadcast: Any = None if is_small else context.broadcast(pickled)
+
+    def value(self) -> Any:
+        """In a task."""
+        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
+
+    def forget(self) -> None:
+        """On the driver, when no task needs it any more."""
+        if self._broadcast is not None:
+            self._broadcast.destroy()
+
+
+@lru_cache(maxsize=1)
+def _of_broadcast(broadcast: Any) -> Any:
+    """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
+    return pickle.loads(broadcast.value)
 
 
 class Arrivals:
@@ -67,7 +98,7 @@ class Arrivals:
         return []
 
     def addInPlace(self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        # Taken once: `close` may come from another thread, and an error here would spoil all accumulators of the session.
+        # Taken once: `close` may come from another thread, and an error here would break all accumulators of the session.
         queue = self._queue
         if queue is None:
             return value1 + value2
@@ -78,95 +109,6 @@ class Arrivals:
     def close(self) -> None:
         """Keep nothing any more: PySpark keeps its accumulators for as long as the process lives."""
         self._queue = None
-
-
-class Shared:
-    """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
-
-    def __init__(self, pickled: bytes | None, broadcast: Any) -> None:
-        self._pickled, self._broadcast = pickled, broadcast
-
-    @classmethod
-    def of(cls, shared: Any, context: "SparkContext") -> Self:
-        # By value where workers cannot import it, such as a class of a notebook.
-        from pyspark import cloudpickle
-
-        pickled = cloudpickle.dumps(shared)
-        if len(pickled) <= _MAX_CLOSURE_BYTES:
-            return cls(pickled, None)
-        return cls(None, context.broadcast(pickled))
-
-    def value(self) -> Any:
-        """In a task."""
-        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
-
-    def forget(self) -> None:
-        """On the driver, when no task needs it any more."""
-        if self._broadcast is not None:
-            self._broadcast.destroy()
-
-
-@lru_cache(maxsize=1)
-def _of_broadcast(broadcast: Any) -> Any:
-    """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
-    return pickle.loads(broadcast.value)
-
-
-def pickled_answer(work: Callable[[P], R], payload: P, max_failures: int) -> bytes:
-    """Do a task's work; a failure is raised while Spark would try again, and then reported."""
-    before = slow_reads().count
-    forget_reads()
-    try:
-        result = work(payload)
-        return pickle.dumps(Answer(result, slow_reads=slow_reads_since(before)))
-    except Exception as error:
-        if is_tried_again(max_failures):
-            raise
-        return pickle.dumps(Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
-
-
-def sorted_out(answers: Iterable[Answer]) -> tuple[list[Any], list[IcekeepError]]:
-    """The results and the errors of answers, each in their order; what was read in the slow way is counted here."""
-    results, errors = [], []
-    for answer in answers:
-        add_slow_reads(answer.slow_reads)
-        if answer.error is None:
-            results.append(answer.result)
-        else:
-            errors.append(answer.error)
-    return results, errors
-
-
-@contextmanager
-def told_of(payload: Any) -> Iterator[None]:
-    """Let an error of work on a payload say at which file it was."""
-    forget_reads()
-    try:
-        yield
-    except Exception as error:
-        known = known_error(error, payload)
-        if known is error:
-            raise
-        raise known from error
-
-
-def prepare_worker() -> None:
-    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it.
-
-    A worker that is a command's own needs no pandas; in one of others, PySpark may hand Arrow what is of pandas.
-    """
-    if OWN_WORKER_VARIABLE in os.environ:
-        leave_pandas_out()
-    choose_pool()
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-
-
-S = TypeVar("S")
-V = TypeVar("V")
-
-_PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
-_ANSWERS = pa.schema([("answer", pa.binary())])
 
 
 def run_tasks(
@@ -182,7 +124,7 @@ def run_tasks(
     """Do some work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
 
     A task that fails for good does not take the results of the others with it, and so not the names of the files that these
-    wrote, which somebody must remove. Where Spark's job fails as a whole, by lost executors or killed workers, there is its
+    wrote, which the caller must remove. Where Spark's job fails as a whole, by lost executors or killed workers, there is its
     error and no result.
 
     Args:
@@ -197,14 +139,13 @@ def run_tasks(
     """
     if spark is None:
         with closing(_in_threads(payloads, work, shared, threads, stop)) as answers:
-            return sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
+            return _sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
     if not payloads:
         return [], []
-    handed = Shared.of(shared, spark.sparkContext)
+    handed = Shared(shared, spark.sparkContext)
     answered = partial(_answered, work, handed, max_task_failures(spark))
     # What is proved by the answers needs all of them: Spark collects them, or fails.
-    rows = _one_a_task(spark, payloads).mapPartitions(answered)
-    return _gathered(spark, rows, handed, step, payloads)
+    return _gathered(spark, _one_a_task(spark, payloads).mapPartitions(answered), handed, step, payloads)
 
 
 def all_results(ran: tuple[list[R], list[IcekeepError]]) -> list[R]:
@@ -254,13 +195,13 @@ def run_over_partitions(
     An error of the tasks that make the rows is raised.
     """
     spark = rows.sparkSession
-    handed = Shared.of(shared, spark.sparkContext)
+    handed = Shared(shared, spark.sparkContext)
     run = partial(_run_rows, work, handed, max_task_failures(spark))
     try:
-        found = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
+        answers = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
         handed.forget()
-    return sorted_out(pickle.loads(row["answer"]) for row in found)
+    return _sorted_out(pickle.loads(row["answer"]) for row in answers)
 
 
 def run_exchange(
@@ -282,10 +223,41 @@ def run_exchange(
     Returns:
         The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
     """
-    handed = Shared.of(shared, spark.sparkContext)
+    handed = Shared(shared, spark.sparkContext)
     sent = _one_a_task(spark, payloads).mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
     received = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, max_task_failures(spark)))
     return _gathered(spark, received, handed, step)
+
+
+def dataframe_from_tasks(
+    spark: "SparkSession", payloads: Sequence[P], run: Callable[[P], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> "DataFrame":
+    """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
+
+    Args:
+        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
+        run: a function of a module, called on the executors; yields batches of `schema`.
+        schema: the Arrow schema of the rows; Spark takes batches as they are and casts nothing.
+    """
+    if not payloads:
+        return spark.createDataFrame([], from_arrow_schema(schema))
+    keys = pa.array(hash_keys(len(payloads)), pa.int32())
+    rows = pa.table([keys, pa.array([*map(pickle.dumps, payloads)], pa.binary())], schema=_PAYLOADS)
+    # A partition for each: a shuffle by a column is the only public way that Spark does not put partitions together again.
+    each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
+    return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
+
+
+def prepare_worker() -> None:
+    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it.
+
+    A worker that is a command's own needs no pandas; in one of others, PySpark may hand Arrow what is of pandas.
+    """
+    if OWN_WORKER_VARIABLE in os.environ:
+        leave_pandas_out()
+    choose_pool()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
 
 
 def _one_a_task(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
@@ -299,35 +271,26 @@ def _gathered(
     """What came of tasks of which each gives one answer; `payloads` are those of the tasks that are named in errors."""
     try:
         with described(step), translated(payloads):
-            found = in_spark(spark, answers.collect)
+            gathered = in_spark(spark, answers.collect)
     except IcekeepError as error:
         return [], [error]
     finally:
         shared.forget()
-    if len(found) != answers.getNumPartitions():
-        raise IcekeepBug(f"{answers.getNumPartitions()} tasks gave {len(found)} answers")
-    return sorted_out(map(pickle.loads, found))
+    if len(gathered) != answers.getNumPartitions():
+        raise IcekeepBug(f"{answers.getNumPartitions()} tasks gave {len(gathered)} answers")
+    return _sorted_out(map(pickle.loads, gathered))
 
 
-def _send(
-    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: Shared, payloads: Iterable[bytes]
-) -> Iterator[tuple[int, V]]:
-    prepare_worker()
-    for pickled in payloads:
-        payload = pickle.loads(pickled)
-        with told_of(payload):
-            yield from send(payload, shared.value())
-
-
-def _receive(
-    receive: Callable[[int, Iterable[tuple[int, V]], S], R],
-    shared: Shared,
-    max_failures: int,
-    number: int,
-    sent: Iterable[tuple[int, V]],
-) -> Iterator[bytes]:
-    prepare_worker()
-    yield pickled_answer(lambda some: receive(number, some, shared.value()), sent, max_failures)
+def _sorted_out(answers: Iterable[Answer]) -> tuple[list[Any], list[IcekeepError]]:
+    """The results and the errors of answers, each in their order; what was read in the slow way is counted here."""
+    results, errors = [], []
+    for answer in answers:
+        add_slow_reads(answer.slow_reads)
+        if answer.error is None:
+            results.append(answer.result)
+        else:
+            errors.append(answer.error)
+    return results, errors
 
 
 def _in_threads(
@@ -365,11 +328,11 @@ def _in_spark(
     if not payloads:
         return
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = Shared.of(shared, spark.sparkContext)
+    handed = Shared(shared, spark.sparkContext)
     arrivals = Arrivals(arrived)
     answered = partial(_answered, work, handed, max_task_failures(spark))
-    rows = _one_a_task(spark, payloads).mapPartitions(answered)
-    hand_on = partial(_hand_on, spark.sparkContext.accumulator([], arrivals))
+    hand_on = partial(_hand_on, answered, spark.sparkContext.accumulator([], arrivals))
+    rows = _one_a_task(spark, payloads)
 
     def act() -> None:
         with translated(payloads):
@@ -380,7 +343,7 @@ def _in_spark(
 
     with described(step):
         begun = Begun(spark, act)
-    begun.when_done(end)
+    begun.future.add_done_callback(lambda future: end(future.exception()))
     missing_count = len(payloads)
     try:
         while isinstance(one := arrived.get(), tuple):
@@ -400,19 +363,73 @@ def _in_spark(
         handed.forget()
 
 
+# What follows runs in Spark's tasks.
+
+
+def _pickled_answer(work: Callable[[P, Any], R], shared: Shared, max_failures: int, payload: P) -> bytes:
+    """Do a task's work; a failure is raised while Spark would try again, and then reported."""
+    before = slow_reads().count
+    forget_reads()
+    try:
+        result = work(payload, shared.value())
+        return pickle.dumps(Answer(result, slow_reads=slow_reads_since(before)))
+    except Exception as error:
+        if is_tried_again(max_failures):
+            raise
+        return pickle.dumps(Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
+
+
+@contextmanager
+def _errors_named(payload: Any) -> Iterator[None]:
+    """Let an error of work on a payload say at which file it was."""
+    forget_reads()
+    try:
+        yield
+    except Exception as error:
+        known = known_error(error, payload)
+        if known is error:
+            raise
+        raise known from error
+
+
 def _answered(
     work: Callable[[P, S], R], shared: Shared, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     prepare_worker()
     for pickled in payloads:
-        yield pickled_answer(lambda one: work(one, shared.value()), pickle.loads(pickled), max_failures)
+        yield _pickled_answer(work, shared, max_failures, pickle.loads(pickled))
 
 
-def _hand_on(arrivals: "Accumulator[list[tuple[int, bytes]]]", answers: Iterable[bytes]) -> None:
+def _hand_on(
+    answered: Callable[[Iterable[bytes]], Iterator[bytes]],
+    arrivals: "Accumulator[list[tuple[int, bytes]]]",
+    payloads: Iterable[bytes],
+) -> None:
     """Hand on the answer of a task with the number of its payload."""
     context = task_context()
     assert context is not None
-    arrivals.add([(context.partitionId(), answer) for answer in answers])
+    arrivals.add([(context.partitionId(), answer) for answer in answered(payloads)])
+
+
+def _send(
+    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: Shared, payloads: Iterable[bytes]
+) -> Iterator[tuple[int, V]]:
+    prepare_worker()
+    for pickled in payloads:
+        payload = pickle.loads(pickled)
+        with _errors_named(payload):
+            yield from send(payload, shared.value())
+
+
+def _receive(
+    receive: Callable[[int, Iterable[tuple[int, V]], S], R],
+    shared: Shared,
+    max_failures: int,
+    number: int,
+    sent: Iterable[tuple[int, V]],
+) -> Iterator[bytes]:
+    prepare_worker()
+    yield _pickled_answer(partial(receive, number), shared, max_failures, sent)
 
 
 def _run_rows(
@@ -422,27 +439,8 @@ def _run_rows(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     prepare_worker()
-    answer = pickled_answer(lambda rows: work(rows, shared.value()), batches, max_failures)
+    answer = _pickled_answer(work, shared, max_failures, batches)
     yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], schema=_ANSWERS)
-
-
-def dataframe_from_tasks(
-    spark: "SparkSession", payloads: Sequence[P], run: Callable[[P], Iterator[pa.RecordBatch]], schema: pa.Schema
-) -> "DataFrame":
-    """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
-
-    Args:
-        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
-        run: a function of a module, called on the executors; yields batches of `schema`.
-        schema: the Arrow schema of the rows; Spark takes batches as they are and casts nothing.
-    """
-    if not payloads:
-        return spark.createDataFrame([], from_arrow_schema(schema))
-    keys = pa.array(hash_keys(len(payloads)), pa.int32())
-    rows = pa.table([keys, pa.array([*map(pickle.dumps, payloads)], pa.binary())], schema=_PAYLOADS)
-    # A partition for each: a shuffle by a column is the only public way that Spark does not put partitions together again.
-    each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
-    return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
 
 
 def _rows_of_payloads(
@@ -452,5 +450,5 @@ def _rows_of_payloads(
     for batch in batches:
         for pickled in batch.column(0).to_pylist():
             payload = pickle.loads(pickled)
-            with told_of(payload):
+            with _errors_named(payload):
                 yield from run(payload)

@@ -2,8 +2,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from icekeep.events import Event, Warned
-from icekeep.planning.spark.own_session import heap_bytes, python_memory, shortage, size_bytes, warn_of_memory
-from icekeep.planning.spark.workers import Workers, thread_workers
+from icekeep.planning.spark.workers import (
+    Workers,
+    heap_bytes,
+    python_memory,
+    shortage,
+    size_bytes,
+    thread_workers,
+    warn_of_memory,
+)
 from icekeep.spec.types import GIB, MIB
 from kit.cases import for_each
 

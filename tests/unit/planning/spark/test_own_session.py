@@ -5,7 +5,8 @@ import resource
 import pytest
 
 from icekeep.formats import machine as address_space
-from icekeep.planning.spark.own_session import PYTHON_MEMORY, are_workers_limited
+from icekeep.planning.spark.own_session import are_workers_limited
+from icekeep.planning.spark.workers import PYTHON_MEMORY
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,6 @@ def test_what_is_no_package_but_can_be_imported_is_there(
     assert installed_version("brought-by-spark") == expected
 
 
-def test_it_needs_nothing_that_must_be_installed() -> None:
-    """It is sent to executors that may have nothing of ours."""
-    text = Path(described_process.__code__.co_filename).read_text()
-    imports = {line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
-    assert imports <= sys.stdlib_module_names
-
-
 BARE = """
 import pickle, sys
 work = pickle.load(sys.stdin.buffer)

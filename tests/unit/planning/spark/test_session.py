@@ -39,7 +39,7 @@ def test_a_cluster_that_ends_the_application_at_once_is_told_in_one_line(monkeyp
         raise StoppedByTheCluster
 
     monkeypatch.setattr(session, "live_properties", ended)
-    monkeypatch.setattr(session, "_require_java", lambda: None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(session, "is_running", lambda: False)
     with pytest.raises(
         UsageError, match=r"cannot start Spark: java.lang.IllegalStateException: it is stopped; what Spark"
@@ -59,7 +59,7 @@ def test_without_pyspark_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from icekeep.operations.jobs import resolve\n"
-        "try: resolve('icekeep.planning.spark.session:build_session')\n"
+        "try: resolve('icekeep.planning.spark.session:build_session')('test')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run(

@@ -1,8 +1,8 @@
 import pytest
 from pyspark import SparkContext
 
-from icekeep.planning.spark import session, workers
 from icekeep.planning.spark import session as source
+from icekeep.planning.spark import workers
 from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
 from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
 from icekeep.spec.types import GIB
@@ -101,7 +101,7 @@ def test_the_session_of_a_cluster_that_is_given_gets_all(given):
 def test_many_small_files_go_to_a_cluster_that_spark_submit_was_told(started, monkeypatch, master, goes):
     assert chosen_workers(no_spark, 0, A_FEW + 1) == thread_workers()
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
-    monkeypatch.setattr(session, "live_properties", lambda: {"spark.master": master})
+    monkeypatch.setattr(workers, "live_properties", lambda: {"spark.master": master})
     assert chosen_workers(no_spark, 0, A_FEW) == thread_workers()
     assert chosen_workers(started, 0, A_FEW + 1) == (IN_SPARK if goes else thread_workers())
 
@@ -111,7 +111,7 @@ def test_many_small_files_go_to_the_cluster_whose_session_runs(started, monkeypa
     assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
     # Whatever spark-submit was told.
     monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
-    monkeypatch.setattr(session, "live_properties", lambda: {"spark.master": "local[4]"})
+    monkeypatch.setattr(workers, "live_properties", lambda: {"spark.master": "local[4]"})
     assert chosen_workers(started, 0, A_FEW + 1) is IN_SPARK
 
 

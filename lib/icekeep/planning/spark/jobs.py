@@ -1,0 +1,297 @@
+"""Spark jobs of a run: what Spark's pages say of them, how far they have got, and how all of them are stopped at once.
+
+A run is opened once, where a job's function is called (`spark_run`), and its steps say what they do (`described`). Both are
+context variables: a session may be started in the middle of a run, and nothing has to hand them on. Where a Spark job begins
+(`Begun`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
+
+It begins in a thread of its own. So what is set for it is gone with that thread, and the caller's own group, description and
+tags stay as they are. And an interrupt finds the caller waiting, never in the middle of a call to the JVM, after which the
+thread's connection to it gives each later call the answer of the one before.
+
+How far a job has got is asked of Spark's own status, which needs no web page.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar, copy_context
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
+from icekeep.planning.spark.session import ask_apart, spark_is_3
+from icekeep.runtime import SYSTEM
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+FIRST_MS = 2_000
+"""The progress of what is over before that is not reported."""
+
+EVERY_SECONDS = 1.0
+
+_GROUP = "spark.jobGroup.id"
+_CANCEL_MS = 30_000
+_TASKS_MS = 10_000
+"""How long to wait for tasks that Spark ends: it gives a Python worker `spark.python.task.killTimeout`, which is 2 s unless it
+is set, and an executor may be gone."""
+
+
+class _Run:
+    """A run of a job on a table, and the Spark application that it has to do with, if it has come to that.
+
+    One thread looks at its Spark jobs; it begins with the first of them and ends with `close`.
+    """
+
+    def __init__(self, title: str, listener: Listener) -> None:
+        self.title = title
+        self.tag = f"icekeep-{SYSTEM.new_uuid()}"
+        self._listener = listener
+        self._numbers = count(1)
+        self._context: SparkContext | None = None
+        self._lock = threading.Lock()
+        self._watched: list[_Watched] = []
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+
+    def new_tag(self, context: "SparkContext") -> str:
+        """A tag for what begins now and nothing else."""
+        self._context = context
+        return f"{self.tag}-{next(self._numbers)}"
+
+    def cancel(self) -> None:
+        """Stop all Spark jobs of the run that are under way."""
+        context = self._context
+        if context is not None:
+            ask_apart(lambda: context.cancelJobsWithTag(self.tag), _CANCEL_MS)
+
+    def close(self) -> None:
+        self._over.set()
+
+    @contextmanager
+    def watching(self, context: "SparkContext", tag: str, step: str) -> Iterator[None]:
+        """Report the progress of the jobs with a tag while the block lasts, as of a step; not of one without a name."""
+        if self._listener is SILENT or not step:
+            yield
+            return
+        watched = _Watched(context, tag, step)
+        with self._lock:
+            self._watched.append(watched)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="spark progress", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched.remove(watched)
+                if watched.total:
+                    self._listener.on(StepFinished(step))
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            since_ms = SYSTEM.monotonic_ms() - FIRST_MS
+            with self._lock:
+                long = [watched for watched in self._watched if watched.began_ms <= since_ms]
+            for watched in long:
+                done, total = watched.tasks()
+                with self._lock:
+                    if watched in self._watched:
+                        watched.report(done, total, self._listener)
+
+
+class _Watched:
+    """Spark jobs with one tag, and what has been reported of them."""
+
+    def __init__(self, context: "SparkContext", tag: str, step: str) -> None:
+        self._context, self._tag, self._step = context, tag, step
+        self.began_ms = SYSTEM.monotonic_ms()
+        self._done, self.total = 0, 0
+
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks are done, and how many there are as far as Spark has planned them."""
+        from py4j.protocol import Py4JError
+
+        try:
+            stages = _stages(self._context, self._tag)
+            return sum(stage.numCompletedTasks() for stage in stages), sum(stage.numTasks() for stage in stages)
+        except Py4JError:
+            # A JVM that is gone fails the jobs themselves.
+            return 0, 0
+
+    def report(self, done: int, total: int, listener: Listener) -> None:
+        """Report what is new; a stage that is done again, since an executor was lost, takes nothing back."""
+        if not self.total:
+            # One task says nothing before its end.
+            if total <= 1:
+                return
+            listener.on(StepStarted(self._step, total, "tasks"))
+            self.total = total
+        if done > self._done or total > self.total:
+            listener.on(StepAdvanced(self._step, max(0, done - self._done), max(total, self.total)))
+            self._done, self.total = max(done, self._done), max(total, self.total)
+
+
+def _stages(context: "SparkContext", tag: str) -> list[Any]:
+    """Spark's status of the stages of the jobs with a tag (`SparkStageInfo`)."""
+    # What PySpark has of it knows groups alone, and a group may be the user's own.
+    tracker = context._jsc.sc().statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+    numbers = {number for job in jobs if job.isDefined() for number in job.get().stageIds()}
+    return [stage.get() for stage in map(tracker.getStageInfo, sorted(numbers)) if stage.isDefined()]
+
+
+_RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
+_STEPS: ContextVar[tuple[str, ...]] = ContextVar("steps", default=())
+
+
+@contextmanager
+def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
+    """Take all Spark jobs that begin while the block lasts for those of one run; whatever ends it early stops them.
+
+    Where a run is open already, it goes on: a job that another one calls is a part of that.
+
+    Args:
+        job: as its command is called.
+        listener: hears how many tasks are done while a step has many of them.
+    """
+    if is_in_run():
+        yield
+        return
+    run = _Run(f"icekeep {job} {table_name}", listener)
+    token = _RUN.set(run)
+    try:
+        yield
+    except BaseException:
+        run.cancel()
+        raise
+    finally:
+        run.close()
+        _RUN.reset(token)
+
+
+def is_in_run() -> bool:
+    """Whether what calls this is a part of such a run."""
+    return _RUN.get() is not None
+
+
+@contextmanager
+def described(step: str | None) -> Iterator[None]:
+    """Let Spark's pages say what the Spark jobs do that begin while the block lasts, behind what is said already."""
+    token = _STEPS.set((*_STEPS.get(), step) if step else _STEPS.get())
+    try:
+        yield
+    finally:
+        _STEPS.reset(token)
+
+
+class Begun(Generic[R]):
+    """An action that begins Spark jobs, under way in a thread of its own; `future` is what comes of it."""
+
+    def __init__(self, spark: "SparkSession", action: Callable[[], R]) -> None:
+        self._context, self._run, self._step = spark.sparkContext, _RUN.get(), ": ".join(_STEPS.get())
+        run = self._run
+        self._tag = f"icekeep-{SYSTEM.new_uuid()}" if run is None else run.new_tag(self._context)
+        self.future: Future[R] = Future()
+        self._action = action
+        _job_thread(self._act, self.future).start()
+
+    def result(self) -> R:
+        """What came of it, once it is over; an interrupt stops the jobs before it is raised."""
+        try:
+            return self.future.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so.
+
+        A job is over before its tasks are: what these write may still appear until Spark has ended them. So this waits for the
+        tasks of jobs that failed too.
+        """
+        until_ms = SYSTEM.monotonic_ms() + _CANCEL_MS
+        while not self.future.done() and (left_ms := until_ms - SYSTEM.monotonic_ms()) > 0:
+            # Again and again: the next job of the action may have begun just after the last call.
+            ask_apart(lambda: self._context.cancelJobsWithTag(self._tag), left_ms)
+            with suppress(Exception):
+                self.future.exception(1)
+        if not self.future.done() or self.future.exception() is not None:
+            ask_apart(self._await_tasks, _TASKS_MS)
+
+    def _await_tasks(self) -> None:
+        """Wait until no task of the jobs is active, as far as Spark's status says."""
+        until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
+        # What has happened reaches the status by a queue.
+        self._context._jsc.sc().listenerBus().waitUntilEmpty(_TASKS_MS)
+        while SYSTEM.monotonic_ms() < until_ms and any(s.numActiveTasks() for s in _stages(self._context, self._tag)):
+            SYSTEM.sleep_ms(20)
+
+    def _act(self) -> None:
+        run = self._run
+        try:
+            self._mark()
+            with run.watching(self._context, self._tag, self._step) if run else nullcontext():
+                result = self._action()
+        except BaseException as error:  # noqa: BLE001 - it is raised by `result`
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+    def _mark(self) -> None:
+        """Set tags, group and description of the Spark jobs that this thread begins."""
+        context, run, text = self._context, self._run, self._step
+        from py4j.clientserver import ClientServer
+
+        if not isinstance(context._gateway, ClientServer):
+            # With PYSPARK_PIN_THREAD=false a thread of ours has none in the JVM, and what is set there would be anybody's.
+            return
+        context.addJobTag(self._tag)
+        if run is not None:
+            context.addJobTag(run.tag)
+            # A user who has set a group of their own cancels by that, and wants ours to be cancelled with the rest.
+            if context.getLocalProperty(_GROUP) is None:
+                context.setLocalProperty(_GROUP, run.tag)
+            text = f"{run.title}: {text}" if text else run.title
+        if text:
+            context.setJobDescription(text)
+
+
+def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thread:
+    """A thread with the caller's local properties; to take these over it asks the JVM, which may be gone."""
+    from pyspark import InheritableThread
+
+    class JobThread(InheritableThread):
+        def run(self) -> None:
+            try:
+                super().run()
+            except BaseException as error:  # noqa: BLE001 - it is raised by `Begun.result`
+                future.set_exception(error)
+
+    return JobThread(act, daemon=True, name="spark jobs")
+
+
+def in_spark(spark: "SparkSession", action: Callable[[], R]) -> R:
+    """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
+    return Begun(spark, action).result()
+
+
+def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[[A], R]:
+    """Work that other threads may do, several at a time, as a part of this run and step, with this thread's properties."""
+    context = copy_context()
+
+    def run(argument: A) -> R:
+        return context.copy().run(work, argument)
+
+    if spark is None:
+        return run
+    from pyspark import inheritable_thread_target
+
+    wrapped = inheritable_thread_target if spark_is_3(spark) else inheritable_thread_target(spark)
+    target: Callable[[A], R] = wrapped(run)
+    return target
