@@ -5,18 +5,6 @@ import pytest
 
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.requirements import (
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUuid,
-    Requirement,
-    failing,
-    requirements_for,
-)
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.sorting import UNSORTED
 from icekeep.spec.updates import (
@@ -24,6 +12,13 @@ from icekeep.spec.updates import (
     AddSchema,
     AddSnapshot,
     AddSortOrder,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUuid,
     RemoveEncryptionKey,
     RemovePartitionSpecs,
     RemovePartitionStatistics,
@@ -32,6 +27,7 @@ from icekeep.spec.updates import (
     RemoveSnapshotRef,
     RemoveSnapshots,
     RemoveStatistics,
+    Requirement,
     RestoreSnapshots,
     SetCurrentSchema,
     SetDefaultSortOrder,
@@ -41,6 +37,8 @@ from icekeep.spec.updates import (
     SetSnapshotRef,
     Update,
     UpgradeFormatVersion,
+    failing,
+    requirements_for,
 )
 from kit.cases import for_each
 from kit.metadata import MetadataBuilder

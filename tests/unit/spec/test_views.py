@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.snapshots import Snapshot, SnapshotRef, StatisticsFile
-from icekeep.spec.views import view_from_json, view_to_json
+from icekeep.spec.snapshots import Snapshot, SnapshotRef, StatisticsFile, view_from_json, view_to_json
 from kit.cases import for_each
 from kit.table_strategies import json_values
 

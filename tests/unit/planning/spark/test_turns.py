@@ -95,7 +95,7 @@ def test_a_failure_gives_its_turn_back(turns):
     assert len(run_tasks(None, range(9), in_turns(fail, THREADS), None)[1]) == 1
     with turns.taken(3, 3):
         pass
-    assert turns._taken == 0
+    assert turns._busy == 0
 
 
 def test_in_spark_the_work_is_the_work_itself():

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.spec.schema import PROPERTY, Schema, parse_name_mapping
 from icekeep.spec.types import LONG, STRING, ListType, NestedField, StructType, Type
-from icekeep.spec.updates import PREFIXES, RemoveProperties, SetProperties, column_property_updates
+from icekeep.spec.updates import COLUMN_PROPERTIES, RemoveProperties, SetProperties, column_property_updates
 
 
 def field(field_id: int, name: str, type_: Type = LONG) -> NestedField:
@@ -17,24 +17,26 @@ OLD = Schema(fields=(field(1, "a"), field(2, "s", StructType((field(3, "x"), fie
 
 def test_settings_by_column_follow_a_renamed_column_and_go_with_a_dropped_one():
     new = Schema(fields=(field(1, "aa"), field(2, "t", StructType((field(3, "x"),)))))
-    properties = {f"{prefix}{name}": name for prefix in PREFIXES for name in ("a", "s.x", "s.y", "b", "other")}
+    properties = {f"{prefix}{name}": name for prefix in COLUMN_PROPERTIES for name in ("a", "s.x", "s.y", "b", "other")}
     removed, changed = column_property_updates(OLD, new, {**properties, "owner": "a"})
     assert isinstance(changed, SetProperties)
-    assert changed.updates == {f"{p}{new}": old for p in PREFIXES for new, old in (("aa", "a"), ("t.x", "s.x"))}
+    assert changed.updates == {
+        f"{p}{new}": old for p in COLUMN_PROPERTIES for new, old in (("aa", "a"), ("t.x", "s.x"))
+    }
     assert isinstance(removed, RemoveProperties)
-    assert set(removed.removals) == {f"{p}{name}" for p in PREFIXES for name in ("a", "s.x", "s.y", "b")}
+    assert set(removed.removals) == {f"{p}{name}" for p in COLUMN_PROPERTIES for name in ("a", "s.x", "s.y", "b")}
 
 
 def test_names_that_are_swapped_swap_their_settings():
     new = Schema(fields=(field(1, "b"), *OLD.fields[1:2], field(5, "a")))
-    prefix = PREFIXES[0]
+    prefix = COLUMN_PROPERTIES[0]
     updates = column_property_updates(OLD, new, {f"{prefix}a": "full", f"{prefix}b": "none"})
     assert updates == (SetProperties({f"{prefix}b": "full", f"{prefix}a": "none"}),)
 
 
 def test_nothing_is_changed_where_no_property_names_a_column_that_changed():
     new = Schema(fields=(*OLD.fields, field(6, "c")))
-    assert column_property_updates(OLD, new, {f"{PREFIXES[0]}a": "full", "owner": "me"}) == ()
+    assert column_property_updates(OLD, new, {f"{COLUMN_PROPERTIES[0]}a": "full", "owner": "me"}) == ()
 
 
 def mapping_after(mapping: list[dict[str, Any]], new: Schema) -> Any:
