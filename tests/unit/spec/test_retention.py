@@ -10,9 +10,9 @@ from icekeep.errors import NotFoundError, OptionError, SafetyError, UsageError
 from icekeep.runtime import process_cpu_ms
 from icekeep.spec.metadata import TableMetadata, metadata_from_json
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.refs import KeptForWriter
 from icekeep.spec.retention import (
     Expired,
+    KeptForWriter,
     RetentionPolicy,
     select_expired,
     unused_schema_ids,

@@ -1,6 +1,6 @@
 """Whose progress a summary has; what of it is kept is in `test_retention.py`."""
 
-from icekeep.spec.refs import Writer, kept_for_writers, writers_of
+from icekeep.spec.retention import Writer, kept_for_writers, writers_of
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder
 
