@@ -44,8 +44,8 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
     known = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
     reader = scan._Reader(
         storage=storage,
-        known=known,
-        wanted=schema,
+        planned=known,
+        selected=schema,
         columns=spark_columns(schema),
         table_schemas=(ROWS,),
         name_mapping=None,
