@@ -41,10 +41,10 @@ def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> 
     monkeypatch.setattr(scan, "LiveRowsReader", Noting)
     monkeypatch.setattr(scan, "task_memory_bytes", lambda slots: memory_bytes // slots)
     types = {0: StructType(())}
-    known = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
+    planned = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
     reader = scan._Reader(
         storage=storage,
-        planned=known,
+        planned=planned,
         selected=schema,
         columns=spark_columns(schema),
         table_schemas=(ROWS,),

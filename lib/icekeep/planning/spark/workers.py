@@ -302,32 +302,15 @@ class Amount(msgspec.Struct, frozen=True):
     most: int
 
 
-MANIFEST_BYTES = Amount(4 * MIB, 32 * MIB)
-"""Stored bytes of manifests that are decoded: some 70,000 to 500,000 entries."""
-
-FILTERED_MANIFEST_BYTES = Amount(MIB // 2, 8 * MIB)
-"""The same where each entry is an object, as in a commit."""
-
-LIST_ROWS = Amount(1_000_000, 8_000_000)
-"""Rows of manifest lists, and what opening them counts for in rows."""
-
-NEW_MANIFESTS = Amount(8, 16)
-"""Manifests that a task writes of a range of keys: enough that the last one, which is cut short, matters little."""
-
-MATCHED_FILES = Amount(20_000, 100_000)
-"""Data files that are matched with the delete files that reach them."""
-
+MANIFEST_BYTES = Amount(4 * MIB, 32 * MIB)  # stored, that are decoded: some 70,000 to 500,000 entries
+FILTERED_MANIFEST_BYTES = Amount(MIB // 2, 8 * MIB)  # the same where each entry is an object, as in a commit
+LIST_ROWS = Amount(1_000_000, 8_000_000)  # of manifest lists, and what opening them counts for in rows
+NEW_MANIFESTS = Amount(8, 16)  # of a range of keys; enough that the last one, which is cut short, matters little
+MATCHED_FILES = Amount(20_000, 100_000)  # data files, with the delete files that reach them
 LISTED_FILES = Amount(20_000, 100_000)
-"""Files of a listing."""
-
-DESCRIBED_FILES = Amount(5_000, 50_000)
-"""Files of groups, each with what a commit must know of it."""
-
-SHUFFLED_KEYS = Amount(100_000, 1_000_000)
-"""Rows of a partition of a shuffle by keys: a key, and at most a location beside it."""
-
-DATA_BYTES = Amount(16 * MIB, 128 * MIB)
-"""Bytes of data files that are read."""
+DESCRIBED_FILES = Amount(5_000, 50_000)  # of groups, each with what a commit must know of it
+SHUFFLED_KEYS = Amount(100_000, 1_000_000)  # rows of a partition: a key, and at most a location beside it
+DATA_BYTES = Amount(16 * MIB, 128 * MIB)  # of data files that are read
 
 
 def tasks_count(spark: "SparkSession", total: float, amount: Amount, *, a_slot: int = 1, beside: float = 0) -> int:
