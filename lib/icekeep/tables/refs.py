@@ -160,10 +160,10 @@ def replace_branch(table: Table, name: str, snapshot_id: int | None = None, *, t
     if (snapshot_id is None) is (to is None):
         raise UsageError("replace_branch takes a snapshot's id, or the branch or tag to go to, and not both")
     if to is not None:
-        target = _head_of(table, to)
-        if _is_missing(table, name):
-            return commit(table, _made_at(name, target)).table
-        snapshot_id = target.snapshot_id
+        target_id = head_of(table, to)
+        if (new := _new_branch(table, name, target_id)) is not None:
+            return commit(table, new).table
+        snapshot_id = target_id
     assert snapshot_id is not None
     return _replace(table, name, "branch", snapshot_id)
 
@@ -188,17 +188,17 @@ def fast_forward(table: Table, branch: str, to: str) -> Table:
         NotFoundError: there is no `to`.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    target = _head_of(table, to)
-    if _is_missing(table, branch):
-        return commit(table, _made_at(branch, target)).table
+    target_id = head_of(table, to)
+    if (new := _new_branch(table, branch, target_id)) is not None:
+        return commit(table, new).table
     seen_id = named(table.metadata, branch, "branch").snapshot_id
     # What others bring to the branch meanwhile, this snapshot among it, is no reason to refuse.
-    if seen_id != target.snapshot_id and is_ancestor(table.metadata, target.snapshot_id, of=seen_id):
+    if seen_id != target_id and is_ancestor(table.metadata, target_id, of=seen_id):
         raise UsageError(
             f"cannot fast-forward {branch!r} to {to!r}, which is behind it: {branch!r} is at snapshot {seen_id}, and {to!r} at "
-            f"{target.snapshot_id}, one of its ancestors; `ref replace-branch` moves a branch back"
+            f"{target_id}, one of its ancestors; `ref replace-branch` moves a branch back"
         )
-    return commit(table, FastForwardBranch(branch, target.snapshot_id)).table
+    return commit(table, FastForwardBranch(branch, target_id)).table
 
 
 def rename_branch(table: Table, name: str, new_name: str) -> Table:
@@ -213,23 +213,21 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
     return commit(table, RenameBranch(name=name, new_name=new_name, snapshot_id=seen_id)).table
 
 
-def _head_of(table: Table, name: str) -> Snapshot:
+def head_of(table: Table, name: str) -> int:
     """Where a branch or tag is; raises `NotFoundError` where it is not there, or has no snapshot."""
     target = table.metadata.head(name)
     if target is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot on {name!r} yet", ref=name)
-    return target
+    return target.snapshot_id
 
 
-def _is_missing(table: Table, branch: str) -> bool:
-    return branch not in table.metadata.refs and (branch != MAIN or table.metadata.head() is None)
-
-
-def _made_at(branch: str, target: Snapshot) -> Change:
+def _new_branch(table: Table, branch: str, snapshot_id: int) -> Change | None:
     """What makes a branch that is not there; a table without data has `main` all the same, at no snapshot."""
+    if branch in table.metadata.refs or (branch == MAIN and table.metadata.head() is not None):
+        return None
     if branch == MAIN:
-        return FastForwardBranch(branch, target.snapshot_id)
-    return CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
+        return FastForwardBranch(branch, snapshot_id)
+    return CreateRef(branch, SnapshotRef(snapshot_id=snapshot_id, type="branch"))
 
 
 def drop_branch(table: Table, name: str, *, if_exists: bool = False) -> Table:

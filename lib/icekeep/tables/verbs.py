@@ -37,7 +37,7 @@ from icekeep.spec.schema import Schema, assign_fresh_ids, check_format_version
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.times import Moment, format_time, moment_ms
-from icekeep.tables.refs import head_to_commit_to
+from icekeep.tables.refs import head_of, head_to_commit_to
 
 
 def new_files(
@@ -307,10 +307,7 @@ def set_current_snapshot(table: Table, snapshot_id: int | None = None, *, ref: s
     if (snapshot_id is None) is (ref is None):
         raise UsageError(f"give either a {argument('snapshot_id')} or a ref")
     if ref is not None:
-        snapshot = table.metadata.head(ref)
-        if snapshot is None:
-            raise NotFoundError(f"table {table.name!r} has no snapshot on {ref!r} yet", ref=ref)
-        snapshot_id = snapshot.snapshot_id
+        snapshot_id = head_of(table, ref)
     assert snapshot_id is not None
     change = SetCurrentSnapshot(snapshot_id=snapshot_id, expected_id=table.metadata.current_snapshot_id)
     return commit(table, change).table

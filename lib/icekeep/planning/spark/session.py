@@ -156,6 +156,16 @@ def spark_is_missing() -> UsageError:
     )
 
 
+@contextmanager
+def _needing_pyspark() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        raise spark_is_missing() from error
+
+
 # A module that another thread is importing just now is in `sys.modules` without some of its names.
 def is_session(one: object) -> bool:
     """Whether something is a session of Spark."""
@@ -263,8 +273,8 @@ def live_properties() -> dict[str, str]:
     """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
     if SUBMITTED_VARIABLE not in os.environ:
         return configured_properties(os.environ)
-    from pyspark import SparkConf, SparkContext
-
+    with _needing_pyspark():
+        from pyspark import SparkConf, SparkContext
     # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
@@ -297,12 +307,8 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: PySpark is not installed, there is no Java, or Spark does not start.
     """
-    try:
+    with _needing_pyspark():
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in PACKAGES:
-            raise
-        raise spark_is_missing() from error
     with starting():
         settings, builder = dict(extra_conf or {}), SparkSession.builder
         # `getOrCreate` applies what it is given to a session that runs, which is the application's.
