@@ -125,8 +125,6 @@ class SetLocation(Update, frozen=True, tag="set-location"):
 
 
 class SetProperties(Update, frozen=True, tag="set-properties"):
-    """Set table properties."""
-
     updates: Mapping[str, str]
 
     def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
@@ -167,8 +165,6 @@ class AddSchema(Update, frozen=True, tag="add-schema"):
 
 
 class SetCurrentSchema(Update, frozen=True, tag="set-current-schema"):
-    """Make a schema the current one."""
-
     schema_id: int
 
     def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
@@ -213,8 +209,6 @@ class AddPartitionSpec(Update, frozen=True, tag="add-spec"):
 
 
 class SetDefaultSpec(Update, frozen=True, tag="set-default-spec"):
-    """Make a partition spec the one of new files."""
-
     spec_id: int
 
     def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
@@ -253,8 +247,6 @@ class AddSortOrder(Update, frozen=True, tag="add-sort-order"):
 
 
 class SetDefaultSortOrder(Update, frozen=True, tag="set-default-sort-order"):
-    """Make a sort order the one of new files."""
-
     sort_order_id: int
 
     def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
@@ -570,12 +562,10 @@ class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 Requirement: TypeAlias = _Requirement
-"""What must hold of a table for a commit to land on it."""
+"""What must hold of a table for a commit to land on it: most often that a part of it is still as it was loaded."""
 
 
 class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
-    """The table is still the one that was loaded."""
-
     uuid: str
 
 
@@ -587,14 +577,10 @@ class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id
 
 
 class AssertCurrentSchemaId(_Requirement, frozen=True, tag="assert-current-schema-id"):
-    """The current schema is still the one that was loaded."""
-
     current_schema_id: int
 
 
 class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id"):
-    """The default partition spec is still the one that was loaded."""
-
     default_spec_id: int
 
 
@@ -611,8 +597,6 @@ class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-
 
 
 class AssertDefaultSortOrderId(_Requirement, frozen=True, tag="assert-default-sort-order-id"):
-    """The default sort order is still the one that was loaded."""
-
     default_sort_order_id: int
 
 

@@ -45,7 +45,7 @@ is set, and an executor may be gone."""
 class _Run:
     """A run of a job on a table, and the Spark application that it has to do with, if it has come to that.
 
-    One thread looks at its Spark jobs; it begins with the first of them and ends with `close`.
+    One thread looks at its Spark jobs; it begins with the first of them and ends when `over` is set.
     """
 
     def __init__(self, title: str, listener: Listener) -> None:
@@ -57,7 +57,7 @@ class _Run:
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self.over = threading.Event()
 
     def new_tag(self, context: "SparkContext") -> str:
         """A tag for what begins now and nothing else."""
@@ -69,9 +69,6 @@ class _Run:
         context = self._context
         if context is not None:
             ask_apart(lambda: context.cancelJobsWithTag(self.tag), _CANCEL_MS)
-
-    def close(self) -> None:
-        self._over.set()
 
     @contextmanager
     def watching(self, context: "SparkContext", tag: str, step: str) -> Iterator[None]:
@@ -94,7 +91,7 @@ class _Run:
                     self._listener.on(StepFinished(step))
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+        while not self.over.wait(EVERY_SECONDS):
             since_ms = SYSTEM.monotonic_ms() - FIRST_MS
             with self._lock:
                 long = [watched for watched in self._watched if watched.began_ms <= since_ms]
@@ -171,7 +168,7 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
         run.cancel()
         raise
     finally:
-        run.close()
+        run.over.set()
         _RUN.reset(token)
 
 

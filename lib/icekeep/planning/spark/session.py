@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
@@ -410,12 +410,6 @@ def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
     thread.join(wait_ms / 1000)
 
 
-class Row(Protocol):
-    """A row of a DataFrame, or a dict."""
-
-    def __getitem__(self, column: str, /) -> Any: ...
-
-
 def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
     """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
     if metadata.is_encrypted:
@@ -424,7 +418,7 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
         )
 
 
-def refuse_encrypted_file(file: Row) -> None:
-    """Refuse a planned data file that cannot be decrypted; raises `UnsupportedError`."""
+def refuse_encrypted_file(file: Any) -> None:
+    """Refuse a planned data file, a row of a DataFrame or a dict, that cannot be decrypted; raises `UnsupportedError`."""
     if file["key_metadata"] is not None:
         raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
