@@ -34,8 +34,6 @@ from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import Place, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
-from icekeep.planning.manifests import warning_of_slow_reads
-from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
@@ -43,7 +41,6 @@ from icekeep.settings import CatalogChange, Job, Kind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.tables.refs import head_to_commit_to
 
 _LOG = logging.getLogger(__name__)
 
@@ -164,6 +161,9 @@ class Filed(msgspec.Struct, frozen=True):
 @contextmanager
 def looked_after(surroundings: Surroundings) -> Iterator[None]:
     """Work of this process, which ends where it is abandoned, and tells of files that are read slowly."""
+    # It needs Arrow, which help and mistakes do without.
+    from icekeep.planning.manifests import warning_of_slow_reads
+
     listener = surroundings.listener
     with ending_when_abandoned(surroundings.runtime, listener), warning_of_slow_reads(listener):
         yield
@@ -271,6 +271,9 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         UsageError: what should be a branch is a tag.
         ExpressionError: the filter does not fit the columns' types.
     """
+    from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
+    from icekeep.tables.refs import head_to_commit_to
+
     named = {name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments}
     version = chosen_version(metadata, SYSTEM.now_ms(), **named)
     # A filter over manifests is text until the job reads it.
