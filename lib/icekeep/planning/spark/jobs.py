@@ -2,7 +2,7 @@
 
 A run is opened once, where a job's function is called (`spark_run`), and its steps say what they do (`described`). Both are
 context variables: a session may be started in the middle of a run, and nothing has to hand them on. Where a Spark job begins
-(`Begun`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
+(`SparkAction`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
 
 It begins in a thread of its own. So what is set for it is gone with that thread, and the caller's own group, description and
 tags stay as they are. And an interrupt finds the caller waiting, never in the middle of a call to the JVM, after which the
@@ -187,7 +187,7 @@ def described(step: str | None) -> Iterator[None]:
         _STEPS.reset(token)
 
 
-class Begun(Generic[R]):
+class SparkAction(Generic[R]):
     """An action that begins Spark jobs, under way in a thread of its own; `future` is what comes of it."""
 
     def __init__(self, spark: "SparkSession", action: Callable[[], R]) -> None:
@@ -267,7 +267,7 @@ def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thr
         def run(self) -> None:
             try:
                 super().run()
-            except BaseException as error:  # noqa: BLE001 - it is raised by `Begun.result`
+            except BaseException as error:  # noqa: BLE001 - it is raised by `SparkAction.result`
                 future.set_exception(error)
 
     return JobThread(act, daemon=True, name="spark jobs")
@@ -275,7 +275,7 @@ def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thr
 
 def in_spark(spark: "SparkSession", action: Callable[[], R]) -> R:
     """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
-    return Begun(spark, action).result()
+    return SparkAction(spark, action).result()
 
 
 def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[[A], R]:

@@ -15,7 +15,7 @@ from icekeep.planning.spark import workers as module
 from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import (
-    Amount,
+    TaskSize,
     Turns,
     Workers,
     chosen_workers,
@@ -150,7 +150,7 @@ class Running:
         self.master = master
 
 
-AMOUNT = Amount(10, 100)
+AMOUNT = TaskSize(10, 100)
 GIVEN = {"spark__default__parallelism": "4"}
 
 
