@@ -150,8 +150,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def partition_type(self, spec_id: int) -> StructType:
         """The struct of a spec's partition tuples; source columns that were dropped are found in older schemas.
 
-        Raises:
-            InvalidTableError: the table has no such spec, or no schema that holds its source columns.
+        Raises `InvalidTableError` where the table has no such spec, or no schema that holds its source columns.
         """
         # Asked for each manifest, and a table may have hundreds of schemas.
         if spec_id not in self._partition_types:
@@ -215,11 +214,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return snapshot
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
-        """The snapshot that a branch or tag names; `None` only for `main` of a table without data.
-
-        Raises:
-            NotFoundError: there is no such branch or tag; says which there are.
-        """
+        """The snapshot that a branch or tag names, else `NotFoundError`; `None` only for `main` of a table without data."""
         ref = self.refs.get(branch)
         if ref is not None:
             return self.snapshot(ref.snapshot_id)
@@ -321,11 +316,7 @@ def _validate_refs(metadata: TableMetadata, where: str) -> None:
 
 
 def parse_metadata(data: bytes, location: str) -> TableMetadata:
-    """Decode a metadata file.
-
-    Args:
-        data: the file's bytes, plain, gzip or zstd; which of them is seen from the bytes, not from the name.
-        location: where they come from, for errors.
+    """Decode a metadata file, plain, gzip or zstd by its bytes and not by its name; `location` is for errors.
 
     Raises:
         InvalidTableError: the bytes are not table metadata of the spec.

@@ -58,11 +58,7 @@ def is_true(properties: Mapping[str, str], key: str, default: bool) -> bool:
 def whole_number(
     properties: Mapping[str, str], key: str, default: int, least: int | None = 0, most: int | None = None
 ) -> int:
-    """A whole number as Java reads one: digits, with a sign if need be.
-
-    Raises:
-        PropertyError: it is anything else, less than `least` or more than `most`.
-    """
+    """A whole number as Java reads one, digits with a sign if need be; raises `PropertyError` for one out of bounds too."""
     text = properties.get(key)
     if text is None:
         return default

@@ -25,11 +25,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def view_from_json(cls: type[V], value: Any, what: str) -> V:
-    """Build a view from a decoded JSON object; `what` names the object in errors.
-
-    Raises:
-        InvalidTableError: the value is no object, lacks a required key or has one of a wrong type.
-    """
+    """Build a view from a decoded JSON object; `what` names it in the `InvalidTableError` for one that is not of the spec."""
     if not isinstance(value, dict):
         raise InvalidTableError(f"{what} is {value!r}; it must be an object")
     names = _json_names(cls)

@@ -508,10 +508,9 @@ class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots
 
 
 def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -> list[T]:
-    """The parts of metadata that are not present; `id_name` is the attribute that tells them apart.
+    """The parts of metadata that are not present by the attribute `id_name`.
 
-    Raises:
-        InvalidTableError: one is there under its id with another content.
+    Raises `InvalidTableError` where one is there under its id with another content.
     """
     by_id = {getattr(part, id_name): part for part in present}
     for part in parts:
@@ -524,11 +523,9 @@ def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -
 
 
 def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
-    """The metadata after all updates, in order.
+    """The metadata after all updates, in order; without any it stays as it is, `last-updated-ms` included.
 
     Args:
-        metadata: what the updates are applied to; it stays as it is.
-        updates: none of them leaves the metadata as it is, `last-updated-ms` included.
         now_ms: the moment of the change, for `last-updated-ms` and the snapshot log.
 
     Raises:

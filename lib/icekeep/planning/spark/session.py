@@ -109,11 +109,7 @@ _noted_context: list[object] = [None]
 
 
 def started(spark: SparkSource) -> SparkSession:
-    """The session of a source; commits name its application from now on.
-
-    Raises:
-        UsageError: PySpark is not installed, or as `build_session` raises it.
-    """
+    """The session of a source; commits name its application from now on. Raises what `build_session` raises."""
     source = spark.spark if isinstance(spark, Engine) else spark
     if is_session(source):
         session = cast("SparkSession", source)
@@ -321,11 +317,7 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """The block starts Spark.
-
-    Raises:
-        UsageError: there is no Java, or Spark does not start.
-    """
+    """The block starts Spark; raises `UsageError` where there is no Java, or Spark does not start."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -190,10 +190,8 @@ def configured_slots(properties: Mapping[str, str]) -> int:
 def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int) -> int:
     """How many tasks of a job that reads a number of bytes would run at once, at least one; nothing is started.
 
-    Where executors come and go as they are needed, it is as many as may come.
-
-    Args:
-        properties: gives Spark's configuration, `spark.*`; may raise whatever the JVM raises.
+    Where executors come and go as they are needed, it is as many as may come. `properties` gives Spark's configuration, and may
+    raise whatever the JVM raises.
     """
     if work_bytes <= _own_rewrite_bytes(LIMITS):
         return thread_workers().slots
@@ -254,12 +252,7 @@ class Turns:
 
     @contextmanager
     def taken(self, count: int, most: int) -> Iterator[None]:
-        """Let the block run when its turn has come.
-
-        Args:
-            count: how many threads the block keeps busy.
-            most: how many may be busy at once; a block that takes more goes alone.
-        """
+        """Let a block that keeps `count` threads busy run when its turn has come; one of more than `most` goes alone."""
         me = object()
         with self._changed:
             self._waiting.append(me)
