@@ -58,27 +58,8 @@ COLUMN_PROPERTIES = (
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 
 
-class _Moment(NamedTuple):
-    """When an update is applied, and the updates of the same commit before it."""
-
-    now_ms: int
-    earlier: Sequence["Update"]
-
-    def last(self, kind: type[U]) -> U:
-        for update in reversed(self.earlier):
-            if isinstance(update, kind):
-                return update
-        raise InvalidTableError(
-            f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind"
-        )
-
-
 class Update(msgspec.Struct, frozen=True, tag_field="action"):
     """One change to table metadata."""
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        """The metadata after this update; raises as `apply_updates` does."""
-        raise IcekeepBug(f"update {self!r} has no effect defined")
 
 
 class AssignUuid(Update, frozen=True, tag="assign-uuid"):
@@ -86,30 +67,11 @@ class AssignUuid(Update, frozen=True, tag="assign-uuid"):
 
     uuid: str
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if base.table_uuid is not None and base.table_uuid != self.uuid:
-            raise InvalidTableError(f"the table's uuid is {base.table_uuid}; it cannot become {self.uuid}")
-        return replace(base, table_uuid=self.uuid)
-
 
 class UpgradeFormatVersion(Update, frozen=True, tag="upgrade-format-version"):
     """Raise the format version; it never falls."""
 
     format_version: int
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        old, new = base.format_version, self.format_version
-        if new > SUPPORTED_FORMAT_VERSION:
-            raise InvalidTableError(
-                f"the table cannot have format version {new}; {SUPPORTED_FORMAT_VERSION} is the newest that is known"
-            )
-        if new < old:
-            raise InvalidTableError(f"the table has format version {old}; it cannot go back to {new}")
-        if new > 1 and base.table_uuid is None:
-            raise InvalidTableError(f"the table has no uuid, which format version {new} requires; assign one before")
-        # Snapshots that exist keep no row ids (spec, "Row Lineage for Upgraded Tables").
-        next_row_id = 0 if new >= 3 and base.next_row_id is None else base.next_row_id
-        return replace(base, format_version=new, next_row_id=next_row_id)
 
 
 class SetLocation(Update, frozen=True, tag="set-location"):
@@ -117,27 +79,15 @@ class SetLocation(Update, frozen=True, tag="set-location"):
 
     location: str
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        location = self.location.rstrip("/")
-        if not location:
-            raise InvalidTableError("a table cannot have an empty location")
-        return replace(base, location=location)
-
 
 class SetProperties(Update, frozen=True, tag="set-properties"):
     updates: Mapping[str, str]
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        return replace(base, properties={**base.properties, **self.updates})
 
 
 class RemoveProperties(Update, frozen=True, tag="remove-properties"):
     """Remove table properties; a missing one is fine."""
 
     removals: tuple[str, ...]
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        return replace(base, properties={k: v for k, v in base.properties.items() if k not in self.removals})
 
 
 class AddSchema(Update, frozen=True, tag="add-schema"):
@@ -149,32 +99,9 @@ class AddSchema(Update, frozen=True, tag="add-schema"):
     schema: Schema
     last_column_id: int | None = None
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        schema = validate_schema(self.schema)
-        check_format_version(schema, base.format_version)
-        least = max(base.last_column_id, schema.highest_field_id)
-        last_column_id = least if self.last_column_id is None else self.last_column_id
-        if last_column_id < least:
-            raise InvalidTableError(
-                f"last-column-id {last_column_id} is below {least}, the last field id that was given out"
-            )
-        changed = replace(base, last_column_id=last_column_id)
-        if any(other.same_columns(schema) for other in base.schemas):
-            return changed
-        return replace(changed, schemas=(*base.schemas, replace(schema, schema_id=max(base.schemas_by_id) + 1)))
-
 
 class SetCurrentSchema(Update, frozen=True, tag="set-current-schema"):
     schema_id: int
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        schema_id = self.schema_id
-        if schema_id == LAST_ADDED:
-            added = at.last(AddSchema).schema
-            schema_id = next(schema.schema_id for schema in base.schemas if schema.same_columns(added))
-        if schema_id not in base.schemas_by_id:
-            raise InvalidTableError(f"schema {schema_id} cannot become the current one: there is no such schema")
-        return replace(base, current_schema_id=schema_id)
 
 
 class RemoveSchemas(Update, frozen=True, tag="remove-schemas"):
@@ -182,43 +109,15 @@ class RemoveSchemas(Update, frozen=True, tag="remove-schemas"):
 
     schema_ids: tuple[int, ...]
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if base.current_schema_id in self.schema_ids:
-            raise InvalidTableError(f"schema {base.current_schema_id} is current and cannot be removed")
-        return replace(base, schemas=_without(base.schemas, "schema_id", self.schema_ids))
-
 
 class AddPartitionSpec(Update, frozen=True, tag="add-spec"):
     """Add a partition spec that fits the current schema; it does not become the default one."""
 
     spec: PartitionSpec
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if any(same_fields(other, self.spec) for other in base.partition_specs):
-            return base
-        spec = validate_spec(self.spec, base.schema)
-        if base.format_version == 1 and not has_sequential_ids(spec):
-            raise InvalidTableError(
-                "the fields of a new partition spec must be numbered from 1000 on in format version 1"
-            )
-        return replace(
-            base,
-            partition_specs=(*base.partition_specs, replace(spec, spec_id=max(base.specs_by_id) + 1)),
-            last_partition_id=max(base.last_partition_id, last_assigned_field_id([spec])),
-        )
-
 
 class SetDefaultSpec(Update, frozen=True, tag="set-default-spec"):
     spec_id: int
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        spec_id = self.spec_id
-        if spec_id == LAST_ADDED:
-            added = at.last(AddPartitionSpec).spec
-            spec_id = next(spec.spec_id for spec in base.partition_specs if same_fields(spec, added))
-        if spec_id not in base.specs_by_id:
-            raise InvalidTableError(f"partition spec {spec_id} cannot become the default one: there is no such spec")
-        return replace(base, default_spec_id=spec_id)
 
 
 class RemovePartitionSpecs(Update, frozen=True, tag="remove-partition-specs"):
@@ -226,64 +125,21 @@ class RemovePartitionSpecs(Update, frozen=True, tag="remove-partition-specs"):
 
     spec_ids: tuple[int, ...]
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if base.default_spec_id in self.spec_ids:
-            raise InvalidTableError(f"partition spec {base.default_spec_id} is the default and cannot be removed")
-        return replace(base, partition_specs=_without(base.partition_specs, "spec_id", self.spec_ids))
-
 
 class AddSortOrder(Update, frozen=True, tag="add-sort-order"):
     """Add a sort order that fits the current schema; it does not become the default one."""
 
     sort_order: SortOrder
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if any(order.fields == self.sort_order.fields for order in base.sort_orders):
-            return base
-        order = validate_sort_order(self.sort_order, base.schema)
-        order_id = max(0, *(other.order_id for other in base.sort_orders)) + 1
-        new = UNSORTED if order.is_unsorted else replace(order, order_id=order_id)
-        return replace(base, sort_orders=(*base.sort_orders, new))
-
 
 class SetDefaultSortOrder(Update, frozen=True, tag="set-default-sort-order"):
     sort_order_id: int
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        order_id = self.sort_order_id
-        if order_id == LAST_ADDED:
-            fields = at.last(AddSortOrder).sort_order.fields
-            order_id = next((o.order_id for o in base.sort_orders if o.fields == fields), UNSORTED.order_id)
-        find_sort_order(base.sort_orders, order_id)
-        return replace(base, default_sort_order_id=order_id)
 
 
 class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
     """Add a snapshot; no reference moves."""
 
     snapshot: Snapshot
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        new = self.snapshot
-        if new.snapshot_id in base.snapshots_by_id:
-            raise InvalidTableError(f"snapshot {new.snapshot_id} exists already")
-        if base.format_version > 1 and new.sequence_number <= base.last_sequence_number:
-            raise InvalidTableError(
-                f"snapshot {new.snapshot_id} has sequence number {new.sequence_number}; "
-                f"the table is at {base.last_sequence_number} already"
-            )
-        next_row_id = base.next_row_id
-        if next_row_id is not None:
-            if new.first_row_id is None or new.first_row_id < next_row_id or new.added_rows is None:
-                raise InvalidTableError(f"snapshot {new.snapshot_id} assigns row ids below next-row-id {next_row_id}")
-            next_row_id = new.first_row_id + new.added_rows
-        return replace(
-            base,
-            snapshots=(*base.snapshots, new),
-            last_sequence_number=max(base.last_sequence_number, new.sequence_number),
-            last_updated_ms=new.timestamp_ms,
-            next_row_id=next_row_id,
-        )
 
 
 class SetSnapshotRef(Update, frozen=True, tag="set-snapshot-ref"):
@@ -292,30 +148,11 @@ class SetSnapshotRef(Update, frozen=True, tag="set-snapshot-ref"):
     ref_name: str
     ref: SnapshotRef
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        snapshot_id = base.snapshot(self.ref.snapshot_id).snapshot_id
-        changed = replace(base, refs={**base.refs, self.ref_name: self.ref})
-        if self.ref_name != MAIN:
-            return changed
-        if not self.ref.is_branch:
-            raise InvalidTableError("main is a branch; it cannot become a tag")
-        if base.current_snapshot_id == snapshot_id:
-            return changed
-        entry = SnapshotLogEntry(timestamp_ms=at.now_ms, snapshot_id=snapshot_id)
-        return replace(changed, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
-
 
 class RemoveSnapshotRef(Update, frozen=True, tag="remove-snapshot-ref"):
     """Remove a branch or a tag; its snapshots stay."""
 
     ref_name: str
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        if self.ref_name not in base.refs:
-            raise NotFoundError(f"there is no branch or tag {self.ref_name!r}", ref=self.ref_name)
-        if self.ref_name == MAIN:
-            raise InvalidTableError("main cannot be removed")
-        return replace(base, refs={name: ref for name, ref in base.refs.items() if name != self.ref_name})
 
 
 class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
@@ -323,32 +160,11 @@ class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
 
     snapshot_ids: tuple[int, ...]
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        removed = set(self.snapshot_ids)
-        if base.current_snapshot_id in removed:
-            raise InvalidTableError(f"snapshot {base.current_snapshot_id} is current and cannot be removed")
-        kept = base.snapshots_by_id.keys() - removed
-        log = base.snapshot_log
-        # What follows the last entry of a snapshot that is gone: history with a gap would answer time travel wrongly.
-        last_gap = max((n for n, entry in enumerate(log) if entry.snapshot_id not in kept), default=-1)
-        return replace(
-            base,
-            snapshots=_without(base.snapshots, "snapshot_id", removed),
-            refs={name: ref for name, ref in base.refs.items() if ref.snapshot_id not in removed},
-            statistics=_without(base.statistics, "snapshot_id", removed),
-            partition_statistics=_without(base.partition_statistics, "snapshot_id", removed),
-            snapshot_log=log[last_gap + 1 :],
-        )
-
 
 class SetStatistics(Update, frozen=True, tag="set-statistics"):
     """Set the statistics file of a snapshot, in place of the one that it has."""
 
     statistics: StatisticsFile
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        others = _without(base.statistics, "snapshot_id", [self.statistics.snapshot_id])
-        return replace(base, statistics=(*others, self.statistics))
 
 
 class RemoveStatistics(Update, frozen=True, tag="remove-statistics"):
@@ -356,18 +172,11 @@ class RemoveStatistics(Update, frozen=True, tag="remove-statistics"):
 
     snapshot_id: int
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        return replace(base, statistics=_without(base.statistics, "snapshot_id", [self.snapshot_id]))
-
 
 class SetPartitionStatistics(Update, frozen=True, tag="set-partition-statistics"):
     """Set the partition statistics file of a snapshot, in place of the one that it has."""
 
     partition_statistics: PartitionStatisticsFile
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        others = _without(base.partition_statistics, "snapshot_id", [self.partition_statistics.snapshot_id])
-        return replace(base, partition_statistics=(*others, self.partition_statistics))
 
 
 class RemovePartitionStatistics(Update, frozen=True, tag="remove-partition-statistics"):
@@ -375,43 +184,17 @@ class RemovePartitionStatistics(Update, frozen=True, tag="remove-partition-stati
 
     snapshot_id: int
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        others = _without(base.partition_statistics, "snapshot_id", [self.snapshot_id])
-        return replace(base, partition_statistics=others)
-
 
 class AddEncryptionKey(Update, frozen=True, tag="add-encryption-key"):
     """Add an encrypted key, as the JSON object of the spec; one that is there stays as it is."""
 
     encryption_key: Mapping[str, Any]
 
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        key_id = self.encryption_key.get("key-id")
-        if not isinstance(key_id, str):
-            raise InvalidTableError(
-                f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
-            )
-        if key_id in map(_key_id, base.encryption_keys):
-            return base
-        return replace(base, encryption_keys=(*base.encryption_keys, self.encryption_key))
-
 
 class RemoveEncryptionKey(Update, frozen=True, tag="remove-encryption-key"):
     """Remove an encrypted key; none is fine."""
 
     key_id: str
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        kept = tuple(key for key in base.encryption_keys if _key_id(key) != self.key_id)
-        return replace(base, encryption_keys=kept)
-
-
-def _key_id(key: Any) -> Any:
-    return key.get("key-id") if isinstance(key, Mapping) else None
-
-
-def _without(parts: Iterable[T], id_name: str, ids: Collection[int]) -> tuple[T, ...]:
-    return tuple(part for part in parts if getattr(part, id_name) not in ids)
 
 
 class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
@@ -420,30 +203,6 @@ class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
     last_column_id: int | None = None
     last_partition_id: int | None = None
     next_row_id: int | None = None
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        raised = {name: (getattr(self, name), getattr(base, name)) for name in self.__struct_fields__}
-        # Only version 3 counts rows.
-        return replace(base, **{n: max(new, old) for n, (new, old) in raised.items() if None not in (new, old)})
-
-
-class LowCounter(NamedTuple):
-    """A counter, by its attribute of `TableMetadata`, and the least value that it may have."""
-
-    name: str
-    least: int
-
-
-def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
-    """The counters that are below what the table has."""
-    least = {
-        "last_column_id": max((schema.highest_field_id for schema in metadata.schemas), default=0),
-        "last_partition_id": last_assigned_field_id(metadata.partition_specs),
-    }
-    if metadata.next_row_id is not None:
-        ends = ((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots if s.first_row_id is not None)
-        least["next_row_id"] = max(ends, default=0)
-    return (LowCounter(name, value) for name, value in least.items() if getattr(metadata, name) < value)
 
 
 class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots"):
@@ -458,68 +217,6 @@ class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots
     partition_specs: tuple[PartitionSpec, ...] = ()
     statistics: tuple[StatisticsFile, ...] = ()
     partition_statistics: tuple[PartitionStatisticsFile, ...] = ()
-
-    def effect(self, base: TableMetadata, at: _Moment) -> TableMetadata:
-        self._check_counters(base)
-        snapshots = (*missing(self.snapshots, base.snapshots, "snapshot", "snapshot_id"), *base.snapshots)
-        schemas = missing(self.schemas, base.schemas, "schema", "schema_id")
-        specs = missing(self.partition_specs, base.partition_specs, "partition spec", "spec_id")
-        statistics = missing(self.statistics, base.statistics, "statistics file of snapshot", "snapshot_id")
-        by_partition = missing(
-            self.partition_statistics,
-            base.partition_statistics,
-            "partition statistics file of snapshot",
-            "snapshot_id",
-        )
-        return replace(
-            base,
-            snapshots=tuple(sorted(snapshots, key=lambda s: s.sequence_number)),
-            schemas=(*base.schemas, *schemas),
-            partition_specs=(*base.partition_specs, *specs),
-            statistics=(*base.statistics, *statistics),
-            partition_statistics=(*base.partition_statistics, *by_partition),
-        )
-
-    def _check_counters(self, base: TableMetadata) -> None:
-        """What the table has had lies within what it has counted."""
-        for snapshot in self.snapshots:
-            if base.format_version > 1 and snapshot.sequence_number > base.last_sequence_number:
-                raise InvalidTableError(
-                    f"snapshot {snapshot.snapshot_id} cannot be restored: its sequence number {snapshot.sequence_number} is "
-                    f"above last-sequence-number {base.last_sequence_number}, so this table never had it"
-                )
-            after_rows = 0 if snapshot.first_row_id is None else snapshot.first_row_id + (snapshot.added_rows or 0)
-            if after_rows > (base.next_row_id or 0):
-                raise InvalidTableError(
-                    f"snapshot {snapshot.snapshot_id} cannot be restored: its row ids end at {after_rows}, above next-row-id "
-                    f"{base.next_row_id}, so this table never had it"
-                )
-        highest = max((schema.highest_field_id for schema in self.schemas), default=0)
-        if highest > base.last_column_id:
-            raise InvalidTableError(
-                f"a schema with field id {highest} cannot be restored: the table's last-column-id is {base.last_column_id}"
-            )
-        highest = last_assigned_field_id(self.partition_specs) if self.partition_specs else 0
-        if highest > base.last_partition_id:
-            raise InvalidTableError(
-                f"a partition spec with field id {highest} cannot be restored: the table's last-partition-id is "
-                f"{base.last_partition_id}"
-            )
-
-
-def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -> list[T]:
-    """The parts of metadata that are not present by the attribute `id_name`.
-
-    Raises `InvalidTableError` where one is there under its id with another content.
-    """
-    by_id = {getattr(part, id_name): part for part in present}
-    for part in parts:
-        part_id = getattr(part, id_name)
-        if by_id.get(part_id, part) != part:
-            raise InvalidTableError(
-                f"{what} {part_id} cannot be restored: the table has another one of this id by now; nothing was restored"
-            )
-    return [part for part in parts if getattr(part, id_name) not in by_id]
 
 
 def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
@@ -540,8 +237,301 @@ def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms:
     earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
     for number, update in enumerate(updates):
         moment_ms = made_ms.get(update.ref.snapshot_id, now_ms) if isinstance(update, SetSnapshotRef) else now_ms
-        metadata = update.effect(metadata, _Moment(max(moment_ms, earliest_ms), updates[:number]))
+        metadata = _applied(update, metadata, max(moment_ms, earliest_ms), updates[:number])
     return validate_metadata(replace(metadata, last_updated_ms=max(now_ms, earliest_ms, metadata.last_updated_ms)))
+
+
+def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
+    update: Update, base: TableMetadata, now_ms: int, earlier: Sequence[Update]
+) -> TableMetadata:
+    """The metadata after one update; `earlier` are those of the same commit before it."""
+    match update:
+        case AssignUuid(uuid):
+            if base.table_uuid is not None and base.table_uuid != uuid:
+                raise InvalidTableError(f"the table's uuid is {base.table_uuid}; it cannot become {uuid}")
+            return replace(base, table_uuid=uuid)
+        case UpgradeFormatVersion(version):
+            return _upgraded(base, version)
+        case SetLocation():
+            location = update.location.rstrip("/")
+            if not location:
+                raise InvalidTableError("a table cannot have an empty location")
+            return replace(base, location=location)
+        case SetProperties():
+            return replace(base, properties={**base.properties, **update.updates})
+        case RemoveProperties(keys):
+            return replace(base, properties={k: v for k, v in base.properties.items() if k not in keys})
+        case AddSchema():
+            return _with_schema(base, update)
+        case SetCurrentSchema(schema_id):
+            if schema_id == LAST_ADDED:
+                new = _last_added(AddSchema, earlier).schema
+                schema_id = next(schema.schema_id for schema in base.schemas if schema.same_columns(new))
+            if schema_id not in base.schemas_by_id:
+                raise InvalidTableError(f"schema {schema_id} cannot become the current one: there is no such schema")
+            return replace(base, current_schema_id=schema_id)
+        case RemoveSchemas(ids):
+            if base.current_schema_id in ids:
+                raise InvalidTableError(f"schema {base.current_schema_id} is current and cannot be removed")
+            return replace(base, schemas=_without(base.schemas, "schema_id", ids))
+        case AddPartitionSpec():
+            return _with_spec(base, update.spec)
+        case SetDefaultSpec(spec_id):
+            if spec_id == LAST_ADDED:
+                new_spec = _last_added(AddPartitionSpec, earlier).spec
+                spec_id = next(spec.spec_id for spec in base.partition_specs if same_fields(spec, new_spec))
+            if spec_id not in base.specs_by_id:
+                raise InvalidTableError(
+                    f"partition spec {spec_id} cannot become the default one: there is no such spec"
+                )
+            return replace(base, default_spec_id=spec_id)
+        case RemovePartitionSpecs(ids):
+            if base.default_spec_id in ids:
+                raise InvalidTableError(f"partition spec {base.default_spec_id} is the default and cannot be removed")
+            return replace(base, partition_specs=_without(base.partition_specs, "spec_id", ids))
+        case AddSortOrder(order):
+            if any(other.fields == order.fields for other in base.sort_orders):
+                return base
+            order = validate_sort_order(order, base.schema)
+            order_id = max(0, *(other.order_id for other in base.sort_orders)) + 1
+            order = UNSORTED if order.is_unsorted else replace(order, order_id=order_id)
+            return replace(base, sort_orders=(*base.sort_orders, order))
+        case SetDefaultSortOrder(order_id):
+            if order_id == LAST_ADDED:
+                fields = _last_added(AddSortOrder, earlier).sort_order.fields
+                order_id = next((o.order_id for o in base.sort_orders if o.fields == fields), UNSORTED.order_id)
+            find_sort_order(base.sort_orders, order_id)
+            return replace(base, default_sort_order_id=order_id)
+        case AddSnapshot(snapshot):
+            return _with_snapshot(base, snapshot)
+        case SetSnapshotRef(name, ref):
+            snapshot_id = base.snapshot(ref.snapshot_id).snapshot_id
+            changed = replace(base, refs={**base.refs, name: ref})
+            if name != MAIN:
+                return changed
+            if not ref.is_branch:
+                raise InvalidTableError("main is a branch; it cannot become a tag")
+            if base.current_snapshot_id == snapshot_id:
+                return changed
+            entry = SnapshotLogEntry(timestamp_ms=now_ms, snapshot_id=snapshot_id)
+            return replace(changed, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
+        case RemoveSnapshotRef(name):
+            if name not in base.refs:
+                raise NotFoundError(f"there is no branch or tag {name!r}", ref=name)
+            if name == MAIN:
+                raise InvalidTableError("main cannot be removed")
+            return replace(base, refs={other: ref for other, ref in base.refs.items() if other != name})
+        case RemoveSnapshots(ids):
+            return _without_snapshots(base, set(ids))
+        case SetStatistics(file):
+            others = _without(base.statistics, "snapshot_id", [file.snapshot_id])
+            return replace(base, statistics=(*others, file))
+        case RemoveStatistics(snapshot_id):
+            return replace(base, statistics=_without(base.statistics, "snapshot_id", [snapshot_id]))
+        case SetPartitionStatistics(partition_file):
+            kept = _without(base.partition_statistics, "snapshot_id", [partition_file.snapshot_id])
+            return replace(base, partition_statistics=(*kept, partition_file))
+        case RemovePartitionStatistics(snapshot_id):
+            kept = _without(base.partition_statistics, "snapshot_id", [snapshot_id])
+            return replace(base, partition_statistics=kept)
+        case AddEncryptionKey(key):
+            key_id = key.get("key-id")
+            if not isinstance(key_id, str):
+                raise InvalidTableError(
+                    f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
+                )
+            if key_id in map(_key_id, base.encryption_keys):
+                return base
+            return replace(base, encryption_keys=(*base.encryption_keys, key))
+        case RemoveEncryptionKey(key_id):
+            return replace(base, encryption_keys=tuple(k for k in base.encryption_keys if _key_id(k) != key_id))
+        case RaiseCounters():
+            raised = {name: (getattr(update, name), getattr(base, name)) for name in update.__struct_fields__}
+            # Only version 3 counts rows.
+            return replace(base, **{n: max(new, old) for n, (new, old) in raised.items() if None not in (new, old)})
+        case RestoreSnapshots():
+            return _restored(base, update)
+    raise IcekeepBug(f"update {update!r} has no effect defined")
+
+
+def _last_added(kind: type[U], earlier: Sequence[Update]) -> U:
+    for update in reversed(earlier):
+        if isinstance(update, kind):
+            return update
+    raise InvalidTableError(f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind")
+
+
+def _key_id(key: Any) -> Any:
+    return key.get("key-id") if isinstance(key, Mapping) else None
+
+
+def _without(parts: Iterable[T], id_name: str, ids: Collection[int]) -> tuple[T, ...]:
+    return tuple(part for part in parts if getattr(part, id_name) not in ids)
+
+
+def _upgraded(base: TableMetadata, new: int) -> TableMetadata:
+    old = base.format_version
+    if new > SUPPORTED_FORMAT_VERSION:
+        raise InvalidTableError(
+            f"the table cannot have format version {new}; {SUPPORTED_FORMAT_VERSION} is the newest that is known"
+        )
+    if new < old:
+        raise InvalidTableError(f"the table has format version {old}; it cannot go back to {new}")
+    if new > 1 and base.table_uuid is None:
+        raise InvalidTableError(f"the table has no uuid, which format version {new} requires; assign one before")
+    # Snapshots that exist keep no row ids (spec, "Row Lineage for Upgraded Tables").
+    next_row_id = 0 if new >= 3 and base.next_row_id is None else base.next_row_id
+    return replace(base, format_version=new, next_row_id=next_row_id)
+
+
+def _with_schema(base: TableMetadata, update: AddSchema) -> TableMetadata:
+    schema = validate_schema(update.schema)
+    check_format_version(schema, base.format_version)
+    least = max(base.last_column_id, schema.highest_field_id)
+    last_column_id = least if update.last_column_id is None else update.last_column_id
+    if last_column_id < least:
+        raise InvalidTableError(
+            f"last-column-id {last_column_id} is below {least}, the last field id that was given out"
+        )
+    changed = replace(base, last_column_id=last_column_id)
+    if any(other.same_columns(schema) for other in base.schemas):
+        return changed
+    return replace(changed, schemas=(*base.schemas, replace(schema, schema_id=max(base.schemas_by_id) + 1)))
+
+
+def _with_spec(base: TableMetadata, new: PartitionSpec) -> TableMetadata:
+    if any(same_fields(other, new) for other in base.partition_specs):
+        return base
+    spec = validate_spec(new, base.schema)
+    if base.format_version == 1 and not has_sequential_ids(spec):
+        raise InvalidTableError("the fields of a new partition spec must be numbered from 1000 on in format version 1")
+    return replace(
+        base,
+        partition_specs=(*base.partition_specs, replace(spec, spec_id=max(base.specs_by_id) + 1)),
+        last_partition_id=max(base.last_partition_id, last_assigned_field_id([spec])),
+    )
+
+
+def _with_snapshot(base: TableMetadata, new: Snapshot) -> TableMetadata:
+    if new.snapshot_id in base.snapshots_by_id:
+        raise InvalidTableError(f"snapshot {new.snapshot_id} exists already")
+    if base.format_version > 1 and new.sequence_number <= base.last_sequence_number:
+        raise InvalidTableError(
+            f"snapshot {new.snapshot_id} has sequence number {new.sequence_number}; "
+            f"the table is at {base.last_sequence_number} already"
+        )
+    next_row_id = base.next_row_id
+    if next_row_id is not None:
+        if new.first_row_id is None or new.first_row_id < next_row_id or new.added_rows is None:
+            raise InvalidTableError(f"snapshot {new.snapshot_id} assigns row ids below next-row-id {next_row_id}")
+        next_row_id = new.first_row_id + new.added_rows
+    return replace(
+        base,
+        snapshots=(*base.snapshots, new),
+        last_sequence_number=max(base.last_sequence_number, new.sequence_number),
+        last_updated_ms=new.timestamp_ms,
+        next_row_id=next_row_id,
+    )
+
+
+def _without_snapshots(base: TableMetadata, removed: set[int]) -> TableMetadata:
+    if base.current_snapshot_id in removed:
+        raise InvalidTableError(f"snapshot {base.current_snapshot_id} is current and cannot be removed")
+    kept = base.snapshots_by_id.keys() - removed
+    log = base.snapshot_log
+    # What follows the last entry of a snapshot that is gone: history with a gap would answer time travel wrongly.
+    last_gap = max((n for n, entry in enumerate(log) if entry.snapshot_id not in kept), default=-1)
+    return replace(
+        base,
+        snapshots=_without(base.snapshots, "snapshot_id", removed),
+        refs={name: ref for name, ref in base.refs.items() if ref.snapshot_id not in removed},
+        statistics=_without(base.statistics, "snapshot_id", removed),
+        partition_statistics=_without(base.partition_statistics, "snapshot_id", removed),
+        snapshot_log=log[last_gap + 1 :],
+    )
+
+
+def _restored(base: TableMetadata, update: RestoreSnapshots) -> TableMetadata:
+    _check_counters(base, update)
+    snapshots = (*missing(update.snapshots, base.snapshots, "snapshot", "snapshot_id"), *base.snapshots)
+    schemas = missing(update.schemas, base.schemas, "schema", "schema_id")
+    specs = missing(update.partition_specs, base.partition_specs, "partition spec", "spec_id")
+    statistics = missing(update.statistics, base.statistics, "statistics file of snapshot", "snapshot_id")
+    by_partition = missing(
+        update.partition_statistics,
+        base.partition_statistics,
+        "partition statistics file of snapshot",
+        "snapshot_id",
+    )
+    return replace(
+        base,
+        snapshots=tuple(sorted(snapshots, key=lambda s: s.sequence_number)),
+        schemas=(*base.schemas, *schemas),
+        partition_specs=(*base.partition_specs, *specs),
+        statistics=(*base.statistics, *statistics),
+        partition_statistics=(*base.partition_statistics, *by_partition),
+    )
+
+
+def _check_counters(base: TableMetadata, update: RestoreSnapshots) -> None:
+    """What the table has had lies within what it has counted."""
+    for snapshot in update.snapshots:
+        if base.format_version > 1 and snapshot.sequence_number > base.last_sequence_number:
+            raise InvalidTableError(
+                f"snapshot {snapshot.snapshot_id} cannot be restored: its sequence number {snapshot.sequence_number} is "
+                f"above last-sequence-number {base.last_sequence_number}, so this table never had it"
+            )
+        after_rows = 0 if snapshot.first_row_id is None else snapshot.first_row_id + (snapshot.added_rows or 0)
+        if after_rows > (base.next_row_id or 0):
+            raise InvalidTableError(
+                f"snapshot {snapshot.snapshot_id} cannot be restored: its row ids end at {after_rows}, above next-row-id "
+                f"{base.next_row_id}, so this table never had it"
+            )
+    highest = max((schema.highest_field_id for schema in update.schemas), default=0)
+    if highest > base.last_column_id:
+        raise InvalidTableError(
+            f"a schema with field id {highest} cannot be restored: the table's last-column-id is {base.last_column_id}"
+        )
+    highest = last_assigned_field_id(update.partition_specs) if update.partition_specs else 0
+    if highest > base.last_partition_id:
+        raise InvalidTableError(
+            f"a partition spec with field id {highest} cannot be restored: the table's last-partition-id is "
+            f"{base.last_partition_id}"
+        )
+
+
+def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -> list[T]:
+    """The parts of metadata that are not present by the attribute `id_name`.
+
+    Raises `InvalidTableError` where one is there under its id with another content.
+    """
+    by_id = {getattr(part, id_name): part for part in present}
+    for part in parts:
+        part_id = getattr(part, id_name)
+        if by_id.get(part_id, part) != part:
+            raise InvalidTableError(
+                f"{what} {part_id} cannot be restored: the table has another one of this id by now; nothing was restored"
+            )
+    return [part for part in parts if getattr(part, id_name) not in by_id]
+
+
+class LowCounter(NamedTuple):
+    """A counter, by its attribute of `TableMetadata`, and the least value that it may have."""
+
+    name: str
+    least: int
+
+
+def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
+    """The counters that are below what the table has."""
+    least = {
+        "last_column_id": max((schema.highest_field_id for schema in metadata.schemas), default=0),
+        "last_partition_id": last_assigned_field_id(metadata.partition_specs),
+    }
+    if metadata.next_row_id is not None:
+        ends = ((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots if s.first_row_id is not None)
+        least["next_row_id"] = max(ends, default=0)
+    return (LowCounter(name, value) for name, value in least.items() if getattr(metadata, name) < value)
 
 
 def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
