@@ -25,9 +25,16 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import parse_metadata
-from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, SetSnapshotRef, Update
+from icekeep.spec.updates import (
+    AddSnapshot,
+    AssertRefSnapshotId,
+    AssertTableUuid,
+    RemoveSnapshotRef,
+    SetSnapshotRef,
+    Update,
+    requirements_for,
+)
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, attaching_race, race, set_counter, simple_metadata
 
 

@@ -21,11 +21,10 @@ from icekeep.maintenance.purge.job import drop_table
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.properties import metadata_directory
-from icekeep.spec.requirements import requirements_for
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, schema_from_json
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
+from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef, requirements_for
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append, cherrypick_snapshot, create_table, rollback_to_snapshot
 from kit.java_rest import JavaRestServer

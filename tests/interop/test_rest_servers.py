@@ -24,9 +24,8 @@ from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.purge.job import drop_table, plan_drop_table
 from icekeep.maintenance.restoring.job import restore
 from icekeep.runtime import SystemRuntime
-from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import SetSnapshotRef
+from icekeep.spec.updates import SetSnapshotRef, requirements_for
 from icekeep.storage.open import open_storage
 from icekeep.tables.verbs import append, create_table
 from kit.catalogs import EVENTS, add_snapshot

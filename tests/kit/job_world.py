@@ -9,8 +9,7 @@ from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, events, multiset

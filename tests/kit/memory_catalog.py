@@ -35,8 +35,7 @@ from icekeep.errors import UnavailableError, UsageError
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from kit.runtime import FakeRuntime

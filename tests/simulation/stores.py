@@ -19,8 +19,14 @@ from icekeep.catalog.name_errors import no_such_table
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import metadata_directory
-from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshotRef, RemoveSnapshots, Update
+from icekeep.spec.updates import (
+    AddSnapshot,
+    AssertRefSnapshotId,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    Requirement,
+    Update,
+)
 from icekeep.storage.base import (
     Capabilities,
     DeleteOutcome,

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.planning.spark.session import Engine
-from icekeep.planning.spark.workers import NEW_MANIFESTS, Amount
+from icekeep.planning.spark.workers import NEW_MANIFESTS, TaskSize
 from kit.lake import Lake
 from kit.limits import NOTHING_HERE
 from kit.spark_jobs import NAMESAKES, checked_run
@@ -26,7 +26,7 @@ def _each_spark_job_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def little_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work is cut for all slots, however little it is: tables of tests are small. What tasks write keeps its least size."""
     written = NEW_MANIFESTS.least
-    monkeypatch.setattr(Amount, "least", property(lambda amount: written if amount is NEW_MANIFESTS else 1))
+    monkeypatch.setattr(TaskSize, "least", property(lambda amount: written if amount is NEW_MANIFESTS else 1))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from bench.tables.alike_records import AlikeRecords, varints
 from bench.tables.kept import Kept, kept, make_anew
 from bench.tables.scale_shapes import DeleteKind, Paths, Scale
 from icekeep.planning.spark import tasks
-from icekeep.planning.spark.tasks import Shared
+from icekeep.planning.spark.tasks import SharedValue
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.reach import reaches
@@ -120,7 +120,7 @@ def test_jobs_tasks_and_bytes_are_counted_of_the_block_alone(tmp_path: Path) -> 
     with SparkCounts(spark) as counts, log.open("a") as stream:
         for event in (*events, task):
             stream.write(json.dumps(event, separators=(",", ":")) + "\n")
-        Shared(b"y" * 2_000, spark.sparkContext)
+        SharedValue(b"y" * 2_000, spark.sparkContext)
         tasks.pickle.dumps(b"x" * 1_000)
     with log.open("a") as stream:
         stream.write(json.dumps(task) + "\n")

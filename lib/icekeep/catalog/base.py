@@ -20,12 +20,11 @@ from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.refs import HistoryEntry, history
-from icekeep.spec.requirements import Requirement
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time, span_ms
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import split_locations
 

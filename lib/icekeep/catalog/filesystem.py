@@ -56,10 +56,9 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata, format_metadata
-from icekeep.spec.requirements import Requirement
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.types import DAY_MS
-from icekeep.spec.updates import Update, log_previous
+from icekeep.spec.updates import Requirement, Update, log_previous
 from icekeep.storage.base import DirectoryStorage
 from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
 

@@ -19,9 +19,8 @@ from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata, format_metadata, parse_metadata, unpacked
 from icekeep.spec.properties import choice, is_true, metadata_directory
-from icekeep.spec.requirements import Requirement, failing
 from icekeep.spec.snapshots import MetadataLogEntry
-from icekeep.spec.updates import SetProperties, Update, apply_updates, log_previous
+from icekeep.spec.updates import Requirement, SetProperties, Update, apply_updates, failing, log_previous
 from icekeep.storage.base import DeleteStatus, Storage
 from icekeep.storage.local.links import confined_to
 from icekeep.storage.locations import (

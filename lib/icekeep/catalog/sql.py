@@ -60,8 +60,7 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 

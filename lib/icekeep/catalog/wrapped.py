@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Catalog, Committed, Identifier, SwapOutcome, Table
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 
 
 class WrappedCatalog:

@@ -55,10 +55,9 @@ from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
 from icekeep.runtime import SUBMITTER, SUBMITTERS, Runtime, new_snapshot_id, patience_ms
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import retry_number
-from icekeep.spec.requirements import AssertRefSnapshotId, Requirement, failing, requirements_for
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MINUTE_MS
-from icekeep.spec.updates import AddSnapshot, Update
+from icekeep.spec.updates import AddSnapshot, AssertRefSnapshotId, Requirement, Update, failing, requirements_for
 from icekeep.storage.locations import canonical
 
 

@@ -19,8 +19,8 @@ from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import BLOB_TYPE, frame, unframe
 from icekeep.spec.schema import POS
+from icekeep.spec.snapshots import View, view_from_json, view_to_json
 from icekeep.spec.types import MIB
-from icekeep.spec.views import View, view_from_json, view_to_json
 from icekeep.storage.base import Storage
 
 MAGIC = b"PFA1"

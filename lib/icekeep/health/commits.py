@@ -6,7 +6,7 @@ from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
 from icekeep.maintenance import compaction, manifests, position_deletes, repairing
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import Writer, made, writers_of
+from icekeep.spec.retention import Writer, made, writers_of
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS, HOUR_MS
 

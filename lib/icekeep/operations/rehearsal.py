@@ -25,8 +25,7 @@ from icekeep.catalog.metadata_files import encode, next_metadata
 from icekeep.errors import IcekeepBug
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import AddSnapshot, Update
+from icekeep.spec.updates import AddSnapshot, Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.overlay import RehearsalStorage
 

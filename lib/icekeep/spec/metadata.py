@@ -1,17 +1,10 @@
-"""Table metadata: the one object that a catalog points at (spec, "Table Metadata").
+"""Table metadata: the one object that a catalog points at (spec, "Table Metadata"), and its JSON, both ways (Appendix C).
 
-A value: changes make new ones (`updates.py`). Reading and writing its JSON is `metadata_codec.py`.
+A value: changes make new ones (`updates.py`). Unknown keys survive at every level. Files are plain or gzip by the spec, or zstd,
+which other writers use all the same.
 
-How metadata files are packed: plain or gzip by the spec, and zstd, which other writers use all the same; we read all three.
-
-Table metadata of format version 1 and that of later versions: what the one leaves out, what the others must not have.
-
-Version 1 has one `schema` and one `partition-spec`; lists of them, ids and sort orders came with version 2, and writers
-of version 1 may or may not give them (spec, "Table Metadata Fields"; Appendix E "Version 2").
-
-Table metadata as JSON, both ways (spec, Appendix C "Table Metadata and Snapshots").
-
-Bytes in, values out, and back; how files are packed is in `metadata_packing.py`. Unknown keys survive at every level.
+Version 1 has one `schema` and one `partition-spec`; lists of them, ids and sort orders came with version 2, and writers of
+version 1 may or may not give them (spec, "Table Metadata Fields"; Appendix E "Version 2").
 """
 
 import gzip
@@ -19,7 +12,7 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -46,6 +39,9 @@ from icekeep.spec.snapshots import (
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
+    View,
+    view_from_json,
+    view_to_json,
 )
 from icekeep.spec.sorting import (
     UNSORTED,
@@ -57,9 +53,29 @@ from icekeep.spec.sorting import (
 )
 from icekeep.spec.transforms import Void
 from icekeep.spec.types import StructType
-from icekeep.spec.views import View, view_from_json, view_to_json
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+T = TypeVar("T")
+V = TypeVar("V", bound=View)
 
 SUPPORTED_FORMAT_VERSION = 3
+
+MAX_METADATA_BYTES = 4 << 30
+"""A file that grows beyond this is an attack or an accident, not table metadata."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_UNREADABLE = {
+    b"\x04\x22\x4d\x18": "lz4",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\xff\x06\x00\x00sNaPpY": "snappy",
+}
+_PACKED_NAME = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
 
 
 class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -127,33 +143,28 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The sort order that writers use by default."""
         return find_sort_order(self.sort_orders, self.default_sort_order_id)
 
+    @cached_property
+    def _partition_types(self) -> dict[int, StructType]:
+        return {}
+
     def partition_type(self, spec_id: int) -> StructType:
         """The struct of a spec's partition tuples; source columns that were dropped are found in older schemas.
 
-        Raises:
-            InvalidTableError: the table has no such spec, or no schema that holds its source columns.
+        Raises `InvalidTableError` where the table has no such spec, or no schema that holds its source columns.
         """
         # Asked for each manifest, and a table may have hundreds of schemas.
-        known = self._partition_types.get(spec_id)
-        if known is None:
-            known = self._partition_types[spec_id] = self._partition_type(spec_id)
-        return known
+        if spec_id not in self._partition_types:
+            spec = self.specs_by_id.get(spec_id)
+            if spec is None:
+                raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")
+            structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
+            self._partition_types[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
+        return self._partition_types[spec_id]
 
     @property
     def partition_types(self) -> dict[int, StructType]:
         """The structs of all specs' partition tuples, by spec; raises as `partition_type` does."""
         return {spec_id: self.partition_type(spec_id) for spec_id in self.specs_by_id}
-
-    @cached_property
-    def _partition_types(self) -> dict[int, StructType]:
-        return {}
-
-    def _partition_type(self, spec_id: int) -> StructType:
-        spec = self.specs_by_id.get(spec_id)
-        if spec is None:
-            raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")
-        structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
-        return StructType(tuple(field for struct in structs for field in struct.fields))
 
     def partition_path(self, spec_id: int, values: Sequence[Any]) -> str:
         """A partition of any spec as people read it (`day=2013-01-05/kind=a`); raises as `partition_type` does."""
@@ -193,31 +204,27 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """The snapshot with an id; raises `NotFoundError` if the table has no such snapshot."""
-        found = self.snapshots_by_id.get(snapshot_id)
-        if found is None:
+        snapshot = self.snapshots_by_id.get(snapshot_id)
+        if snapshot is None:
             raise NotFoundError(
                 f"the table at {self.location!r} has no snapshot {snapshot_id}; `icekeep history --table NAME --all` lists those "
                 "that it has",
                 snapshot_id=snapshot_id,
             )
-        return found
+        return snapshot
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
-        """The snapshot that a branch or tag names; `None` only for `main` of a table without data.
-
-        Raises:
-            NotFoundError: there is no such branch or tag; says which there are.
-        """
+        """The snapshot that a branch or tag names, else `NotFoundError`; `None` only for `main` of a table without data."""
         ref = self.refs.get(branch)
         if ref is not None:
             return self.snapshot(ref.snapshot_id)
         if branch == MAIN:
             return self.current_snapshot
-        known = f"; there is {', '.join(map(repr, sorted(self.refs)))}" if self.refs else ""
-        raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}{known}", ref=branch)
+        others = f"; there is {', '.join(map(repr, sorted(self.refs)))}" if self.refs else ""
+        raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}{others}", ref=branch)
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """A snapshot, its parent, and so on until one has no parent that the table still knows."""
+        """A snapshot, its parent, and so on until one has no parent that the table still has."""
         seen: set[int] = set()
         while snapshot_id is not None and snapshot_id in self.snapshots_by_id and snapshot_id not in seen:
             seen.add(snapshot_id)
@@ -262,23 +269,6 @@ def new_table_metadata(  # noqa: PLR0913 - each is one part of the value
 def validate_metadata(metadata: TableMetadata) -> TableMetadata:
     """Return the metadata, or raise `InvalidTableError` where its parts do not fit together."""
     where = f"table metadata of {metadata.location!r}"
-    _validate_ids(metadata, where)
-    if metadata.current_schema_id not in metadata.schemas_by_id:
-        raise InvalidTableError(f"{where}: current-schema-id {metadata.current_schema_id} is not among the schemas")
-    if metadata.default_spec_id not in metadata.specs_by_id:
-        raise InvalidTableError(f"{where}: default-spec-id {metadata.default_spec_id} is not among the partition specs")
-    if metadata.default_sort_order_id not in {order.order_id for order in metadata.sort_orders}:
-        raise InvalidTableError(
-            f"{where}: default-sort-order-id {metadata.default_sort_order_id} is not among the orders"
-        )
-    validate_spec(metadata.spec, metadata.schema)
-    validate_sort_order(metadata.sort_order, metadata.schema)
-    _validate_snapshots(metadata, where)
-    _validate_refs(metadata, where)
-    return metadata
-
-
-def _validate_ids(metadata: TableMetadata, where: str) -> None:
     ids: dict[str, list[int]] = {
         "schemas": [schema.schema_id for schema in metadata.schemas],
         "partition specs": [spec.spec_id for spec in metadata.partition_specs],
@@ -288,17 +278,22 @@ def _validate_ids(metadata: TableMetadata, where: str) -> None:
     for what, used in ids.items():
         if len(set(used)) != len(used):
             raise InvalidTableError(f"{where}: two {what} have the same id")
-
-
-def _validate_snapshots(metadata: TableMetadata, where: str) -> None:
-    known = metadata.snapshots_by_id
-    if metadata.current_snapshot_id is not None and metadata.current_snapshot_id not in known:
-        raise InvalidTableError(
-            f"{where}: current-snapshot-id {metadata.current_snapshot_id} is not among the snapshots"
-        )
+    chosen = {
+        ("current-schema-id", "schemas"): metadata.current_schema_id,
+        ("default-spec-id", "partition specs"): metadata.default_spec_id,
+        ("default-sort-order-id", "sort orders"): metadata.default_sort_order_id,
+        ("current-snapshot-id", "snapshots"): metadata.current_snapshot_id,
+    }
+    for (key, what), chosen_id in chosen.items():
+        if chosen_id is not None and chosen_id not in ids[what]:
+            raise InvalidTableError(f"{where}: {key} {chosen_id} is not among the {what.removeprefix('sort ')}")
+    validate_spec(metadata.spec, metadata.schema)
+    validate_sort_order(metadata.sort_order, metadata.schema)
     newest = max((s.sequence_number for s in metadata.snapshots), default=0)
     if metadata.format_version > 1 and newest > metadata.last_sequence_number:
         raise InvalidTableError(f"{where}: a snapshot has sequence number {newest}, above last-sequence-number")
+    _validate_refs(metadata, where)
+    return metadata
 
 
 def _validate_refs(metadata: TableMetadata, where: str) -> None:
@@ -320,23 +315,39 @@ def _validate_refs(metadata: TableMetadata, where: str) -> None:
         )
 
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+def parse_metadata(data: bytes, location: str) -> TableMetadata:
+    """Decode a metadata file, plain, gzip or zstd by its bytes and not by its name; `location` is for errors.
 
-MAX_METADATA_BYTES = 4 << 30
-"""A file that grows beyond this is an attack or an accident, not table metadata."""
+    Raises:
+        InvalidTableError: the bytes are not table metadata of the spec.
+        UnsupportedError: the format version, or the way it is packed, is one that we do not read.
+    """
+    raw = metadata_document(data, location)
+    try:
+        return metadata_from_json(raw)
+    except (RecursionError, InvalidTableError, UnsupportedError) as error:
+        kind = UnsupportedError if isinstance(error, UnsupportedError) else InvalidTableError
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error.message
+        raise kind(f"cannot read table metadata {location!r}: {reason}", location=location) from error
 
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
-_OTHERS = {
-    b"\x04\x22\x4d\x18": "lz4",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\xff\x06\x00\x00sNaPpY": "snappy",
-}
-_NAMED = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
+
+def metadata_document(data: bytes, location: str) -> Any:
+    """The JSON of a metadata file, whatever it says; raises `InvalidTableError` where it is none, else as `parse_metadata`."""
+    codec = next((name for magic, name in _UNREADABLE.items() if data.startswith(magic)), None)
+    named = _PACKED_NAME.search(location)
+    is_packed = not data.lstrip().startswith((b"{", _GZIP, _ZSTD))
+    # One whose name says that we read it is damaged, if its bytes say something else.
+    if codec is None and named is not None and named[1] not in ("gz", "zstd") and is_packed:
+        codec = named[1]
+    if codec is not None:
+        raise UnsupportedError(
+            f"cannot read table metadata {location!r}: it is packed with {codec}; plain files, gzip and zstd are read",
+            location=location,
+        )
+    try:
+        return msgspec.json.decode(unpacked(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
+        raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
 
 
 def unpacked(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> bytes:
@@ -364,23 +375,8 @@ def unpacked_head(data: bytes, max_bytes: int) -> bytes:
     return data
 
 
-def refuse_unknown_packing(data: bytes, location: str) -> None:
-    """Raise `UnsupportedError` for a file that is packed in a way that we do not read, by its first bytes or its name."""
-    codec = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
-    named = _NAMED.search(location)
-    is_packed = not data.lstrip().startswith((b"{", _GZIP, _ZSTD))
-    # One whose name says that we read it is spoilt, if its bytes say something else.
-    if codec is None and named is not None and named[1] not in ("gz", "zstd") and is_packed:
-        codec = named[1]
-    if codec is not None:
-        raise UnsupportedError(
-            f"cannot read table metadata {location!r}: it is packed with {codec}; plain files, gzip and zstd are read",
-            location=location,
-        )
-
-
 def _zstd_unpacked(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """At most this many bytes of text, and whether that is the end of it: the last of its frames is whole."""
+    """At most `max_bytes` of text, and whether that is the end of it: the last of its frames is whole."""
     plain = bytearray()
     while True:
         stream: Any = zstd.ZstdDecompressor()
@@ -393,18 +389,66 @@ def _zstd_unpacked(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
         data = stream.unused_data
 
 
-CURRENT_ONLY = ("schema", "partition-spec")
-"""Keys of version 1 that repeat the current schema and the default spec for old readers."""
+def metadata_from_json(raw: Any) -> TableMetadata:
+    """Build metadata from a decoded JSON object; raises as `parse_metadata` does."""
+    if not isinstance(raw, dict):
+        raise InvalidTableError("it is no JSON object")
+    rest = dict(raw)
+    version = _required(rest, "format-version", int)
+    if version > SUPPORTED_FORMAT_VERSION:
+        raise UnsupportedError(
+            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known{_dialect(rest)}"
+        )
+    if version < 1:
+        raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
+    if version == 1:
+        rest = _with_derived_keys(rest)
+    # Kept as they were, these would contradict what a commit changes, or come to life by an upgrade. The first two repeat the
+    # current schema and the default spec for old readers.
+    for key in ("schema", "partition-spec", "next-row-id")[: 2 if version >= 3 else 3]:
+        rest.pop(key, None)
+    # Java wrote -1 for "no snapshot" in v1 and v2.
+    if rest.get("current-snapshot-id") == -1:
+        del rest["current-snapshot-id"]
+    metadata = TableMetadata(
+        format_version=version,
+        table_uuid=(_optional if version == 1 else _required)(rest, "table-uuid", str),
+        location=_required(rest, "location", str),
+        last_sequence_number=_required(rest, "last-sequence-number", int),
+        last_updated_ms=_required(rest, "last-updated-ms", int),
+        last_column_id=_required(rest, "last-column-id", int),
+        schemas=tuple(map(schema_from_json, _list(rest, "schemas", is_required=True))),
+        current_schema_id=_required(rest, "current-schema-id", int),
+        partition_specs=tuple(map(spec_from_json, _list(rest, "partition-specs", is_required=True))),
+        default_spec_id=_required(rest, "default-spec-id", int),
+        last_partition_id=_required(rest, "last-partition-id", int),
+        sort_orders=tuple(map(sort_order_from_json, _list(rest, "sort-orders", is_required=True))),
+        default_sort_order_id=_required(rest, "default-sort-order-id", int),
+        properties=_properties(rest.pop("properties", None)),
+        current_snapshot_id=_optional(rest, "current-snapshot-id", int),
+        snapshots=_views(rest, "snapshots", Snapshot),
+        snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
+        metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
+        refs=_refs(rest.pop("refs", None)),
+        statistics=_views(rest, "statistics", StatisticsFile),
+        partition_statistics=_views(rest, "partition-statistics", PartitionStatisticsFile),
+        next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
+        encryption_keys=tuple(_list(rest, "encryption-keys")),
+        extra=rest,
+    )
+    if version == 1:
+        metadata = replace(metadata, snapshots=tuple(replace(s, sequence_number=0) for s in metadata.snapshots))
+    if MAIN not in metadata.refs and metadata.current_snapshot_id is not None:
+        # There is always a main branch at the current snapshot, even if `refs` is missing (spec, "Table Metadata Fields").
+        main = SnapshotRef(snapshot_id=metadata.current_snapshot_id, type="branch")
+        metadata = replace(metadata, refs={MAIN: main, **metadata.refs})
+    return validate_metadata(metadata)
 
 
-def with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
     """Version 1 metadata with every key that version 2 requires, but `table-uuid`: derived as the spec says.
 
-    Args:
-        raw: the JSON object; keys that it has are kept, and `schemas` and `partition-specs` rule over what they replace.
-
-    Raises:
-        InvalidTableError: it has neither the old key nor the new one.
+    Keys that it has are kept, and `schemas` and `partition-specs` rule over what they replace.
     """
     full = {key: value for key, value in raw.items() if value is not None}
     full["last-sequence-number"] = 0
@@ -428,105 +472,6 @@ def with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
     return full
 
 
-def current_only(metadata: TableMetadata) -> dict[str, Any]:
-    """The current schema and the fields of the default spec under their old keys, which version 1 requires."""
-    return {"schema": schema_to_json(metadata.schema), "partition-spec": spec_to_json(metadata.spec)["fields"]}
-
-
-T = TypeVar("T")
-V = TypeVar("V", bound=View)
-
-
-def parse_metadata(data: bytes, location: str) -> TableMetadata:
-    """Decode a metadata file.
-
-    Args:
-        data: the file's bytes, plain, gzip or zstd; which of them is seen from the bytes, not from the name.
-        location: where they come from, for errors.
-
-    Raises:
-        InvalidTableError: the bytes are not table metadata of the spec.
-        UnsupportedError: the format version, or the way it is packed, is one that we do not read.
-    """
-    raw = metadata_document(data, location)
-    try:
-        return metadata_from_json(raw)
-    except RecursionError as error:
-        raise InvalidTableError(
-            f"cannot read table metadata {location!r}: it is nested too deeply", location=location
-        ) from error
-    except InvalidTableError as error:
-        raise InvalidTableError(
-            f"cannot read table metadata {location!r}: {error.message}", location=location
-        ) from error
-    except UnsupportedError as error:
-        raise UnsupportedError(
-            f"cannot read table metadata {location!r}: {error.message}", location=location
-        ) from error
-
-
-def metadata_document(data: bytes, location: str) -> Any:
-    """The JSON of a metadata file, whatever it says; raises `InvalidTableError` where it is none, else as `parse_metadata`."""
-    refuse_unknown_packing(data, location)
-    try:
-        return msgspec.json.decode(unpacked(data))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
-        raise InvalidTableError(f"cannot read table metadata {location!r}: {error}", location=location) from error
-
-
-def format_metadata(metadata: TableMetadata) -> bytes:
-    """Encode metadata as the bytes of an uncompressed metadata file."""
-    return msgspec.json.encode(metadata_to_json(metadata))
-
-
-def metadata_from_json(raw: Any) -> TableMetadata:
-    """Build metadata from a decoded JSON object; raises as `parse_metadata` does."""
-    if not isinstance(raw, dict):
-        raise InvalidTableError("it is no JSON object")
-    rest = dict(raw)
-    version = _required(rest, "format-version", int)
-    if version > SUPPORTED_FORMAT_VERSION:
-        raise UnsupportedError(
-            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known{_dialect(rest)}"
-        )
-    if version < 1:
-        raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
-    if version == 1:
-        rest = with_derived_keys(rest)
-    # Kept as they were, these would contradict what a commit changes, or come to life by an upgrade.
-    for key in CURRENT_ONLY if version >= 3 else (*CURRENT_ONLY, "next-row-id"):
-        rest.pop(key, None)
-    current = rest.pop("current-snapshot-id", None)
-    metadata = TableMetadata(
-        format_version=version,
-        table_uuid=_table_uuid(rest, version),
-        location=_required(rest, "location", str),
-        last_sequence_number=_required(rest, "last-sequence-number", int),
-        last_updated_ms=_required(rest, "last-updated-ms", int),
-        last_column_id=_required(rest, "last-column-id", int),
-        schemas=_required_list(rest, "schemas", schema_from_json),
-        current_schema_id=_required(rest, "current-schema-id", int),
-        partition_specs=_required_list(rest, "partition-specs", spec_from_json),
-        default_spec_id=_required(rest, "default-spec-id", int),
-        last_partition_id=_required(rest, "last-partition-id", int),
-        sort_orders=_required_list(rest, "sort-orders", sort_order_from_json),
-        default_sort_order_id=_required(rest, "default-sort-order-id", int),
-        properties=_properties(rest.pop("properties", None)),
-        # Java wrote -1 for "no snapshot" in v1 and v2.
-        current_snapshot_id=None if current in (None, -1) else _whole("current-snapshot-id", current),
-        snapshots=_snapshots(rest, version),
-        snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
-        metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
-        refs=_refs(rest.pop("refs", None)),
-        statistics=_views(rest, "statistics", StatisticsFile),
-        partition_statistics=_views(rest, "partition-statistics", PartitionStatisticsFile),
-        next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
-        encryption_keys=tuple(_list(rest, "encryption-keys")),
-        extra=rest,
-    )
-    return validate_metadata(_with_main(metadata))
-
-
 def _dialect(raw: Mapping[str, Any]) -> str:
     """Which of two a table of a newer version is: Iceberg 1.12 writes a shape of its own, before version 4 is adopted."""
     snapshots = raw.get("snapshots")
@@ -538,93 +483,70 @@ def _dialect(raw: Mapping[str, Any]) -> str:
     return ""
 
 
+def format_metadata(metadata: TableMetadata) -> bytes:
+    """Encode metadata as the bytes of an uncompressed metadata file."""
+    return msgspec.json.encode(metadata_to_json(metadata))
+
+
 def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
-    """The JSON object of metadata, in the order of the spec's table."""
-    version = metadata.format_version
-    out: dict[str, Any] = {"format-version": version}
-    if metadata.table_uuid is not None:
-        out["table-uuid"] = metadata.table_uuid
-    out["location"] = metadata.location
-    if version > 1:
-        out["last-sequence-number"] = metadata.last_sequence_number
-    out |= {
+    """The JSON object of metadata, in the order of the spec's table; what is `None` is left out."""
+    is_first = metadata.format_version == 1
+    old_keys: dict[str, Any] = {}
+    snapshots = [view_to_json(snapshot) for snapshot in metadata.snapshots]
+    if is_first:
+        old_keys = {"schema": schema_to_json(metadata.schema), "partition-spec": spec_to_json(metadata.spec)["fields"]}
+        for snapshot in snapshots:
+            del snapshot["sequence-number"]
+    out = {
+        "format-version": metadata.format_version,
+        "table-uuid": metadata.table_uuid,
+        "location": metadata.location,
+        "last-sequence-number": None if is_first else metadata.last_sequence_number,
         "last-updated-ms": metadata.last_updated_ms,
         "last-column-id": metadata.last_column_id,
-        **(current_only(metadata) if version == 1 else {}),
+        **old_keys,
         "current-schema-id": metadata.current_schema_id,
-        "schemas": [schema_to_json(s) for s in metadata.schemas],
+        "schemas": [schema_to_json(schema) for schema in metadata.schemas],
         "default-spec-id": metadata.default_spec_id,
-        "partition-specs": [spec_to_json(s) for s in metadata.partition_specs],
+        "partition-specs": [spec_to_json(spec) for spec in metadata.partition_specs],
         "last-partition-id": metadata.last_partition_id,
         "default-sort-order-id": metadata.default_sort_order_id,
-        "sort-orders": [sort_order_to_json(o) for o in metadata.sort_orders],
+        "sort-orders": [sort_order_to_json(order) for order in metadata.sort_orders],
         "properties": dict(metadata.properties),
+        "current-snapshot-id": metadata.current_snapshot_id,
+        "next-row-id": metadata.next_row_id,
+        "refs": {name: view_to_json(ref) for name, ref in metadata.refs.items()},
+        "snapshots": snapshots,
+        "statistics": [view_to_json(file) for file in metadata.statistics],
+        "partition-statistics": [view_to_json(file) for file in metadata.partition_statistics],
+        "snapshot-log": [view_to_json(entry) for entry in metadata.snapshot_log],
+        "metadata-log": [view_to_json(entry) for entry in metadata.metadata_log],
+        "encryption-keys": list(metadata.encryption_keys) or None,
     }
-    if metadata.current_snapshot_id is not None:
-        out["current-snapshot-id"] = metadata.current_snapshot_id
-    if metadata.next_row_id is not None:
-        out["next-row-id"] = metadata.next_row_id
-    out["refs"] = {name: view_to_json(ref) for name, ref in metadata.refs.items()}
-    out["snapshots"] = [_snapshot_to_json(s, version) for s in metadata.snapshots]
-    out["statistics"] = [view_to_json(s) for s in metadata.statistics]
-    out["partition-statistics"] = [view_to_json(s) for s in metadata.partition_statistics]
-    out["snapshot-log"] = [view_to_json(e) for e in metadata.snapshot_log]
-    out["metadata-log"] = [view_to_json(e) for e in metadata.metadata_log]
-    if metadata.encryption_keys:
-        out["encryption-keys"] = list(metadata.encryption_keys)
-    out.update(metadata.extra)
-    return out
-
-
-def _snapshots(rest: dict[str, Any], version: int) -> tuple[Snapshot, ...]:
-    snapshots = _views(rest, "snapshots", Snapshot)
-    if version > 1:
-        return snapshots
-    return tuple(msgspec.structs.replace(snapshot, sequence_number=0) for snapshot in snapshots)
-
-
-def _snapshot_to_json(snapshot: Snapshot, version: int) -> dict[str, Any]:
-    out = view_to_json(snapshot)
-    if version == 1:
-        del out["sequence-number"]
-    return out
-
-
-def _table_uuid(rest: dict[str, Any], version: int) -> str | None:
-    if version == 1 and rest.get("table-uuid") is None:
-        rest.pop("table-uuid", None)
-        return None
-    return _required(rest, "table-uuid", str)
+    return {key: value for key, value in out.items() if value is not None} | dict(metadata.extra)
 
 
 def _required(rest: dict[str, Any], key: str, kind: type[T]) -> T:
-    value = rest.pop(key, None)
+    value = _optional(rest, key, kind)
     if value is None:
         raise InvalidTableError(f"the required key {key!r} is missing")
-    if type(value) is not kind:
+    return value
+
+
+def _optional(rest: dict[str, Any], key: str, kind: type[T]) -> T | None:
+    value = rest.pop(key, None)
+    if value is not None and type(value) is not kind:
         raise InvalidTableError(f"{key} is {value!r}; it must be {'a whole number' if kind is int else 'text'}")
     return value
 
 
-def _whole(key: str, value: Any) -> int:
-    if type(value) is not int:
-        raise InvalidTableError(f"{key} is {value!r}; it must be a whole number")
-    return value
-
-
-def _list(rest: dict[str, Any], key: str) -> list[Any]:
+def _list(rest: dict[str, Any], key: str, *, is_required: bool = False) -> list[Any]:
     value = rest.pop(key, None)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise InvalidTableError(f"{key} is {value!r}; it must be a list")
-    return value
-
-
-def _required_list(rest: dict[str, Any], key: str, read: Callable[[Any], T]) -> tuple[T, ...]:
-    if rest.get(key) is None:
+    if value is None and is_required:
         raise InvalidTableError(f"the required key {key!r} is missing")
-    return tuple(map(read, _list(rest, key)))
+    if not isinstance(value, list | None):
+        raise InvalidTableError(f"{key} is {value!r}; it must be a list")
+    return value or []
 
 
 def _views(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
@@ -632,24 +554,12 @@ def _views(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
 
 
 def _properties(value: Any) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+    if value is not None and (not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values())):
         raise InvalidTableError("properties must be an object of texts")
-    return dict(value)
+    return dict(value or {})
 
 
-def _refs(value: Any) -> Mapping[str, SnapshotRef]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+def _refs(value: Any) -> dict[str, SnapshotRef]:
+    if not isinstance(value, dict | None):
         raise InvalidTableError(f"refs is {value!r}; it must be an object")
-    return {name: view_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in value.items()}
-
-
-def _with_main(metadata: TableMetadata) -> TableMetadata:
-    """There is always a main branch at the current snapshot, even if `refs` is missing (spec, "Table Metadata Fields")."""
-    if MAIN in metadata.refs or metadata.current_snapshot_id is None:
-        return metadata
-    main = SnapshotRef(snapshot_id=metadata.current_snapshot_id, type="branch")
-    return msgspec.structs.replace(metadata, refs={MAIN: main, **metadata.refs})
+    return {name: view_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (value or {}).items()}

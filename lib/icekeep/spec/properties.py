@@ -1,16 +1,8 @@
-"""Values of table properties: each kind is read in one way wherever it is honoured, and a wrong value is one `PropertyError`.
+"""Table properties: each kind of value is read in one way wherever it is honoured, and a wrong value is one `PropertyError`.
 
-Case does not matter where Iceberg Java ignores it. Spaces do: Java refuses them or takes the value for another one.
-
-What a table wants to be kept of each column's values: the properties `write.metadata.metrics.*`.
-
-Names, defaults and the choice of columns in a wide table are those of Iceberg Java's `MetricsConfig`. Unlike there, a mode
-that cannot be read is an error: taken for the default, a mistake would cost pruning for years and nobody would see it.
-
-Where the files of a table lie (spec, Appendix F "Path Construction").
-
-Properties `write.data.path` and `write.metadata.path`: absolute, or relative to the table's location. Data files are spread
-over directories named by a hash where `write.object-storage.enabled` asks for it.
+Case does not matter where Iceberg Java ignores it. Spaces do: Java refuses them or takes the value for another one. Two groups of
+properties are read here as a whole: which metrics are kept of each column (`write.metadata.metrics.*`), and where files lie
+(`write.data.path` and the like; spec, Appendix F "Path Construction").
 """
 
 import re
@@ -34,13 +26,13 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def wrong_property(key: str, text: str, wanted: str) -> PropertyError:
-    """The error for a value that a property cannot take; `wanted` completes "set ..."."""
-    return PropertyError(f"table property {key!r} is {text!r}; set {wanted}", property=key)
+def wrong_property(key: str, text: str, remedy: str) -> PropertyError:
+    """The error for a value that a property cannot take; `remedy` completes "set ..."."""
+    return PropertyError(f"table property {key!r} is {text!r}; set {remedy}", property=key)
 
 
 def choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, V]) -> V:
-    """What one of some names, which are lower-case, stands for; raises `PropertyError` for any other name."""
+    """The choice that a property names, in any case; raises `PropertyError` for any other name."""
     text = properties.get(key, default)
     name = text.lower()
     if name not in choices:
@@ -50,11 +42,7 @@ def choice(properties: Mapping[str, str], key: str, default: str, choices: Mappi
 
 
 def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """`true` or `false`, the default where the table says nothing.
-
-    Raises:
-        PropertyError: it is anything else, which Java takes for false and nobody sees.
-    """
+    """`true` or `false`; raises `PropertyError` for anything else, which Java silently takes for false."""
     text = properties.get(key)
     return default if text is None else choice(properties, key, text, {"true": True, "false": False})
 
@@ -70,11 +58,7 @@ def is_true(properties: Mapping[str, str], key: str, default: bool) -> bool:
 def whole_number(
     properties: Mapping[str, str], key: str, default: int, least: int | None = 0, most: int | None = None
 ) -> int:
-    """A whole number, the default where the table says nothing; written as Java reads one: digits, with a sign if need be.
-
-    Raises:
-        PropertyError: it is anything else, less than `least` or more than `most`.
-    """
+    """A whole number as Java reads one, digits with a sign if need be; raises `PropertyError` for one out of bounds too."""
     text = properties.get(key)
     if text is None:
         return default
@@ -101,12 +85,11 @@ def probability(properties: Mapping[str, str], key: str, default: float) -> floa
     return value
 
 
-DEFAULT_KEY = "write.metadata.metrics.default"
-COLUMN_KEY_PREFIX = "write.metadata.metrics.column."
-LIMIT_KEY = "write.metadata.metrics.max-inferred-column-defaults"
-
-_TRUNCATE = re.compile(r"truncate\(([0-9]{1,9})\)")
+_METRICS_DEFAULT = "write.metadata.metrics.default"
+_METRICS_COLUMN = "write.metadata.metrics.column."
+_METRICS_LIMIT = "write.metadata.metrics.max-inferred-column-defaults"
 _DEFAULT_LIMIT = 100
+_TRUNCATE = re.compile(r"truncate\(([0-9]{1,9})\)")
 _ORDERED = (Identity, Truncate, Year, Month, Day, Hour)
 
 
@@ -134,29 +117,34 @@ DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
 def metrics_modes(
     properties: Mapping[str, str], schema: Schema, sort_order: SortOrder | None = None
 ) -> dict[int, MetricsMode]:
-    """The mode of every primitive field of a schema, by field id.
+    """The mode of every primitive field of a schema, by field id, as Iceberg Java's `MetricsConfig` chooses it.
 
     Where no property sets a default and the schema has more columns than `max-inferred-column-defaults`, only that many
     get metrics: of each struct its own fields before those nested in them. Columns that the table is sorted by keep
     bounds even then. Keys that name no column of the schema are passed over, since columns come and go.
 
     Raises:
-        PropertyError: a property has a value that it cannot take.
+        PropertyError: a property has a value that it cannot take. Java takes a mode that it cannot read for the default, which
+            would cost pruning for years without being seen.
     """
     fields = {f.field_id: f for f in schema.fields_by_id.values() if isinstance(f.type, PrimitiveType)}
-    default = _mode(properties, DEFAULT_KEY, DEFAULT)
-    if DEFAULT_KEY not in properties and _counted(schema.as_struct()) > (limit := _limit(properties)):
-        default = NONE
-        modes = dict.fromkeys(islice(_by_precedence(schema.as_struct()), limit), DEFAULT)
-    else:
-        modes = {}
-    for field_id in _sorted_by(sort_order):
-        modes[field_id] = default if default.bounds else DEFAULT
+    default = _mode(properties, _METRICS_DEFAULT, DEFAULT)
+    modes: dict[int, MetricsMode] = {}
+    if _METRICS_DEFAULT not in properties:
+        limit = whole_number(properties, _METRICS_LIMIT, _DEFAULT_LIMIT, least=None)
+        # As in Java, where what is below 0 counts as not set.
+        limit = limit if limit >= 0 else _DEFAULT_LIMIT
+        if _counted(schema.as_struct()) > limit:
+            default = NONE
+            modes = dict.fromkeys(islice(_by_precedence(schema.as_struct()), limit), DEFAULT)
+    for field in () if sort_order is None else sort_order.fields:
+        if isinstance(field.transform, _ORDERED):
+            modes[field.source_id] = default if default.bounds else DEFAULT
     for key in properties:
-        if key.startswith(COLUMN_KEY_PREFIX):
+        if key.startswith(_METRICS_COLUMN):
             # Read in any case: a mistake shows even when the column is not there.
             mode = _mode(properties, key, default)
-            modes[schema.ids_by_name.get(key.removeprefix(COLUMN_KEY_PREFIX), 0)] = mode
+            modes[schema.ids_by_name.get(key.removeprefix(_METRICS_COLUMN), 0)] = mode
     return {field_id: modes.get(field_id, default) for field_id in fields}
 
 
@@ -164,27 +152,17 @@ def _mode(properties: Mapping[str, str], key: str, default: MetricsMode) -> Metr
     text = properties.get(key)
     if text is None:
         return default
-    name = text.lower()
-    if name in _NAMED:
-        return _NAMED[name]
-    if (match := _TRUNCATE.fullmatch(name)) is None or int(match[1]) < 1:
+    match text.lower():
+        case "none":
+            return NONE
+        case "counts":
+            return COUNTS
+        case "full":
+            return FULL
+    truncate = _TRUNCATE.fullmatch(text.lower())
+    if truncate is None or int(truncate[1]) < 1:
         raise wrong_property(key, text, "'none', 'counts', 'full', or 'truncate(N)' with N of 1 or more")
-    return msgspec.structs.replace(DEFAULT, length=int(match[1]))
-
-
-_NAMED = {"none": NONE, "counts": COUNTS, "full": FULL}
-
-
-def _limit(properties: Mapping[str, str]) -> int:
-    limit = whole_number(properties, LIMIT_KEY, _DEFAULT_LIMIT, least=None)
-    # As in Java, where what is below 0 counts as not set.
-    return limit if limit >= 0 else _DEFAULT_LIMIT
-
-
-def _sorted_by(sort_order: SortOrder | None) -> Iterator[int]:
-    for field in () if sort_order is None else sort_order.fields:
-        if isinstance(field.transform, _ORDERED):
-            yield field.source_id
+    return msgspec.structs.replace(DEFAULT, length=int(truncate[1]))
 
 
 def _counted(type_: Type) -> int:
@@ -208,12 +186,7 @@ OWN_DIRECTORY = ".icekeep"
 """What is icekeep's own lies below this directory; the dot hides it from every engine's orphan removal."""
 
 _DATA_PATH = "write.data.path"
-_OBJECT_STORAGE = "write.object-storage.enabled"
-_PARTITIONED_PATHS = "write.object-storage.partitioned-paths"
 _PROVIDER = "write.location-provider.impl"
-_WITHDRAWN = "write.folder-storage.path"
-_WITHDRAWN_OF_OBJECTS = "write.object-storage.path"
-
 _HASH_BITS = 20
 
 
@@ -233,18 +206,15 @@ class DataLayout(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
 
     def location(self, file_name: str, partition_path: str = "") -> str:
-        """The location of a new data file.
-
-        Args:
-            file_name: which no other file of the table has.
-            partition_path: as `partition_path` makes it, empty for a table without partitions.
-        """
+        """The location of a new data file, by a name that no other file of the table has; `partition_path` may be empty."""
+        path = "/".join(filter(None, [partition_path if self.partitioned_paths else "", file_name]))
         if not self.hashed:
-            return f"{self.directory}/{_joined(partition_path, file_name)}"
-        path = _joined(partition_path, file_name) if self.partitioned_paths else file_name
-        directories = _hash_directories(path)
+            return f"{self.directory}/{path}"
+        # The low bits of the path's hash as names of directories: three of 4 bits, then one of 8.
+        bits = format(mmh3.hash(path.encode(), signed=False) % 2**_HASH_BITS, f"0{_HASH_BITS}b")
+        directories = "/".join((bits[:4], bits[4:8], bits[8:12], bits[12:]))
         if self.context or self.partitioned_paths:
-            return f"{self.directory}/{_joined(directories, self.context, path)}"
+            return "/".join([self.directory, *filter(None, [directories, self.context, path])])
         # With no directory of the partition below it, the last part of the hash would be one for each file.
         return f"{self.directory}/{directories}-{path}"
 
@@ -263,23 +233,26 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
             property=_PROVIDER,
         )
     table_location = table_location.rstrip("/")
-    hashed = boolean_property(properties, _OBJECT_STORAGE, default=False)
-    if not properties.get(_DATA_PATH):
-        withdrawn = (_WITHDRAWN_OF_OBJECTS, _WITHDRAWN) if hashed else (_WITHDRAWN,)
-        for key in withdrawn:
-            if key in properties:
-                raise PropertyError(
-                    f"table property {key!r} was withdrawn; set {_DATA_PATH!r} to {properties[key]!r} instead",
-                    property=key,
-                )
+    hashed = boolean_property(properties, "write.object-storage.enabled", default=False)
+    withdrawn = (*(["write.object-storage.path"] if hashed else []), "write.folder-storage.path")
+    for key in () if properties.get(_DATA_PATH) else withdrawn:
+        if key in properties:
+            raise PropertyError(
+                f"table property {key!r} was withdrawn; set {_DATA_PATH!r} to {properties[key]!r} instead", property=key
+            )
     directory = _directory(table_location, properties, _DATA_PATH, "data")
     if not hashed:
         return DataLayout(directory=directory)
+    context = ""
+    if not directory.startswith(table_location):
+        # The last two names of the table's location, its own and most often its namespace's.
+        path = table_location.partition("://")[2].partition("/")[2] if "://" in table_location else table_location
+        context = "/".join([name for name in path.split("/") if name][-2:])
     return DataLayout(
         directory=directory,
         hashed=True,
-        partitioned_paths=boolean_property(properties, _PARTITIONED_PATHS, default=True),
-        context="" if directory.startswith(table_location) else _context(table_location),
+        partitioned_paths=boolean_property(properties, "write.object-storage.partitioned-paths", default=True),
+        context=context,
     )
 
 
@@ -314,19 +287,3 @@ def _directory(table_location: str, properties: Mapping[str, str], property_name
     if ":/" in text or text.startswith("/"):
         return path
     return f"{table_location.rstrip('/')}/{path or default}"
-
-
-def _context(table_location: str) -> str:
-    """The last two names of a table's location, its own and most often its namespace's."""
-    path = table_location.partition("://")[2].partition("/")[2] if "://" in table_location else table_location
-    return "/".join([name for name in path.split("/") if name][-2:])
-
-
-def _hash_directories(path: str) -> str:
-    """The low bits of a path's hash as names of directories: three of 4 bits, then one of 8."""
-    bits = format(mmh3.hash(path.encode(), signed=False) % 2**_HASH_BITS, f"0{_HASH_BITS}b")
-    return "/".join((bits[:4], bits[4:8], bits[8:12], bits[12:]))
-
-
-def _joined(*parts: str) -> str:
-    return "/".join(filter(None, parts))

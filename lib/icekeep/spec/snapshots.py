@@ -1,16 +1,70 @@
-"""Snapshots, references and logs of table metadata (spec, "Snapshots", "Snapshot References", Appendix C).
+"""Parts of table metadata as frozen structs: snapshots, references, logs, statistics (spec, "Snapshots", Appendix C).
 
-Keys of a snapshot's summary that are somebody's: those that a user may give have to be of none of them (spec, Appendix F).
+Each is a `View`, with one attribute a key of its JSON object (`snapshot_id` for `snapshot-id`). Keys without an attribute land in
+`extra` and are written back unchanged, so that a commit of ours never drops what a newer writer put there.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, TypeVar
 
-from icekeep.errors import UsageError
-from icekeep.spec.views import View
+import msgspec
+
+from icekeep.decoding import from_plain
+from icekeep.errors import InvalidTableError, UsageError
 
 MAIN = "main"
+V = TypeVar("V", bound="View")
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One JSON object of the spec; null and absent are the same."""
+
+    extra: Mapping[str, Any] = {}
+
+
+def view_from_json(cls: type[V], value: Any, what: str) -> V:
+    """Build a view from a decoded JSON object; `what` names it in the `InvalidTableError` for one that is not of the spec."""
+    if not isinstance(value, dict):
+        raise InvalidTableError(f"{what} is {value!r}; it must be an object")
+    names = _json_names(cls)
+    own = {key: item for key, item in value.items() if key in names and item is not None}
+    try:
+        view = from_plain(own, cls)
+    except msgspec.ValidationError as error:
+        problem = f"{str(error)[:1].lower()}{str(error)[1:]}"
+        if "[...]" in problem:
+            # Of a map the error does not say which key it is.
+            not_texts = (
+                f"{key!r} of its {name!r} is {entry!r}; it must be text"
+                for name, item in own.items()
+                for key, entry in (item.items() if isinstance(item, dict) else ())
+                if not isinstance(entry, str)
+            )
+            problem = next(not_texts, problem)
+        raise InvalidTableError(f"{what}: {problem}") from None
+    if len(own) < len(value):
+        extra = {key: item for key, item in value.items() if key not in names}
+        return msgspec.structs.replace(view, extra=extra) if extra else view
+    return view
+
+
+def view_to_json(view: View) -> dict[str, Any]:
+    """The JSON object of a view: its non-null attributes, then the keys that were kept."""
+    out: dict[str, Any] = {}
+    for key, attribute in _json_names(type(view)).items():
+        value = getattr(view, attribute)
+        if value is not None:
+            out[key] = list(value) if isinstance(value, tuple) else value
+    out.update(view.extra)
+    return out
+
+
+@cache
+def _json_names(cls: type[View]) -> dict[str, str]:
+    names = zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True)
+    return {encoded: attribute for encoded, attribute in names if attribute != "extra"}
 
 
 class Snapshot(View, frozen=True):
@@ -84,6 +138,7 @@ class PartitionStatisticsFile(View, frozen=True):
     file_size_in_bytes: int
 
 
+# Keys of a snapshot's summary (Appendix F): those of Iceberg, of engines, and a user's own.
 RESERVED = "Iceberg, an engine or icekeep writes itself"
 
 _RESERVED = re.compile(
@@ -94,7 +149,7 @@ _RESERVED = re.compile(
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key, or all that a pattern with `*` at the end stands for, are written by somebody else.
+    """Whether a key, or all that a pattern with `*` at the end stands for, are written by Iceberg, an engine or icekeep.
 
     >>> is_reserved("ticket"), is_reserved("total-records"), is_reserved("icekeep.*")
     (False, True, True)
@@ -121,13 +176,13 @@ def checked_properties(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def carried(summary: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The entries of a summary whose keys match, each as it is or by what it begins with before a `*`; no reserved ones."""
+    """The entries of a summary whose keys match a pattern; no reserved ones."""
     patterns = tuple(patterns)
     return {key: value for key, value in summary.items() if matching(key, patterns) is not None}
 
 
 def matching(key: str, patterns: Iterable[str]) -> str | None:
-    """The first of some patterns that a key matches; `None` for a reserved one."""
+    """The first pattern that a key matches, as it is or by what stands before a `*`; `None` for a reserved key."""
     if is_reserved(key):
         return None
     return next((p for p in patterns if key == p or (p.endswith("*") and key.startswith(p[:-1]))), None)

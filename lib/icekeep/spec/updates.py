@@ -1,31 +1,16 @@
-"""What will be different after a commit: the REST catalog's updates as values, and their effect on metadata.
+"""A commit as values of the REST protocol: its updates with their effect on metadata, and what must still hold when it lands.
 
-Each update has the REST protocol's `action` name. `apply_updates` is pure: metadata and updates in, metadata out. Here are
-the updates of snapshots, references and properties; those of a table's definition are in `definition_updates.py`, those of
-statistics and keys in `attachment_updates.py`, each with its effect.
+Updates have the protocol's `action` names, requirements its `type` names. All is pure: metadata and updates in, metadata out. As
+in the protocol, `-1` names the schema, spec or order that the same commit added last, and something that is added gets its id
+here: that of an equal one which is there, else one after all of them.
 
-Updates of what a table is: its format version, identity, place, schemas, partition specs and sort orders.
-
-As in the REST protocol, `-1` names the schema, spec or order that the same commit added last, and something that is added
-gets its id here: that of an equal one which is there, else one after all of them.
-
-Updates of what hangs on a table beside its snapshots: statistics files and encryption keys.
-
-The update that raises the counters of ids where they have fallen behind what they count.
-
-It is ours: the REST protocol has no action for it, since a server works its counters out by itself.
-
-The update that takes back snapshots which had expired, in their old place in the table's history.
-
-It is ours: the REST protocol has no action for it, since a server takes no snapshot whose sequence number lies behind.
-
-Table properties that name columns follow a column that is renamed, and go with one that is dropped.
+`RaiseCounters` and `RestoreSnapshots` are ours. The protocol has no action for them, since a server works its counters out by
+itself, and takes no snapshot whose sequence number lies behind.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import singledispatch
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -57,217 +42,24 @@ from icekeep.spec.snapshots import (
 from icekeep.spec.sorting import UNSORTED, SortOrder, find_sort_order, validate_sort_order
 from icekeep.spec.types import NestedField, child_fields
 
-PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
-_PREVIOUS_VERSIONS_MAX_DEFAULT = 100
-
-
-class Update(msgspec.Struct, frozen=True, tag_field="action"):
-    """One change to table metadata."""
-
-
-class UpdateContext(msgspec.Struct, frozen=True):
-    """What the effect of an update depends on beside the metadata.
-
-    Attributes:
-        now_ms: the moment of the change.
-        earlier: the updates of the same commit that were applied before.
-    """
-
-    now_ms: int
-    earlier: tuple[Update, ...] = ()
-
-
-class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
-    """Add a snapshot; no reference moves."""
-
-    snapshot: Snapshot
-
-
-class SetSnapshotRef(Update, frozen=True, tag="set-snapshot-ref"):
-    """Create a branch or tag, or move it and set its retention; `main` is the table's current snapshot."""
-
-    ref_name: str
-    ref: SnapshotRef
-
-
-class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
-    """Remove snapshots with their statistics, and references that would point at nothing."""
-
-    snapshot_ids: tuple[int, ...]
-
-
-class RemoveSnapshotRef(Update, frozen=True, tag="remove-snapshot-ref"):
-    """Remove a branch or a tag; its snapshots stay."""
-
-    ref_name: str
-
-
-class SetProperties(Update, frozen=True, tag="set-properties"):
-    """Set table properties."""
-
-    updates: Mapping[str, str]
-
-
-class RemoveProperties(Update, frozen=True, tag="remove-properties"):
-    """Remove table properties; a missing one is fine."""
-
-    removals: tuple[str, ...]
-
-
-class RemovePartitionSpecs(Update, frozen=True, tag="remove-partition-specs"):
-    """Remove partition specs that no live file uses."""
-
-    spec_ids: tuple[int, ...]
-
-
-class RemoveSchemas(Update, frozen=True, tag="remove-schemas"):
-    """Remove schemas that no snapshot uses."""
-
-    schema_ids: tuple[int, ...]
-
-
-def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
-    """The metadata after all updates, in order.
-
-    Args:
-        metadata: what the updates are applied to; it stays as it is.
-        updates: none of them leaves the metadata as it is, `last-updated-ms` included.
-        now_ms: the moment of the change, for `last-updated-ms` and the snapshot log.
-
-    Raises:
-        InvalidTableError: an update does not fit this metadata (a stale sequence number, a ref to nothing).
-        NotFoundError: an update names a snapshot or ref that is not there.
-    """
-    if not updates:
-        return metadata
-    # A snapshot of this commit becomes current when it was made; any other one becomes current only now.
-    made_ms = {u.snapshot.snapshot_id: u.snapshot.timestamp_ms for u in updates if isinstance(u, AddSnapshot)}
-    # Clocks of other writers may be ahead of ours, and Iceberg refuses metadata whose history runs backwards.
-    earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
-    for number, update in enumerate(updates):
-        moment_ms = made_ms.get(update.ref.snapshot_id, now_ms) if isinstance(update, SetSnapshotRef) else now_ms
-        context = UpdateContext(max(moment_ms, earliest_ms), tuple(updates[:number]))
-        metadata = effect(update, metadata, context)
-    return validate_metadata(replace(metadata, last_updated_ms=max(now_ms, earliest_ms, metadata.last_updated_ms)))
-
-
-def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
-    """Put the metadata file that is being replaced into the metadata log, and cut the log to its greatest length.
-
-    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `PropertyError` where it is no whole number.
-    """
-    keep = whole_number(metadata.properties, PREVIOUS_VERSIONS_MAX, _PREVIOUS_VERSIONS_MAX_DEFAULT, least=None)
-    entry = MetadataLogEntry(timestamp_ms=previous_updated_ms, metadata_file=previous_location)
-    return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-max(1, keep) :])
-
-
-@singledispatch
-def effect(update: Update, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    """The metadata after one update; each class of updates registers its own."""
-    raise IcekeepBug(f"update {update!r} has no effect defined")
-
-
-@effect.register
-def _(update: AddSnapshot, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    snapshot = update.snapshot
-    if snapshot.snapshot_id in metadata.snapshots_by_id:
-        raise InvalidTableError(f"snapshot {snapshot.snapshot_id} exists already")
-    if metadata.format_version > 1 and snapshot.sequence_number <= metadata.last_sequence_number:
-        raise InvalidTableError(
-            f"snapshot {snapshot.snapshot_id} has sequence number {snapshot.sequence_number}; "
-            f"the table is at {metadata.last_sequence_number} already"
-        )
-    next_row_id = metadata.next_row_id
-    if next_row_id is not None:
-        if snapshot.first_row_id is None or snapshot.first_row_id < next_row_id or snapshot.added_rows is None:
-            raise InvalidTableError(f"snapshot {snapshot.snapshot_id} assigns row ids below next-row-id {next_row_id}")
-        next_row_id = snapshot.first_row_id + snapshot.added_rows
-    return replace(
-        metadata,
-        snapshots=(*metadata.snapshots, snapshot),
-        last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
-        last_updated_ms=snapshot.timestamp_ms,
-        next_row_id=next_row_id,
-    )
-
-
-@effect.register
-def _(update: SetSnapshotRef, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    snapshot = metadata.snapshot(update.ref.snapshot_id)
-    changed = replace(metadata, refs={**metadata.refs, update.ref_name: update.ref})
-    if update.ref_name != MAIN:
-        return changed
-    if not update.ref.is_branch:
-        raise InvalidTableError("main is a branch; it cannot become a tag")
-    if metadata.current_snapshot_id == snapshot.snapshot_id:
-        return changed
-    entry = SnapshotLogEntry(timestamp_ms=context.now_ms, snapshot_id=snapshot.snapshot_id)
-    return replace(changed, current_snapshot_id=snapshot.snapshot_id, snapshot_log=(*metadata.snapshot_log, entry))
-
-
-@effect.register
-def _(update: RemoveSnapshots, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    gone = set(update.snapshot_ids)
-    if metadata.current_snapshot_id in gone:
-        raise InvalidTableError(f"snapshot {metadata.current_snapshot_id} is current and cannot be removed")
-    kept = tuple(s for s in metadata.snapshots if s.snapshot_id not in gone)
-    return replace(
-        metadata,
-        snapshots=kept,
-        refs={name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in gone},
-        statistics=tuple(s for s in metadata.statistics if s.snapshot_id not in gone),
-        partition_statistics=tuple(s for s in metadata.partition_statistics if s.snapshot_id not in gone),
-        snapshot_log=_after_gaps(metadata.snapshot_log, {s.snapshot_id for s in kept}),
-    )
-
-
-@effect.register
-def _(update: RemoveSnapshotRef, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if update.ref_name not in metadata.refs:
-        raise NotFoundError(f"there is no branch or tag {update.ref_name!r}", ref=update.ref_name)
-    if update.ref_name == MAIN:
-        raise InvalidTableError("main cannot be removed")
-    return replace(metadata, refs={name: ref for name, ref in metadata.refs.items() if name != update.ref_name})
-
-
-@effect.register
-def _(update: SetProperties, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    return replace(metadata, properties={**metadata.properties, **update.updates})
-
-
-@effect.register
-def _(update: RemoveProperties, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    return replace(metadata, properties={k: v for k, v in metadata.properties.items() if k not in update.removals})
-
-
-@effect.register
-def _(update: RemovePartitionSpecs, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if metadata.default_spec_id in update.spec_ids:
-        raise InvalidTableError(f"partition spec {metadata.default_spec_id} is the default and cannot be removed")
-    return replace(
-        metadata, partition_specs=tuple(s for s in metadata.partition_specs if s.spec_id not in update.spec_ids)
-    )
-
-
-@effect.register
-def _(update: RemoveSchemas, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if metadata.current_schema_id in update.schema_ids:
-        raise InvalidTableError(f"schema {metadata.current_schema_id} is current and cannot be removed")
-    return replace(metadata, schemas=tuple(s for s in metadata.schemas if s.schema_id not in update.schema_ids))
-
-
-def _after_gaps(log: Sequence[SnapshotLogEntry], kept: set[int]) -> tuple[SnapshotLogEntry, ...]:
-    """What follows the last entry of a snapshot that is gone: history with a gap would answer time travel wrongly."""
-    for position in range(len(log) - 1, -1, -1):
-        if log[position].snapshot_id not in kept:
-            return tuple(log[position + 1 :])
-    return tuple(log)
-
+T = TypeVar("T")
+U = TypeVar("U", bound="Update")
 
 LAST_ADDED = -1
 """In place of an id: what the same commit added last."""
 
-U = TypeVar("U", bound=Update)
+COLUMN_PROPERTIES = (
+    "write.metadata.metrics.column.",
+    "write.parquet.bloom-filter-enabled.column.",
+    "write.parquet.stats-enabled.column.",
+)
+"""What stands before a column's full name in the properties that Iceberg's Java library lets follow a rename."""
+
+_PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+
+
+class Update(msgspec.Struct, frozen=True, tag_field="action"):
+    """One change to table metadata."""
 
 
 class AssignUuid(Update, frozen=True, tag="assign-uuid"):
@@ -288,6 +80,16 @@ class SetLocation(Update, frozen=True, tag="set-location"):
     location: str
 
 
+class SetProperties(Update, frozen=True, tag="set-properties"):
+    updates: Mapping[str, str]
+
+
+class RemoveProperties(Update, frozen=True, tag="remove-properties"):
+    """Remove table properties; a missing one is fine."""
+
+    removals: tuple[str, ...]
+
+
 class AddSchema(Update, frozen=True, tag="add-schema"):
     """Add a schema; it does not become the current one.
 
@@ -299,9 +101,13 @@ class AddSchema(Update, frozen=True, tag="add-schema"):
 
 
 class SetCurrentSchema(Update, frozen=True, tag="set-current-schema"):
-    """Make a schema the current one."""
-
     schema_id: int
+
+
+class RemoveSchemas(Update, frozen=True, tag="remove-schemas"):
+    """Remove schemas that no snapshot uses."""
+
+    schema_ids: tuple[int, ...]
 
 
 class AddPartitionSpec(Update, frozen=True, tag="add-spec"):
@@ -311,9 +117,13 @@ class AddPartitionSpec(Update, frozen=True, tag="add-spec"):
 
 
 class SetDefaultSpec(Update, frozen=True, tag="set-default-spec"):
-    """Make a partition spec the one of new files."""
-
     spec_id: int
+
+
+class RemovePartitionSpecs(Update, frozen=True, tag="remove-partition-specs"):
+    """Remove partition specs that no live file uses."""
+
+    spec_ids: tuple[int, ...]
 
 
 class AddSortOrder(Update, frozen=True, tag="add-sort-order"):
@@ -323,129 +133,32 @@ class AddSortOrder(Update, frozen=True, tag="add-sort-order"):
 
 
 class SetDefaultSortOrder(Update, frozen=True, tag="set-default-sort-order"):
-    """Make a sort order the one of new files."""
-
     sort_order_id: int
 
 
-@effect.register
-def _(update: AssignUuid, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if metadata.table_uuid is not None and metadata.table_uuid != update.uuid:
-        raise InvalidTableError(f"the table's uuid is {metadata.table_uuid}; it cannot become {update.uuid}")
-    return replace(metadata, table_uuid=update.uuid)
+class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
+    """Add a snapshot; no reference moves."""
+
+    snapshot: Snapshot
 
 
-@effect.register
-def _(update: UpgradeFormatVersion, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    old, new = metadata.format_version, update.format_version
-    if new > SUPPORTED_FORMAT_VERSION:
-        raise InvalidTableError(
-            f"the table cannot have format version {new}; {SUPPORTED_FORMAT_VERSION} is the newest that is known"
-        )
-    if new < old:
-        raise InvalidTableError(f"the table has format version {old}; it cannot go back to {new}")
-    if new > 1 and metadata.table_uuid is None:
-        raise InvalidTableError(f"the table has no uuid, which format version {new} requires; assign one before")
-    next_row_id = metadata.next_row_id
-    if new >= 3 and next_row_id is None:
-        # Snapshots that exist keep no row ids (spec, "Row Lineage for Upgraded Tables").
-        next_row_id = 0
-    return replace(metadata, format_version=new, next_row_id=next_row_id)
+class SetSnapshotRef(Update, frozen=True, tag="set-snapshot-ref"):
+    """Create a branch or tag, or move it and set its retention; `main` is the table's current snapshot."""
+
+    ref_name: str
+    ref: SnapshotRef
 
 
-@effect.register
-def _(update: SetLocation, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    location = update.location.rstrip("/")
-    if not location:
-        raise InvalidTableError("a table cannot have an empty location")
-    return replace(metadata, location=location)
+class RemoveSnapshotRef(Update, frozen=True, tag="remove-snapshot-ref"):
+    """Remove a branch or a tag; its snapshots stay."""
+
+    ref_name: str
 
 
-@effect.register
-def _(update: AddSchema, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    schema = validate_schema(update.schema)
-    check_format_version(schema, metadata.format_version)
-    last_column_id = update.last_column_id
-    if last_column_id is None:
-        last_column_id = max(metadata.last_column_id, schema.highest_field_id)
-    if last_column_id < max(metadata.last_column_id, schema.highest_field_id):
-        raise InvalidTableError(
-            f"last-column-id {last_column_id} is below {max(metadata.last_column_id, schema.highest_field_id)}, the last"
-            " field id that was given out"
-        )
-    changed = replace(metadata, last_column_id=last_column_id)
-    if any(known.same_columns(schema) for known in metadata.schemas):
-        return changed
-    new = replace(schema, schema_id=max(metadata.schemas_by_id) + 1)
-    return replace(changed, schemas=(*metadata.schemas, new))
+class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
+    """Remove snapshots with their statistics, and references that would point at nothing."""
 
-
-@effect.register
-def _(update: SetCurrentSchema, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    schema_id = update.schema_id
-    if schema_id == LAST_ADDED:
-        added = _last(AddSchema, context).schema
-        schema_id = next(known.schema_id for known in metadata.schemas if known.same_columns(added))
-    if schema_id not in metadata.schemas_by_id:
-        raise InvalidTableError(f"schema {schema_id} cannot become the current one: there is no such schema")
-    return replace(metadata, current_schema_id=schema_id)
-
-
-@effect.register
-def _(update: AddPartitionSpec, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if any(same_fields(known, update.spec) for known in metadata.partition_specs):
-        return metadata
-    spec = validate_spec(update.spec, metadata.schema)
-    if metadata.format_version == 1 and not has_sequential_ids(spec):
-        raise InvalidTableError("the fields of a new partition spec must be numbered from 1000 on in format version 1")
-    return replace(
-        metadata,
-        partition_specs=(*metadata.partition_specs, replace(spec, spec_id=max(metadata.specs_by_id) + 1)),
-        last_partition_id=max(metadata.last_partition_id, last_assigned_field_id([spec])),
-    )
-
-
-@effect.register
-def _(update: SetDefaultSpec, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    spec_id = update.spec_id
-    if spec_id == LAST_ADDED:
-        added = _last(AddPartitionSpec, context).spec
-        spec_id = next(known.spec_id for known in metadata.partition_specs if same_fields(known, added))
-    if spec_id not in metadata.specs_by_id:
-        raise InvalidTableError(f"partition spec {spec_id} cannot become the default one: there is no such spec")
-    return replace(metadata, default_spec_id=spec_id)
-
-
-@effect.register
-def _(update: AddSortOrder, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    if _known_order(metadata, update.sort_order) is not None:
-        return metadata
-    order = validate_sort_order(update.sort_order, metadata.schema)
-    if order.is_unsorted:
-        return replace(metadata, sort_orders=(*metadata.sort_orders, UNSORTED))
-    order_id = max(0, *(known.order_id for known in metadata.sort_orders)) + 1
-    return replace(metadata, sort_orders=(*metadata.sort_orders, replace(order, order_id=order_id)))
-
-
-@effect.register
-def _(update: SetDefaultSortOrder, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    order_id = update.sort_order_id
-    if order_id == LAST_ADDED:
-        known = _known_order(metadata, _last(AddSortOrder, context).sort_order)
-        order_id = UNSORTED.order_id if known is None else known.order_id
-    find_sort_order(metadata.sort_orders, order_id)
-    return replace(metadata, default_sort_order_id=order_id)
-
-
-def _last(kind: type[U], context: UpdateContext) -> U:
-    for update in reversed(context.earlier):
-        if isinstance(update, kind):
-            return update
-    raise InvalidTableError(f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind")
-
-
-def _known_order(metadata: TableMetadata, order: SortOrder) -> SortOrder | None:
-    return next((known for known in metadata.sort_orders if known.fields == order.fields), None)
+    snapshot_ids: tuple[int, ...]
 
 
 class SetStatistics(Update, frozen=True, tag="set-statistics"):
@@ -484,54 +197,6 @@ class RemoveEncryptionKey(Update, frozen=True, tag="remove-encryption-key"):
     key_id: str
 
 
-@effect.register
-def _(update: SetStatistics, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    new = update.statistics
-    others = [known for known in metadata.statistics if known.snapshot_id != new.snapshot_id]
-    return replace(metadata, statistics=(*others, new))
-
-
-@effect.register
-def _(update: RemoveStatistics, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    kept = tuple(known for known in metadata.statistics if known.snapshot_id != update.snapshot_id)
-    return replace(metadata, statistics=kept)
-
-
-@effect.register
-def _(update: SetPartitionStatistics, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    new = update.partition_statistics
-    others = [known for known in metadata.partition_statistics if known.snapshot_id != new.snapshot_id]
-    return replace(metadata, partition_statistics=(*others, new))
-
-
-@effect.register
-def _(update: RemovePartitionStatistics, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    kept = tuple(known for known in metadata.partition_statistics if known.snapshot_id != update.snapshot_id)
-    return replace(metadata, partition_statistics=kept)
-
-
-@effect.register
-def _(update: AddEncryptionKey, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    key_id = update.encryption_key.get("key-id")
-    if not isinstance(key_id, str):
-        raise InvalidTableError(
-            f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
-        )
-    if any(_key_id(known) == key_id for known in metadata.encryption_keys):
-        return metadata
-    return replace(metadata, encryption_keys=(*metadata.encryption_keys, update.encryption_key))
-
-
-@effect.register
-def _(update: RemoveEncryptionKey, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    kept = tuple(known for known in metadata.encryption_keys if _key_id(known) != update.key_id)
-    return replace(metadata, encryption_keys=kept)
-
-
-def _key_id(key: Any) -> Any:
-    return key.get("key-id") if isinstance(key, Mapping) else None
-
-
 class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
     """Raise counters to some values; null: that one stays. None is ever lowered."""
 
@@ -540,44 +205,8 @@ class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
     next_row_id: int | None = None
 
 
-class LowCounter(NamedTuple):
-    """A counter, by its attribute of `TableMetadata`, and the least value that it may have."""
-
-    name: str
-    least: int
-
-
-def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
-    """The counters that are below what the table has."""
-    wanted = [
-        LowCounter("last_column_id", max((schema.highest_field_id for schema in metadata.schemas), default=0)),
-        LowCounter("last_partition_id", last_assigned_field_id(metadata.partition_specs)),
-    ]
-    if metadata.next_row_id is not None:
-        ends = ((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots if s.first_row_id is not None)
-        wanted.append(LowCounter("next_row_id", max(ends, default=0)))
-    return (one for one in wanted if getattr(metadata, one.name) < one.least)
-
-
-@effect.register
-def _(update: RaiseCounters, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    wanted = {name: getattr(update, name) for name in update.__struct_fields__}
-    return replace(
-        metadata,
-        **{
-            name: max(value, getattr(metadata, name) or 0)
-            for name, value in wanted.items()
-            # Only version 3 counts rows.
-            if value is not None and getattr(metadata, name) is not None
-        },
-    )
-
-
-T = TypeVar("T", bound=msgspec.Struct)
-
-
 class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots"):
-    """Take back snapshots, and what they cannot do without where it is gone too.
+    """Take back snapshots that had expired, in their old place in the table's history, and what is gone that they need.
 
     Neither a reference nor a log nor a counter changes: what names the snapshots is for other updates of the same commit to
     say. A snapshot keeps the parent that it names, whether that is there or not, as snapshots do whose parents expire.
@@ -590,124 +219,490 @@ class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots
     partition_statistics: tuple[PartitionStatisticsFile, ...] = ()
 
 
-@effect.register
-def _(update: RestoreSnapshots, metadata: TableMetadata, context: UpdateContext) -> TableMetadata:
-    for snapshot in update.snapshots:
-        _check_counters(snapshot, metadata)
-    _check_field_ids(update, metadata)
-    snapshots = (*missing(update.snapshots, metadata.snapshots, "snapshot", "snapshot_id"), *metadata.snapshots)
-    schemas = missing(update.schemas, metadata.schemas, "schema", "schema_id")
-    specs = missing(update.partition_specs, metadata.partition_specs, "partition spec", "spec_id")
-    statistics = missing(update.statistics, metadata.statistics, "statistics file of snapshot", "snapshot_id")
+def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
+    """The metadata after all updates, in order; without any it stays as it is, `last-updated-ms` included.
+
+    Args:
+        now_ms: the moment of the change, for `last-updated-ms` and the snapshot log.
+
+    Raises:
+        InvalidTableError: an update does not fit this metadata (a stale sequence number, a ref to nothing).
+        NotFoundError: an update names a snapshot or ref that is not there.
+    """
+    if not updates:
+        return metadata
+    # A snapshot of this commit becomes current when it was made; any other one becomes current only now.
+    made_ms = {u.snapshot.snapshot_id: u.snapshot.timestamp_ms for u in updates if isinstance(u, AddSnapshot)}
+    # Clocks of other writers may be ahead of ours, and Iceberg refuses metadata whose history runs backwards.
+    earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
+    for number, update in enumerate(updates):
+        moment_ms = made_ms.get(update.ref.snapshot_id, now_ms) if isinstance(update, SetSnapshotRef) else now_ms
+        metadata = _applied(update, metadata, max(moment_ms, earliest_ms), updates[:number])
+    return validate_metadata(replace(metadata, last_updated_ms=max(now_ms, earliest_ms, metadata.last_updated_ms)))
+
+
+def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
+    update: Update, base: TableMetadata, now_ms: int, earlier: Sequence[Update]
+) -> TableMetadata:
+    """The metadata after one update; `earlier` are those of the same commit before it."""
+    match update:
+        case AssignUuid(uuid):
+            if base.table_uuid is not None and base.table_uuid != uuid:
+                raise InvalidTableError(f"the table's uuid is {base.table_uuid}; it cannot become {uuid}")
+            return replace(base, table_uuid=uuid)
+        case UpgradeFormatVersion(version):
+            return _upgraded(base, version)
+        case SetLocation():
+            location = update.location.rstrip("/")
+            if not location:
+                raise InvalidTableError("a table cannot have an empty location")
+            return replace(base, location=location)
+        case SetProperties():
+            return replace(base, properties={**base.properties, **update.updates})
+        case RemoveProperties(keys):
+            return replace(base, properties={k: v for k, v in base.properties.items() if k not in keys})
+        case AddSchema():
+            return _with_schema(base, update)
+        case SetCurrentSchema(schema_id):
+            if schema_id == LAST_ADDED:
+                new = _last_added(AddSchema, earlier).schema
+                schema_id = next(schema.schema_id for schema in base.schemas if schema.same_columns(new))
+            if schema_id not in base.schemas_by_id:
+                raise InvalidTableError(f"schema {schema_id} cannot become the current one: there is no such schema")
+            return replace(base, current_schema_id=schema_id)
+        case RemoveSchemas(ids):
+            if base.current_schema_id in ids:
+                raise InvalidTableError(f"schema {base.current_schema_id} is current and cannot be removed")
+            return replace(base, schemas=_without(base.schemas, "schema_id", ids))
+        case AddPartitionSpec():
+            return _with_spec(base, update.spec)
+        case SetDefaultSpec(spec_id):
+            if spec_id == LAST_ADDED:
+                new_spec = _last_added(AddPartitionSpec, earlier).spec
+                spec_id = next(spec.spec_id for spec in base.partition_specs if same_fields(spec, new_spec))
+            if spec_id not in base.specs_by_id:
+                raise InvalidTableError(
+                    f"partition spec {spec_id} cannot become the default one: there is no such spec"
+                )
+            return replace(base, default_spec_id=spec_id)
+        case RemovePartitionSpecs(ids):
+            if base.default_spec_id in ids:
+                raise InvalidTableError(f"partition spec {base.default_spec_id} is the default and cannot be removed")
+            return replace(base, partition_specs=_without(base.partition_specs, "spec_id", ids))
+        case AddSortOrder(order):
+            if any(other.fields == order.fields for other in base.sort_orders):
+                return base
+            order = validate_sort_order(order, base.schema)
+            order_id = max(0, *(other.order_id for other in base.sort_orders)) + 1
+            order = UNSORTED if order.is_unsorted else replace(order, order_id=order_id)
+            return replace(base, sort_orders=(*base.sort_orders, order))
+        case SetDefaultSortOrder(order_id):
+            if order_id == LAST_ADDED:
+                fields = _last_added(AddSortOrder, earlier).sort_order.fields
+                order_id = next((o.order_id for o in base.sort_orders if o.fields == fields), UNSORTED.order_id)
+            find_sort_order(base.sort_orders, order_id)
+            return replace(base, default_sort_order_id=order_id)
+        case AddSnapshot(snapshot):
+            return _with_snapshot(base, snapshot)
+        case SetSnapshotRef(name, ref):
+            snapshot_id = base.snapshot(ref.snapshot_id).snapshot_id
+            changed = replace(base, refs={**base.refs, name: ref})
+            if name != MAIN:
+                return changed
+            if not ref.is_branch:
+                raise InvalidTableError("main is a branch; it cannot become a tag")
+            if base.current_snapshot_id == snapshot_id:
+                return changed
+            entry = SnapshotLogEntry(timestamp_ms=now_ms, snapshot_id=snapshot_id)
+            return replace(changed, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
+        case RemoveSnapshotRef(name):
+            if name not in base.refs:
+                raise NotFoundError(f"there is no branch or tag {name!r}", ref=name)
+            if name == MAIN:
+                raise InvalidTableError("main cannot be removed")
+            return replace(base, refs={other: ref for other, ref in base.refs.items() if other != name})
+        case RemoveSnapshots(ids):
+            return _without_snapshots(base, set(ids))
+        case SetStatistics(file):
+            others = _without(base.statistics, "snapshot_id", [file.snapshot_id])
+            return replace(base, statistics=(*others, file))
+        case RemoveStatistics(snapshot_id):
+            return replace(base, statistics=_without(base.statistics, "snapshot_id", [snapshot_id]))
+        case SetPartitionStatistics(partition_file):
+            kept = _without(base.partition_statistics, "snapshot_id", [partition_file.snapshot_id])
+            return replace(base, partition_statistics=(*kept, partition_file))
+        case RemovePartitionStatistics(snapshot_id):
+            kept = _without(base.partition_statistics, "snapshot_id", [snapshot_id])
+            return replace(base, partition_statistics=kept)
+        case AddEncryptionKey(key):
+            key_id = key.get("key-id")
+            if not isinstance(key_id, str):
+                raise InvalidTableError(
+                    f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
+                )
+            if key_id in map(_key_id, base.encryption_keys):
+                return base
+            return replace(base, encryption_keys=(*base.encryption_keys, key))
+        case RemoveEncryptionKey(key_id):
+            return replace(base, encryption_keys=tuple(k for k in base.encryption_keys if _key_id(k) != key_id))
+        case RaiseCounters():
+            raised = {name: (getattr(update, name), getattr(base, name)) for name in update.__struct_fields__}
+            # Only version 3 counts rows.
+            return replace(base, **{n: max(new, old) for n, (new, old) in raised.items() if None not in (new, old)})
+        case RestoreSnapshots():
+            return _restored(base, update)
+    raise IcekeepBug(f"update {update!r} has no effect defined")
+
+
+def _last_added(kind: type[U], earlier: Sequence[Update]) -> U:
+    for update in reversed(earlier):
+        if isinstance(update, kind):
+            return update
+    raise InvalidTableError(f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind")
+
+
+def _key_id(key: Any) -> Any:
+    return key.get("key-id") if isinstance(key, Mapping) else None
+
+
+def _without(parts: Iterable[T], id_name: str, ids: Collection[int]) -> tuple[T, ...]:
+    return tuple(part for part in parts if getattr(part, id_name) not in ids)
+
+
+def _upgraded(base: TableMetadata, new: int) -> TableMetadata:
+    old = base.format_version
+    if new > SUPPORTED_FORMAT_VERSION:
+        raise InvalidTableError(
+            f"the table cannot have format version {new}; {SUPPORTED_FORMAT_VERSION} is the newest that is known"
+        )
+    if new < old:
+        raise InvalidTableError(f"the table has format version {old}; it cannot go back to {new}")
+    if new > 1 and base.table_uuid is None:
+        raise InvalidTableError(f"the table has no uuid, which format version {new} requires; assign one before")
+    # Snapshots that exist keep no row ids (spec, "Row Lineage for Upgraded Tables").
+    next_row_id = 0 if new >= 3 and base.next_row_id is None else base.next_row_id
+    return replace(base, format_version=new, next_row_id=next_row_id)
+
+
+def _with_schema(base: TableMetadata, update: AddSchema) -> TableMetadata:
+    schema = validate_schema(update.schema)
+    check_format_version(schema, base.format_version)
+    least = max(base.last_column_id, schema.highest_field_id)
+    last_column_id = least if update.last_column_id is None else update.last_column_id
+    if last_column_id < least:
+        raise InvalidTableError(
+            f"last-column-id {last_column_id} is below {least}, the last field id that was given out"
+        )
+    changed = replace(base, last_column_id=last_column_id)
+    if any(other.same_columns(schema) for other in base.schemas):
+        return changed
+    return replace(changed, schemas=(*base.schemas, replace(schema, schema_id=max(base.schemas_by_id) + 1)))
+
+
+def _with_spec(base: TableMetadata, new: PartitionSpec) -> TableMetadata:
+    if any(same_fields(other, new) for other in base.partition_specs):
+        return base
+    spec = validate_spec(new, base.schema)
+    if base.format_version == 1 and not has_sequential_ids(spec):
+        raise InvalidTableError("the fields of a new partition spec must be numbered from 1000 on in format version 1")
+    return replace(
+        base,
+        partition_specs=(*base.partition_specs, replace(spec, spec_id=max(base.specs_by_id) + 1)),
+        last_partition_id=max(base.last_partition_id, last_assigned_field_id([spec])),
+    )
+
+
+def _with_snapshot(base: TableMetadata, new: Snapshot) -> TableMetadata:
+    if new.snapshot_id in base.snapshots_by_id:
+        raise InvalidTableError(f"snapshot {new.snapshot_id} exists already")
+    if base.format_version > 1 and new.sequence_number <= base.last_sequence_number:
+        raise InvalidTableError(
+            f"snapshot {new.snapshot_id} has sequence number {new.sequence_number}; "
+            f"the table is at {base.last_sequence_number} already"
+        )
+    next_row_id = base.next_row_id
+    if next_row_id is not None:
+        if new.first_row_id is None or new.first_row_id < next_row_id or new.added_rows is None:
+            raise InvalidTableError(f"snapshot {new.snapshot_id} assigns row ids below next-row-id {next_row_id}")
+        next_row_id = new.first_row_id + new.added_rows
+    return replace(
+        base,
+        snapshots=(*base.snapshots, new),
+        last_sequence_number=max(base.last_sequence_number, new.sequence_number),
+        last_updated_ms=new.timestamp_ms,
+        next_row_id=next_row_id,
+    )
+
+
+def _without_snapshots(base: TableMetadata, removed: set[int]) -> TableMetadata:
+    if base.current_snapshot_id in removed:
+        raise InvalidTableError(f"snapshot {base.current_snapshot_id} is current and cannot be removed")
+    kept = base.snapshots_by_id.keys() - removed
+    log = base.snapshot_log
+    # What follows the last entry of a snapshot that is gone: history with a gap would answer time travel wrongly.
+    last_gap = max((n for n, entry in enumerate(log) if entry.snapshot_id not in kept), default=-1)
+    return replace(
+        base,
+        snapshots=_without(base.snapshots, "snapshot_id", removed),
+        refs={name: ref for name, ref in base.refs.items() if ref.snapshot_id not in removed},
+        statistics=_without(base.statistics, "snapshot_id", removed),
+        partition_statistics=_without(base.partition_statistics, "snapshot_id", removed),
+        snapshot_log=log[last_gap + 1 :],
+    )
+
+
+def _restored(base: TableMetadata, update: RestoreSnapshots) -> TableMetadata:
+    _check_counters(base, update)
+    snapshots = (*missing(update.snapshots, base.snapshots, "snapshot", "snapshot_id"), *base.snapshots)
+    schemas = missing(update.schemas, base.schemas, "schema", "schema_id")
+    specs = missing(update.partition_specs, base.partition_specs, "partition spec", "spec_id")
+    statistics = missing(update.statistics, base.statistics, "statistics file of snapshot", "snapshot_id")
     by_partition = missing(
         update.partition_statistics,
-        metadata.partition_statistics,
+        base.partition_statistics,
         "partition statistics file of snapshot",
         "snapshot_id",
     )
     return replace(
-        metadata,
+        base,
         snapshots=tuple(sorted(snapshots, key=lambda s: s.sequence_number)),
-        schemas=(*metadata.schemas, *schemas),
-        partition_specs=(*metadata.partition_specs, *specs),
-        statistics=(*metadata.statistics, *statistics),
-        partition_statistics=(*metadata.partition_statistics, *by_partition),
+        schemas=(*base.schemas, *schemas),
+        partition_specs=(*base.partition_specs, *specs),
+        statistics=(*base.statistics, *statistics),
+        partition_statistics=(*base.partition_statistics, *by_partition),
     )
 
 
-def missing(wanted: Sequence[T], known: Sequence[T], what: str, id_name: str) -> list[T]:
-    """Those of some parts of metadata that are not there; `id_name` is the attribute that tells them apart.
+def _check_counters(base: TableMetadata, update: RestoreSnapshots) -> None:
+    """What the table has had lies within what it has counted."""
+    for snapshot in update.snapshots:
+        if base.format_version > 1 and snapshot.sequence_number > base.last_sequence_number:
+            raise InvalidTableError(
+                f"snapshot {snapshot.snapshot_id} cannot be restored: its sequence number {snapshot.sequence_number} is "
+                f"above last-sequence-number {base.last_sequence_number}, so this table never had it"
+            )
+        after_rows = 0 if snapshot.first_row_id is None else snapshot.first_row_id + (snapshot.added_rows or 0)
+        if after_rows > (base.next_row_id or 0):
+            raise InvalidTableError(
+                f"snapshot {snapshot.snapshot_id} cannot be restored: its row ids end at {after_rows}, above next-row-id "
+                f"{base.next_row_id}, so this table never had it"
+            )
+    highest = max((schema.highest_field_id for schema in update.schemas), default=0)
+    if highest > base.last_column_id:
+        raise InvalidTableError(
+            f"a schema with field id {highest} cannot be restored: the table's last-column-id is {base.last_column_id}"
+        )
+    highest = last_assigned_field_id(update.partition_specs) if update.partition_specs else 0
+    if highest > base.last_partition_id:
+        raise InvalidTableError(
+            f"a partition spec with field id {highest} cannot be restored: the table's last-partition-id is "
+            f"{base.last_partition_id}"
+        )
 
-    Raises:
-        InvalidTableError: one is there under its id with another content.
+
+def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -> list[T]:
+    """The parts of metadata that are not present by the attribute `id_name`.
+
+    Raises `InvalidTableError` where one is there under its id with another content.
     """
-    by_id = {getattr(part, id_name): part for part in known}
-    found = []
-    for part in wanted:
+    by_id = {getattr(part, id_name): part for part in present}
+    for part in parts:
         part_id = getattr(part, id_name)
-        if part_id not in by_id:
-            found.append(part)
-        elif by_id[part_id] != part:
+        if by_id.get(part_id, part) != part:
             raise InvalidTableError(
                 f"{what} {part_id} cannot be restored: the table has another one of this id by now; nothing was restored"
             )
-    return found
+    return [part for part in parts if getattr(part, id_name) not in by_id]
 
 
-def _check_counters(snapshot: Snapshot, metadata: TableMetadata) -> None:
-    """A snapshot that the table has had lies within what it has counted."""
-    if metadata.format_version > 1 and snapshot.sequence_number > metadata.last_sequence_number:
-        raise InvalidTableError(
-            f"snapshot {snapshot.snapshot_id} cannot be restored: its sequence number {snapshot.sequence_number} is above "
-            f"last-sequence-number {metadata.last_sequence_number}, so this table never had it"
-        )
-    if snapshot.first_row_id is None:
-        return
-    after_rows = snapshot.first_row_id + (snapshot.added_rows or 0)
-    if after_rows > (metadata.next_row_id or 0):
-        raise InvalidTableError(
-            f"snapshot {snapshot.snapshot_id} cannot be restored: its row ids end at {after_rows}, above next-row-id "
-            f"{metadata.next_row_id}, so this table never had it"
-        )
+class LowCounter(NamedTuple):
+    """A counter, by its attribute of `TableMetadata`, and the least value that it may have."""
+
+    name: str
+    least: int
 
 
-def _check_field_ids(update: RestoreSnapshots, metadata: TableMetadata) -> None:
-    highest = max((schema.highest_field_id for schema in update.schemas), default=0)
-    if highest > metadata.last_column_id:
-        raise InvalidTableError(
-            f"a schema with field id {highest} cannot be restored: the table's last-column-id is {metadata.last_column_id}"
-        )
-    if update.partition_specs and last_assigned_field_id(update.partition_specs) > metadata.last_partition_id:
-        raise InvalidTableError(
-            f"a partition spec with field id {last_assigned_field_id(update.partition_specs)} cannot be restored: the table's "
-            f"last-partition-id is {metadata.last_partition_id}"
-        )
+def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
+    """The counters that are below what the table has."""
+    least = {
+        "last_column_id": max((schema.highest_field_id for schema in metadata.schemas), default=0),
+        "last_partition_id": last_assigned_field_id(metadata.partition_specs),
+    }
+    if metadata.next_row_id is not None:
+        ends = ((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots if s.first_row_id is not None)
+        least["next_row_id"] = max(ends, default=0)
+    return (LowCounter(name, value) for name, value in least.items() if getattr(metadata, name) < value)
 
 
-PREFIXES = (
-    "write.metadata.metrics.column.",
-    "write.parquet.bloom-filter-enabled.column.",
-    "write.parquet.stats-enabled.column.",
-)
-"""What stands before a column's full name in the properties that Iceberg's Java library lets follow."""
+def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
+    """Put the metadata file that is being replaced into the metadata log, and cut the log to its greatest length.
+
+    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `PropertyError` where it is no whole number.
+    """
+    keep = whole_number(metadata.properties, _PREVIOUS_VERSIONS_MAX, 100, least=None)
+    entry = MetadataLogEntry(timestamp_ms=previous_updated_ms, metadata_file=previous_location)
+    return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-max(1, keep) :])
+
+
+class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
+    pass
+
+
+Requirement: TypeAlias = _Requirement
+"""What must hold of a table for a commit to land on it: most often that a part of it is still as it was loaded."""
+
+
+class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
+    uuid: str
+
+
+class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):
+    """A branch or tag still points at `snapshot_id`; `None`: it does not exist."""
+
+    ref: str
+    snapshot_id: int | None
+
+
+class AssertCurrentSchemaId(_Requirement, frozen=True, tag="assert-current-schema-id"):
+    current_schema_id: int
+
+
+class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id"):
+    default_spec_id: int
+
+
+class AssertLastAssignedFieldId(_Requirement, frozen=True, tag="assert-last-assigned-field-id"):
+    """No field id was given out since the table was loaded."""
+
+    last_assigned_field_id: int
+
+
+class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
+    """No partition field id was given out since the table was loaded."""
+
+    last_assigned_partition_id: int
+
+
+class AssertDefaultSortOrderId(_Requirement, frozen=True, tag="assert-default-sort-order-id"):
+    default_sort_order_id: int
+
+
+_ASSERTED: Mapping[type[Requirement], tuple[str, str]] = {
+    AssertTableUuid: ("the table's uuid is", "table_uuid"),
+    AssertCurrentSchemaId: ("the current schema is", "current_schema_id"),
+    AssertDefaultSpecId: ("the default partition spec is", "default_spec_id"),
+    AssertLastAssignedFieldId: ("the last field id is", "last_column_id"),
+    AssertLastAssignedPartitionId: ("the last partition field id is", "last_partition_id"),
+    AssertDefaultSortOrderId: ("the default sort order is", "default_sort_order_id"),
+}
+"""The attribute of `TableMetadata` that must be equal to the requirement's only field, and how an error names it."""
+
+
+def failing(requirements: Iterable[Requirement], metadata: TableMetadata) -> str | None:
+    """The first requirement that does not hold, as a line of text; `None` if all hold."""
+    for requirement in requirements:
+        if isinstance(requirement, AssertRefSnapshotId):
+            ref = metadata.refs.get(requirement.ref)
+            subject, actual = f"ref {requirement.ref!r} is at snapshot", None if ref is None else ref.snapshot_id
+            expected: object = requirement.snapshot_id
+        else:
+            subject, attribute = _ASSERTED[type(requirement)]
+            actual = getattr(metadata, attribute)
+            expected = getattr(requirement, requirement.__struct_fields__[0])
+        if actual != expected:
+            return f"{subject} {actual}, not {expected}"
+    return None
+
+
+def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Requirement, ...]:
+    """Derive from updates what must still hold, so that no change can forget one.
+
+    Moving a reference requires that it is where the base had it. Removing snapshots requires it of every reference of the base:
+    a catalog that applies updates to whatever is current would drop a moved one in silence. A schema must fit the default spec
+    and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them requires the others as
+    they were. What is restored brings ids of its own along, which must not have been given out again. A table of version 1 may
+    have no uuid; then there is none to hold it to.
+    """
+    needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None} if base.table_uuid is not None else {}
+    for update in updates:
+        needed.update(dict.fromkeys(_required_by(update, base)))
+    return tuple(needed)
+
+
+def _required_by(update: Update, base: TableMetadata) -> list[Requirement]:  # noqa: C901 - a case for each kind of update
+    schema = AssertCurrentSchemaId(base.current_schema_id)
+    spec = AssertDefaultSpecId(base.default_spec_id)
+    order = AssertDefaultSortOrderId(base.default_sort_order_id)
+    field_ids = AssertLastAssignedFieldId(base.last_column_id)
+    partition_ids = AssertLastAssignedPartitionId(base.last_partition_id)
+
+    def as_loaded(names: Iterable[str]) -> Iterator[Requirement]:
+        for name in names:
+            ref = base.refs.get(name)
+            yield AssertRefSnapshotId(name, None if ref is None else ref.snapshot_id)
+
+    match update:
+        case SetSnapshotRef() | RemoveSnapshotRef():
+            return [*as_loaded([update.ref_name])]
+        case RemoveSnapshots():
+            return [*as_loaded(base.refs)]
+        case RemoveSchemas():
+            return [*as_loaded(base.refs), schema]
+        case RemovePartitionSpecs():
+            return [*as_loaded(base.refs), spec]
+        case RestoreSnapshots():
+            schemas: list[Requirement] = [schema, field_ids] if update.schemas else []
+            return schemas + ([spec, partition_ids] if update.partition_specs else [])
+        case RaiseCounters():
+            # Row ids are given out by snapshots, and each of these moves a reference.
+            return [field_ids, partition_ids, *as_loaded(base.refs)]
+        case AddSchema():
+            return [field_ids]
+        case SetCurrentSchema():
+            return [schema, partition_ids, spec, order]
+        case AddPartitionSpec():
+            return [schema, partition_ids]
+        case SetDefaultSpec():
+            return [schema, spec]
+        case AddSortOrder():
+            return [schema]
+        case SetDefaultSortOrder():
+            return [schema, order]
+    return []
 
 
 def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, str]) -> tuple[Update, ...]:
     """What is to change in a table's properties when its schema does: settings by column, and the name mapping.
 
-    The mapping keeps the names that a field had, as older files know it by them; new fields are added to it.
+    Settings follow a column that is renamed, and go with one that is dropped. The mapping keeps the names that a field had, as
+    older files know it by them; new fields are added to it.
     """
     changed: dict[str, str] = {}
-    gone: set[str] = set()
+    removed: set[str] = set()
     for key, value in properties.items():
-        prefix = next((prefix for prefix in PREFIXES if key.startswith(prefix)), None)
+        prefix = next((prefix for prefix in COLUMN_PROPERTIES if key.startswith(prefix)), None)
         field_id = None if prefix is None else old.ids_by_name.get(key[len(prefix) :])
         if prefix is None or field_id is None or new.names_by_id.get(field_id) == old.names_by_id[field_id]:
             continue
-        gone.add(key)
+        removed.add(key)
         if field_id in new.names_by_id:
             changed[prefix + new.names_by_id[field_id]] = value
-    mapping = _mapping(old, new, properties)
-    if mapping is not None:
-        changed[NAME_MAPPING_PROPERTY] = mapping
-    updates: list[Update] = []
-    if gone - changed.keys():
-        updates.append(RemoveProperties(tuple(sorted(gone - changed.keys()))))
-    if changed:
-        updates.append(SetProperties(changed))
-    return tuple(updates)
-
-
-def _mapping(old: Schema, new: Schema, properties: Mapping[str, str]) -> str | None:
-    """The table's name mapping with the names that changed; null where none did, or it has none that can be read."""
     try:
         mapping = name_mapping_of(properties)
     except InvalidTableError:
-        return None
-    if mapping is None:
-        return None
-    updated = _with_new_names(mapping, new.fields, {field_id: f.name for field_id, f in old.fields_by_id.items()})
-    return None if updated == mapping else json.dumps(name_mapping_to_json(updated))
+        # One that cannot be read stays as it is.
+        mapping = None
+    if mapping is not None:
+        old_names = {field_id: field.name for field_id, field in old.fields_by_id.items()}
+        updated = _with_new_names(mapping, new.fields, old_names)
+        if updated != mapping:
+            changed[NAME_MAPPING_PROPERTY] = json.dumps(name_mapping_to_json(updated))
+    updates: list[Update] = []
+    if removed - changed.keys():
+        updates.append(RemoveProperties(tuple(sorted(removed - changed.keys()))))
+    if changed:
+        updates.append(SetProperties(changed))
+    return tuple(updates)
 
 
 def _with_new_names(

@@ -1,9 +1,4 @@
-"""What `explain` of a scan's DataFrame prints: what was planned of the table, and below that Spark's own plan.
-
-Spark sees tasks that hand rows over, and nothing of manifests, files and deletes.
-
-Read a table's rows as a DataFrame or in Arrow: deletes applied, columns found by field id, files chosen by the filter.
-"""
+"""Read a table's rows as a DataFrame or in Arrow: deletes applied, columns found by field id, files chosen by the filter."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +16,7 @@ from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.reader import SourceFile
 from icekeep.planning.entries import delete_file
 from icekeep.planning.scan.plan import Scan, VersionArguments, open_scan
-from icekeep.planning.scan.report import DeletesInUse, PlanScanResult, plan_scan
+from icekeep.planning.scan.report import PlanScanResult, plan_scan
 from icekeep.planning.scan.tasks import PlannedRows, one_task_a_partition, packed_tasks, planned_rows
 from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.rows import arrow_table, spark_columns, spark_rows, streamed
@@ -50,59 +45,6 @@ from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult]) -> "DataFrame":
-    """The same DataFrame, whose `explain` prints the plan of the scan first; what is made of it has Spark's alone.
-
-    Args:
-        name: of the table.
-        plan: makes the plan; called each time that somebody asks.
-    """
-    of_spark = rows.explain
-
-    def explain(extended: bool | str | None = None, mode: str | None = None) -> None:
-        """Print what the scan reads of the table, and then Spark's plan, as `DataFrame.explain` does."""
-        sys.stdout.write(plan_text(name, plan()))
-        of_spark(extended, mode)
-
-    # The frame itself and no class of ours: whoever asks for its type gets Spark's.
-    shown: Any = rows
-    shown.explain = explain
-    return rows
-
-
-def plan_text(name: str, plan: PlanScanResult) -> str:
-    """What a scan reads and what pruning has saved, as a few lines for people."""
-    of = "" if plan.total_data_files_count is None else f" of {plan.total_data_files_count:,}"
-    opened = plan.opened_manifests_count + plan.opened_delete_manifests_count
-    snapshot = "no snapshot" if plan.snapshot_id is None else f"snapshot {plan.snapshot_id}"
-    lines = [
-        f"== icekeep: scan of {name}, {snapshot} ==",
-        f"manifests    {opened:,} of {plan.manifests_count:,} opened",
-        f"data files   {plan.data_files_count:,}{of} read, {format_bytes(plan.data_files_bytes)}, "
-        f"up to {plan.record_count:,} rows",
-        f"             left out: {_with_manifests(plan)}{plan.pruned_by_partition_count:,} by their partition, "
-        f"{plan.pruned_by_metrics_count:,} by bounds of their columns",
-        f"deletes      {_deletes(plan.deletes)}",
-        f"planned by   {plan.reading}",
-    ]
-    return "\n".join(lines) + "\n\n"
-
-
-def _with_manifests(plan: PlanScanResult) -> str:
-    if plan.total_data_files_count is None:
-        return ""
-    return f"{plan.total_data_files_count - plan.opened_data_files_count:,} with their manifests, "
-
-
-def _deletes(deletes: DeletesInUse) -> str:
-    kinds = (
-        (deletes.deletion_vectors_count, "deletion vectors"),
-        (deletes.position_delete_files_count, "position delete files"),
-        (deletes.equality_delete_files_count, "equality delete files"),
-    )
-    return ", ".join(f"{count:,} {kind}" for count, kind in kinds if count) or "none"
 
 
 R = TypeVar("R")
@@ -149,15 +91,59 @@ def scan(
     with spark_run("scan", table.name, SILENT):
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
-            tasks = [_Task(reader, tuple(rows)) for rows in packed.few]
-            rows_read = dataframe_from_tasks(session, tasks, _read, reader.columns)
+            rows = dataframe_from_tasks(session, [*map(tuple, packed.few)], reader.read, reader.columns)
         else:
             assert packed.many is not None
-            # Planned a second time when rows are read: that costs far less than reading so many files, and keeps the driver
+            # Planned a second time when rows are read: that costs far less than reading that many files, and keeps the driver
             # small.
             planned = one_task_a_partition(packed.many)
-            rows_read = planned.mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
-    return explaining(rows_read, table.name, lambda: plan_scan(table, spark, where=where, **version))
+            rows = planned.mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
+    return explaining(rows, table.name, lambda: plan_scan(table, spark, where=where, **version))
+
+
+def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult]) -> "DataFrame":
+    """The same DataFrame, whose `explain` prints the plan of the table's scan first; what is made of it has Spark's alone.
+
+    Args:
+        plan: makes the plan; called each time that it is asked for.
+    """
+    spark_explain = rows.explain
+
+    def explain(extended: bool | str | None = None, mode: str | None = None) -> None:
+        """Print what the scan reads of the table, and then Spark's plan, as `DataFrame.explain` does."""
+        sys.stdout.write(plan_text(name, plan()))
+        spark_explain(extended, mode)
+
+    # The frame itself and no class of ours: code that looks at its type gets Spark's.
+    frame: Any = rows
+    frame.explain = explain
+    return rows
+
+
+def plan_text(name: str, plan: PlanScanResult) -> str:
+    """What a scan reads and what pruning has saved, as a few lines for people."""
+    of, with_manifests = "", ""
+    if plan.total_data_files_count is not None:
+        of = f" of {plan.total_data_files_count:,}"
+        with_manifests = f"{plan.total_data_files_count - plan.opened_data_files_count:,} with their manifests, "
+    opened = plan.opened_manifests_count + plan.opened_delete_manifests_count
+    snapshot = "no snapshot" if plan.snapshot_id is None else f"snapshot {plan.snapshot_id}"
+    deletes = (
+        (plan.deletes.deletion_vectors_count, "deletion vectors"),
+        (plan.deletes.position_delete_files_count, "position delete files"),
+        (plan.deletes.equality_delete_files_count, "equality delete files"),
+    )
+    lines = [
+        f"== icekeep: scan of {name}, {snapshot} ==",
+        f"manifests    {opened:,} of {plan.manifests_count:,} opened",
+        f"data files   {plan.data_files_count:,}{of} read, {format_bytes(plan.data_files_bytes)}, "
+        f"up to {plan.record_count:,} rows",
+        f"             left out: {with_manifests}{plan.pruned_by_partition_count:,} by their partition, "
+        f"{plan.pruned_by_metrics_count:,} by bounds of their columns",
+        f"deletes      {', '.join(f'{count:,} {kind}' for count, kind in deletes if count) or 'none'}",
+        f"planned by   {plan.reading}",
+    ]
+    return "\n".join(lines) + "\n\n"
 
 
 def read_table(
@@ -170,14 +156,8 @@ def read_table(
 ) -> pa.Table:
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
 
-    Files are read in threads, and all rows are held at once; `read_batches` holds few of them.
-
-    Args:
-        where: which rows are read, as for `scan`, and so what it raises.
-        select: names of columns, in their order, as for `scan`.
-        page_indexes: whether pages that the filter does not need are left unread.
-        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
-            `end_snapshot_id`; by default the head of `main`.
+    Files are read in threads, and all rows are held at once; `read_batches` holds few of them. All arguments are as for `scan`,
+    and so is what it raises.
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
@@ -187,7 +167,8 @@ def read_table(
         with spark_run("scan", table.name, SILENT):
             rows = scan(table, where=where, select=select, page_indexes=page_indexes, **version)
             return arrow_table(rows, "reading rows")
-    parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
+    ran = run_tasks(None, packed.few, lambda splits, one: [*one.read(splits)], reader, threads=workers.slots)
+    parts = all_results(ran)
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
 
 
@@ -211,11 +192,7 @@ def read_batches(
 
     Args:
         spark: what plans very many files (some two million), and nothing else; by default the session that runs, or a new one.
-        where: which rows are read, as for `scan`.
-        select: names of columns, in their order, as for `scan`.
-        page_indexes: whether pages that the filter does not need are left unread.
-        **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
-            `end_snapshot_id`; by default the head of `main`.
+        where, select, page_indexes, **version: as for `scan`.
 
     Raises:
         IcekeepError: as for `scan`; for data files, when their rows are read.
@@ -229,14 +206,10 @@ def read_batches(
         tasks = packed.few
     else:
         assert packed.many is not None
-        tasks = _streamed_tasks(packed.many)
+        # The splits of a task stand one behind the other; one of Spark's partitions is here at a time.
+        rows = groupby(streamed(packed.many, "planning tasks"), lambda row: row["task_id"])
+        tasks = ([row.asDict(recursive=True) for row in splits] for _, splits in rows)
     return pa.RecordBatchReader.from_batches(reader.columns, chain.from_iterable(map(reader.read, tasks)))
-
-
-def _streamed_tasks(many: "DataFrame") -> Iterator[list[dict[str, Any]]]:
-    """The splits of each task, whose rows stand one behind the other; of one of Spark's partitions at a time."""
-    for _, rows in groupby(streamed(many, "planning tasks"), lambda row: row["task_id"]):
-        yield [row.asDict(recursive=True) for row in rows]
 
 
 def rows_worked_on(
@@ -268,12 +241,12 @@ def rows_worked_on(
 
 def _reader(opened: Scan, select: Sequence[str] | None, slots: int, by_pages: bool = True) -> "_Reader":
     metadata = opened.table.metadata
-    wanted = _selected(opened.version.schema, select, metadata)
+    selected = _selected(opened.version.schema, select, metadata)
     return _Reader(
         storage=opened.table.storage,
-        known=planned_rows(opened),
-        wanted=wanted,
-        columns=spark_columns(wanted),
+        planned=planned_rows(opened),
+        selected=selected,
+        columns=spark_columns(selected),
         table_schemas=metadata.schemas,
         name_mapping=name_mapping_of(metadata.properties),
         slots=slots,
@@ -290,8 +263,8 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     storage: Storage
-    known: PlannedRows
-    wanted: Schema
+    planned: PlannedRows
+    selected: Schema
     columns: Any
     table_schemas: tuple[Schema, ...]
     name_mapping: NameMapping | None
@@ -299,7 +272,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     by_pages: bool = True
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the splits in batches of `task_groups.SHARING_TASKS`.
+        """The rows of the splits in batches of `scan.tasks.SHARING_TASKS`.
 
         All splits of a task are here. Those of others are as well where Spark has planned otherwise than when it counted the
         tasks, as it may after executors have come or settings were changed; what deletes a split has says its own task alone.
@@ -317,34 +290,25 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         memory = TaskMemory(task_memory_bytes(self.slots))
         reader = LiveRowsReader(
             self.storage,
-            self.wanted,
+            self.selected,
             table_schemas=self.table_schemas,
             piece_bytes=min(PIECE_BYTES, memory.batch_bytes),
         )
         deletes = [
-            delete_file(one, self.known.partition(one["spec_id"], bytes(one["partition"])))
+            delete_file(one, self.planned.partition(one["spec_id"], bytes(one["partition"])))
             for split in splits
             for one in split["deletes"]
         ]
         # Splits that are read together have their equality deletes looked up together.
-        for residual, some in groupby(splits, self._residual):
-            pieces = (self._piece(split, deletes) for split in some)
+        for residual, alike in groupby(splits, lambda s: self.planned.residual(s["spec_id"], bytes(s["partition"]))):
+            pieces = (self._piece(split, deletes) for split in alike)
             for rows in reader.read(pieces, residual=residual, by_pages=self.by_pages, batch_rows=memory.batch_rows):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
-    def _residual(self, split: Mapping[str, Any]) -> Expression:
-        return self.known.residual(split["spec_id"], bytes(split["partition"]))
-
     def _piece(self, split: Mapping[str, Any], deletes: Sequence[DataFile]) -> LivePiece:
-        reached_by = unpacked_positions(PositionSet, bytes(split["reached_by"]))
-        return LivePiece(
-            source=self._source(split), deletes=Part(deletes, reached_by), split=(split["start"], split["length"])
-        )
-
-    def _source(self, split: Mapping[str, Any]) -> SourceFile:
-        spec = self.known.specs[split["spec_id"]]
-        values = self.known.partition(split["spec_id"], bytes(split["partition"]))
-        return SourceFile(
+        spec = self.planned.specs[split["spec_id"]]
+        values = self.planned.partition(split["spec_id"], bytes(split["partition"]))
+        source = SourceFile(
             location=split["file_path"],
             file_format=split["file_format"],
             constants=identity_values(spec, values),
@@ -354,19 +318,8 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             first_row_id=split["first_row_id"],
             data_sequence_number=split["sequence_number"],
         )
-
-
-class _Task(msgspec.Struct, frozen=True):
-    reader: _Reader
-    splits: tuple[dict[str, Any], ...]
-
-
-def _read(task: _Task) -> Iterator[pa.RecordBatch]:
-    return task.reader.read(task.splits)
-
-
-def _read_here(splits: Sequence[Mapping[str, Any]], reader: _Reader) -> list[pa.RecordBatch]:
-    return [*reader.read(splits)]
+        reached_by = unpacked_positions(PositionSet, bytes(split["reached_by"]))
+        return LivePiece(source=source, deletes=Part(deletes, reached_by), split=(split["start"], split["length"]))
 
 
 def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetadata) -> Schema:
@@ -379,11 +332,11 @@ def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetad
     types = [metadata.partition_type(spec_id) for spec_id in sorted(metadata.specs_by_id)]
     reserved = (FILE, POS, SPEC_ID, partition_column(types), ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
     # A column of the table's own goes before a metadata column of its name.
-    known = {field.name: field for field in (*reserved, *schema.fields)}
-    missing = next((name for name in select if name not in known), None)
+    by_name = {field.name: field for field in (*reserved, *schema.fields)}
+    missing = next((name for name in select if name not in by_name), None)
     if missing is not None:
         raise NotFoundError(
-            f"there is no column {missing!r}; {meant_column(missing, known, [field.name for field in schema.fields])}",
+            f"there is no column {missing!r}; {meant_column(missing, by_name, [field.name for field in schema.fields])}",
             column=missing,
         )
-    return msgspec.structs.replace(schema, fields=tuple(known[name] for name in select))
+    return msgspec.structs.replace(schema, fields=tuple(by_name[name] for name in select))

@@ -1,10 +1,11 @@
-"""Make, move and drop branches and tags, for those who have no other engine.
+"""Make, move and drop branches and tags, for users who have no other engine.
 
 Each verb decides on the table that it is given and returns the table after it. Where others have moved a reference since,
 so that the decision is no longer about what is there, it is a conflict: load the table again and look.
 """
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Change
@@ -46,7 +47,7 @@ def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
     """Create a branch and commit; returns the table after it.
 
     Args:
-        name: of the branch; no branch or tag may have it yet, except a branch with `if_not_exists` or `or_replace`.
+        name: no branch or tag may have it yet, except a branch with `if_not_exists` or `or_replace`.
         snapshot_id: where the branch starts; by default the current snapshot of `table`. A branch of a table without data
             starts at a new snapshot without files.
         min_snapshots_to_keep: snapshots that expiration leaves on the branch; the table's default if `None`, as for the ages.
@@ -62,31 +63,23 @@ def create_branch(  # noqa: PLR0913 - the words of the statement in SQL
             `commit` raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    known = _known(table, name, "branch", if_not_exists=if_not_exists, or_replace=or_replace)
-    if known is not None and if_not_exists:
+    existing = _existing(table, name, "branch", if_not_exists=if_not_exists, or_replace=or_replace)
+    if existing is not None and if_not_exists:
         return table
+    limits: dict[str, Any] = {
+        "min_snapshots_to_keep": min_snapshots_to_keep,
+        "max_snapshot_age_ms": _age_ms("max_snapshot_age", max_snapshot_age),
+        "max_ref_age_ms": _age_ms("max_ref_age", max_ref_age),
+    }
     start_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
-    if start_id is None and known is not None:
+    if start_id is not None:
+        ref = SnapshotRef(snapshot_id=start_id, type="branch", **limits)
+        return _create(table, name, ref, existing, if_not_exists=if_not_exists, or_replace=or_replace)
+    if existing is not None:
         raise NotFoundError(
             f"table {table.name!r} has no snapshot on 'main' to which {name!r} could be moved", ref=name
         )
-    if start_id is None:
-        empty = CreateBranchOfEmptyTable(
-            name=name,
-            exists_ok=if_not_exists,
-            min_snapshots_to_keep=min_snapshots_to_keep,
-            max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
-            max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
-        )
-        return commit(table, empty).table
-    ref = SnapshotRef(
-        snapshot_id=start_id,
-        type="branch",
-        min_snapshots_to_keep=min_snapshots_to_keep,
-        max_snapshot_age_ms=_age_ms("max_snapshot_age", max_snapshot_age),
-        max_ref_age_ms=_age_ms("max_ref_age", max_ref_age),
-    )
-    return _created(table, name, ref, known, if_not_exists=if_not_exists, or_replace=or_replace)
+    return commit(table, CreateBranchOfEmptyTable(name=name, exists_ok=if_not_exists, **limits)).table
 
 
 def create_tag(
@@ -101,7 +94,7 @@ def create_tag(
     """Create a tag and commit; returns the table after it. Expiration keeps the snapshot of a tag, not its ancestors.
 
     Args:
-        name: of the tag; no branch or tag may have it yet, except a tag with `if_not_exists` or `or_replace`.
+        name: no branch or tag may have it yet, except a tag with `if_not_exists` or `or_replace`.
         snapshot_id: what the tag names; by default the current snapshot of `table`.
         max_ref_age: the age of the snapshot from which on expiration takes the tag; the table's default if `None`.
         if_not_exists: a tag of this name stays as it is, and nothing is committed.
@@ -115,21 +108,46 @@ def create_tag(
             raises it.
         OutcomeUnknownError: as `commit` raises it.
     """
-    known = _known(table, name, "tag", if_not_exists=if_not_exists, or_replace=or_replace)
-    if known is not None and if_not_exists:
+    existing = _existing(table, name, "tag", if_not_exists=if_not_exists, or_replace=or_replace)
+    if existing is not None and if_not_exists:
         return table
     tagged_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if tagged_id is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that {name!r} could name")
     ref = SnapshotRef(snapshot_id=tagged_id, type="tag", max_ref_age_ms=_age_ms("max_ref_age", max_ref_age))
-    return _created(table, name, ref, known, if_not_exists=if_not_exists, or_replace=or_replace)
+    return _create(table, name, ref, existing, if_not_exists=if_not_exists, or_replace=or_replace)
+
+
+def _existing(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_replace: bool) -> SnapshotRef | None:
+    """The reference that has the name already, where one of the arguments allows for it; `None` where the name is free.
+
+    Without them even one with the same snapshot and limits is an error: the caller asked for a new one.
+    """
+    if if_not_exists and or_replace:
+        raise UsageError(
+            f"{argument('if_not_exists')} keeps a {kind} that is there, and {argument('or_replace')} moves it: give one of them"
+        )
+    existing = table.metadata.refs.get(name)
+    if existing is not None and not (if_not_exists or or_replace):
+        raise ref_exists(name, existing)
+    return None if existing is None else named(table.metadata, name, kind)
+
+
+def _create(
+    table: Table, name: str, ref: SnapshotRef, existing: SnapshotRef | None, *, if_not_exists: bool, or_replace: bool
+) -> Table:
+    change: Change = CreateRef(name, ref, exists_ok=if_not_exists)
+    if or_replace:
+        expected_id = None if existing is None else existing.snapshot_id
+        change = CreateOrReplaceRef(name=name, ref=ref, expected_id=expected_id)
+    return commit(table, change).table
 
 
 def replace_branch(table: Table, name: str, snapshot_id: int | None = None, *, to: str | None = None) -> Table:
     """Move a branch to any snapshot of the table and commit; returns the table after it. Its limits stay.
 
     Args:
-        name: of the branch. One that is not there is made where `to` is given.
+        name: a branch that is not there is made where `to` is given.
         snapshot_id: where it goes; this or `to`.
         to: the branch or tag whose snapshot in `table` it goes to.
 
@@ -141,18 +159,23 @@ def replace_branch(table: Table, name: str, snapshot_id: int | None = None, *, t
     """
     if (snapshot_id is None) is (to is None):
         raise UsageError("replace_branch takes a snapshot's id, or the branch or tag to go to, and not both")
-    if to is None:
-        assert snapshot_id is not None
-        return _replace(table, name, "branch", snapshot_id)
-    target = _head_of(table, to)
-    if _is_missing(table, name):
-        return commit(table, _made_at(name, target)).table
-    return _replace(table, name, "branch", target.snapshot_id)
+    if to is not None:
+        target_id = head_of(table, to)
+        if (new := _new_branch(table, name, target_id)) is not None:
+            return commit(table, new).table
+        snapshot_id = target_id
+    assert snapshot_id is not None
+    return _replace(table, name, "branch", snapshot_id)
 
 
 def replace_tag(table: Table, name: str, snapshot_id: int) -> Table:
     """Let a tag name another snapshot and commit; returns the table after it. Raises what `replace_branch` raises."""
     return _replace(table, name, "tag", snapshot_id)
+
+
+def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
+    seen_id = named(table.metadata, name, kind).snapshot_id
+    return commit(table, ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen_id)).table
 
 
 def fast_forward(table: Table, branch: str, to: str) -> Table:
@@ -165,17 +188,17 @@ def fast_forward(table: Table, branch: str, to: str) -> Table:
         NotFoundError: there is no `to`.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    target = _head_of(table, to)
-    if _is_missing(table, branch):
-        return commit(table, _made_at(branch, target)).table
+    target_id = head_of(table, to)
+    if (new := _new_branch(table, branch, target_id)) is not None:
+        return commit(table, new).table
     seen_id = named(table.metadata, branch, "branch").snapshot_id
     # What others bring to the branch meanwhile, this snapshot among it, is no reason to refuse.
-    if seen_id != target.snapshot_id and is_ancestor(table.metadata, target.snapshot_id, of=seen_id):
+    if seen_id != target_id and is_ancestor(table.metadata, target_id, of=seen_id):
         raise UsageError(
             f"cannot fast-forward {branch!r} to {to!r}, which is behind it: {branch!r} is at snapshot {seen_id}, and {to!r} at "
-            f"{target.snapshot_id}, one of its ancestors; `ref replace-branch` moves a branch back"
+            f"{target_id}, one of its ancestors; `ref replace-branch` moves a branch back"
         )
-    return commit(table, FastForwardBranch(branch, target.snapshot_id)).table
+    return commit(table, FastForwardBranch(branch, target_id)).table
 
 
 def rename_branch(table: Table, name: str, new_name: str) -> Table:
@@ -186,17 +209,31 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
         NotFoundError: there is no such branch.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    ref = named(table.metadata, name, "branch")
-    change = RenameBranch(name=name, new_name=new_name, snapshot_id=ref.snapshot_id)
-    return commit(table, change).table
+    seen_id = named(table.metadata, name, "branch").snapshot_id
+    return commit(table, RenameBranch(name=name, new_name=new_name, snapshot_id=seen_id)).table
+
+
+def head_of(table: Table, name: str) -> int:
+    """Where a branch or tag is; raises `NotFoundError` where it is not there, or has no snapshot."""
+    target = table.metadata.head(name)
+    if target is None:
+        raise NotFoundError(f"table {table.name!r} has no snapshot on {name!r} yet", ref=name)
+    return target.snapshot_id
+
+
+def _new_branch(table: Table, branch: str, snapshot_id: int) -> Change | None:
+    """What makes a branch that is not there; a table without data has `main` all the same, at no snapshot."""
+    if branch in table.metadata.refs or (branch == MAIN and table.metadata.head() is not None):
+        return None
+    if branch == MAIN:
+        return FastForwardBranch(branch, snapshot_id)
+    return CreateRef(branch, SnapshotRef(snapshot_id=snapshot_id, type="branch"))
 
 
 def drop_branch(table: Table, name: str, *, if_exists: bool = False) -> Table:
     """Drop a branch and commit; returns the table after it. What only it names stays until it expires.
 
-    Args:
-        name: of the branch.
-        if_exists: do nothing where no branch or tag has this name.
+    With `if_exists` nothing is done where no branch or tag has this name.
 
     Raises:
         UsageError: it is `main` or a tag.
@@ -212,11 +249,18 @@ def drop_tag(table: Table, name: str, *, if_exists: bool = False) -> Table:
     return _drop(table, name, "tag", if_exists=if_exists)
 
 
+def _drop(table: Table, name: str, kind: RefType, *, if_exists: bool) -> Table:
+    if if_exists and name != MAIN and name not in table.metadata.refs:
+        return table
+    seen_id = named(table.metadata, name, kind).snapshot_id
+    return commit(table, DropRef(name=name, type=kind, expected_id=seen_id)).table
+
+
 def drop_matching_tags(table: Table, pattern: str, *, if_exists: bool = False) -> Table:
     """Drop all tags whose names match a pattern, in one commit; returns the table after it.
 
     Args:
-        pattern: a name in which `*` is any text, `?` any character and `[...]` any of some, such as `restored-*`.
+        pattern: a name in which `*` is any text, `?` any character and `[...]` one of those in it, such as `restored-*`.
         if_exists: do nothing where no tag matches.
 
     Raises:
@@ -263,8 +307,7 @@ def set_ref_retention(
 def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
     """The head of a branch that is to be written; `None` only for `main` of a table without data.
 
-    Who commits to a branch must have made it: a name with a slip in it would otherwise become a branch with no data but
-    what is committed.
+    A branch must exist before a commit: a mistyped name would otherwise become a branch with no data but what is committed.
 
     Raises:
         NotFoundError: there is no such branch.
@@ -286,59 +329,3 @@ def _age_ms(argument: str, span: Span | None) -> int | None:
     if age_ms < 1:
         raise OptionError(argument, given=str(span), expected="an age of 1 ms or more, as in 7d")
     return age_ms
-
-
-def _known(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_replace: bool) -> SnapshotRef | None:
-    """The reference that has the name already, where one of the arguments allows for it; `None` where the name is free.
-
-    Without them even one with the same snapshot and limits is an error: the caller asked for a new one.
-    """
-    if if_not_exists and or_replace:
-        raise UsageError(
-            f"{argument('if_not_exists')} keeps a {kind} that is there, and {argument('or_replace')} moves it: give one of them"
-        )
-    known = table.metadata.refs.get(name)
-    if known is not None and not (if_not_exists or or_replace):
-        raise ref_exists(name, known)
-    return None if known is None else named(table.metadata, name, kind)
-
-
-def _created(
-    table: Table, name: str, ref: SnapshotRef, known: SnapshotRef | None, *, if_not_exists: bool, or_replace: bool
-) -> Table:
-    if or_replace:
-        expected_id = None if known is None else known.snapshot_id
-        return commit(table, CreateOrReplaceRef(name=name, ref=ref, expected_id=expected_id)).table
-    return commit(table, CreateRef(name, ref, exists_ok=if_not_exists)).table
-
-
-def _head_of(table: Table, name: str) -> Snapshot:
-    """Where a branch or tag is; raises `NotFoundError` where it is not there, or has no snapshot."""
-    target = table.metadata.head(name)
-    if target is None:
-        raise NotFoundError(f"table {table.name!r} has no snapshot on {name!r} yet", ref=name)
-    return target
-
-
-def _is_missing(table: Table, branch: str) -> bool:
-    return branch not in table.metadata.refs and (branch != MAIN or table.metadata.head() is None)
-
-
-def _made_at(branch: str, target: Snapshot) -> Change:
-    """What makes a branch that is not there; a table without data has `main` all the same, at no snapshot."""
-    if branch == MAIN:
-        return FastForwardBranch(branch, target.snapshot_id)
-    return CreateRef(branch, SnapshotRef(snapshot_id=target.snapshot_id, type="branch"))
-
-
-def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
-    seen = named(table.metadata, name, kind)
-    change = ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen.snapshot_id)
-    return commit(table, change).table
-
-
-def _drop(table: Table, name: str, kind: RefType, *, if_exists: bool) -> Table:
-    if if_exists and name != MAIN and name not in table.metadata.refs:
-        return table
-    seen = named(table.metadata, name, kind)
-    return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id)).table

@@ -1,21 +1,4 @@
-"""Rows as data files of a table's current schema and spec, which no snapshot has yet.
-
-Append rows to a table, for those who have no other engine.
-
-Create a table, for those who have no other engine.
-
-Change a table's schema, for those who have no other engine.
-
-Change how a table is sorted, for those who have no other engine.
-
-Change how a table is partitioned, for those who have no other engine.
-
-Raise a table's format version, for those who have no other engine.
-
-Take statistics out of a table, for those who have no other engine; icekeep computes none.
-
-Make another snapshot the current one, or publish one that was staged, for those who have no other engine.
-"""
+"""Create a table, append to it, change its definition, and choose its current snapshot, for users who have no other engine."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -48,19 +31,19 @@ from icekeep.spec.evolution import PartitionChange, SchemaChange
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, new_table_metadata
 from icekeep.spec.partitioning import build_spec, partition_path
-from icekeep.spec.properties import DataLayout, data_layout
+from icekeep.spec.properties import data_layout
 from icekeep.spec.refs import is_ancestor, newest_ancestor_before
 from icekeep.spec.schema import Schema, assign_fresh_ids, check_format_version
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.times import Moment, format_time, moment_ms
-from icekeep.tables.refs import head_to_commit_to
+from icekeep.tables.refs import head_of, head_to_commit_to
 
 
 def new_files(
     table: Table, rows: pa.Table, options: WriteOptions, new_location: Callable[[str], str]
 ) -> Iterator[DataFile]:
-    """Write rows, split by partition, and give each file when it is whole.
+    """Write rows as data files of the current schema and spec, split by partition, and give each file when it is whole.
 
     Args:
         rows: of columns with the names of the table's.
@@ -116,37 +99,30 @@ def append(
     layout = data_layout(metadata.location, metadata.properties)
     operation = str(table.runtime.new_uuid())
     files: list[DataFile] = []
+
+    def new_location(names: Iterator[str], path: str) -> str:
+        return layout.location(next(names), path)
+
+    def discard() -> None:
+        table.storage.delete_many([file.file_path for file in files])
+
     try:
         for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
-            prefix = f"{number:05d}-0-{operation}"
-            for file in _written(table, part, options, layout, prefix):
+            names = (f"{number:05d}-0-{operation}-{n:05d}{options.file_suffix}" for n in count())
+            for file in new_files(table, part, options, partial(new_location, names)):
                 files.append(file)
     except BaseException:
-        _discard(table, files)
+        discard()
         raise
     try:
         change = AppendFiles(files=tuple(files), branch=branch, summary=summary or {})
-        reader = MergingManifestReader(table.storage)
-        return commit(table, change, reader=reader, undo=partial(_discard, table, files)).table
+        return commit(table, change, reader=MergingManifestReader(table.storage), undo=discard).table
     except OutcomeUnknownError:
         raise
     except IcekeepError:
         # Only an error of ours proves that nothing landed: an interrupt may have come after the commit.
-        _discard(table, files)
+        discard()
         raise
-
-
-def _discard(table: Table, files: Iterable[DataFile]) -> None:
-    table.storage.delete_many([file.file_path for file in files])
-
-
-def _written(
-    table: Table, rows: pa.Table, options: WriteOptions, layout: DataLayout, prefix: str
-) -> Iterator[DataFile]:
-    numbers = count()
-    return new_files(
-        table, rows, options, lambda path: layout.location(f"{prefix}-{next(numbers):05d}{options.file_suffix}", path)
-    )
 
 
 def create_table(
@@ -177,7 +153,12 @@ def create_table(
     """
     identifier = as_identifier(identifier)
     columns = assign_fresh_ids(schema if isinstance(schema, Schema) else iceberg_schema(schema))
-    _validate_version(columns, format_version)
+    if not 1 <= format_version <= SUPPORTED_FORMAT_VERSION:
+        raise UsageError(f"there is no format version {format_version}; give 1 to {SUPPORTED_FORMAT_VERSION}")
+    try:
+        check_format_version(columns, format_version)
+    except InvalidTableError as error:
+        raise UnsupportedError(error.message, **error.facts) from error
     spec = build_spec(columns, [(*field, None)[:3] for field in partition_by])
     metadata = new_table_metadata(
         schema=columns,
@@ -191,24 +172,12 @@ def create_table(
     return catalog.create(identifier, metadata)
 
 
-def _validate_version(columns: Schema, format_version: int) -> None:
-    if not 1 <= format_version <= SUPPORTED_FORMAT_VERSION:
-        raise UsageError(f"there is no format version {format_version}; give 1 to {SUPPORTED_FORMAT_VERSION}")
-    try:
-        check_format_version(columns, format_version)
-    except InvalidTableError as error:
-        raise UnsupportedError(error.message, **error.facts) from error
-
-
 def update_schema(table: Table, changes: Iterable[SchemaChange]) -> Table:
     """Apply changes to the current schema, in order, and commit them as one; returns the table after it.
 
         update_schema(table, [AddColumn("note", "string"), RenameColumn("ts", "at"), MoveFirst("at")])
 
     No data file changes. If another writer commits meanwhile, the changes are applied to the schema that is there then.
-
-    Args:
-        changes: values of `icekeep.spec.evolution`.
 
     Raises:
         UsageError: the spec, the table's format version, partition spec or sort order do not allow a change.
@@ -243,9 +212,6 @@ def update_spec(table: Table, changes: Iterable[PartitionChange]) -> Table:
         update_spec(table, [RemovePartitionField("ts_month"), AddPartitionField("ts", "day", name="day")])
 
     Only new files are partitioned so; others keep the spec that they were written with until they are rewritten.
-
-    Args:
-        changes: values of `icekeep.spec.evolution`.
 
     Raises:
         UsageError: a change does not fit the schema or the other fields.
@@ -311,8 +277,7 @@ def rollback_to_snapshot(table: Table, snapshot_id: int) -> Table:
 def rollback_to_timestamp(table: Table, timestamp: Moment) -> Table:
     """Make the newest ancestor of the current snapshot that is older than a moment current, as `rollback_to_snapshot` does.
 
-    Args:
-        timestamp: the moment, or how long ago.
+    `timestamp` is the moment, or how long ago.
 
     Raises:
         NotFoundError: no ancestor is older.
@@ -331,9 +296,7 @@ def rollback_to_timestamp(table: Table, timestamp: Moment) -> Table:
 def set_current_snapshot(table: Table, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
     """Make any snapshot of the table current, and commit; returns the table after it.
 
-    Args:
-        snapshot_id: the snapshot.
-        ref: in its place, a branch or tag that names it in `table`.
+    In place of its id, `ref` is a branch or tag that names it in `table`.
 
     Raises:
         UsageError: both are given, or neither.
@@ -344,10 +307,7 @@ def set_current_snapshot(table: Table, snapshot_id: int | None = None, *, ref: s
     if (snapshot_id is None) is (ref is None):
         raise UsageError(f"give either a {argument('snapshot_id')} or a ref")
     if ref is not None:
-        snapshot = table.metadata.head(ref)
-        if snapshot is None:
-            raise NotFoundError(f"table {table.name!r} has no snapshot on {ref!r} yet", ref=ref)
-        snapshot_id = snapshot.snapshot_id
+        snapshot_id = head_of(table, ref)
     assert snapshot_id is not None
     change = SetCurrentSnapshot(snapshot_id=snapshot_id, expected_id=table.metadata.current_snapshot_id)
     return commit(table, change).table

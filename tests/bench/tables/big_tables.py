@@ -32,10 +32,9 @@ from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import manifest_list_location, metadata_directory
-from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.types import DATE
-from icekeep.spec.updates import AddSnapshot, SetSnapshotRef
+from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, requirements_for
 from icekeep.spec.values import value_to_bytes
 from icekeep.tables.verbs import create_table
 

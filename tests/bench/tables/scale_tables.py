@@ -34,10 +34,9 @@ from icekeep.spec.manifests.structs import (
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_directory, manifest_list_location, metadata_directory
-from icekeep.spec.requirements import requirements_for
 from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
-from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
+from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, requirements_for
 from icekeep.storage.local.storage import LocalStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import create_table

@@ -8,9 +8,8 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit, is_over
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError, UnavailableError
 from icekeep.events import CommitRetried
-from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshots, SetProperties, SetSnapshotRef
+from icekeep.spec.updates import AssertRefSnapshotId, AssertTableUuid, RemoveSnapshots, SetProperties, SetSnapshotRef
 from kit.changes import Applying, run, thrown
 from kit.memory_catalog import CONFLICTS, IS_REFUSED, MemoryCatalog, after, fails, lands_late
 from kit.runtime import FakeRuntime

@@ -1,3 +1,5 @@
+"""Whose progress a summary has; what of it is kept is in `test_retention.py`."""
+
 from collections import Counter
 from typing import Any
 
@@ -10,16 +12,19 @@ from icekeep.errors import NotFoundError, OptionError, SafetyError, UsageError
 from icekeep.runtime import process_cpu_ms
 from icekeep.spec.metadata import TableMetadata, metadata_from_json
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.refs import KeptForWriter
 from icekeep.spec.retention import (
     Expired,
+    KeptForWriter,
     RetentionPolicy,
+    Writer,
+    kept_for_writers,
     select_expired,
     unused_schema_ids,
     unused_spec_ids,
+    writers_of,
 )
 from icekeep.spec.schema import Schema
-from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.transforms import Identity
 from icekeep.spec.types import LONG, STRING, NestedField
 from kit.cases import cases, for_each
@@ -809,3 +814,32 @@ def test_specs_of_manifests_that_stay_and_the_default_one_are_used():
     assert unused_spec_ids(metadata, []) == (0, 1)
     assert unused_spec_ids(metadata, [1, 1]) == (0,)
     assert unused_spec_ids(metadata, iter([0, 1])) == ()
+
+
+def snapshot(**summary: str) -> Snapshot:
+    return Snapshot(snapshot_id=1, timestamp_ms=0, summary={key.replace("__", "."): v for key, v in summary.items()})
+
+
+def test_a_snapshot_may_have_the_progress_of_several_writers():
+    offsets = {"kafka.connect.offsets.control.a": "{}", "kafka.connect.offsets.control.b": "{}"}
+    several = Snapshot(
+        snapshot_id=1,
+        timestamp_ms=0,
+        summary={"flink.max-committed-checkpoint-id": "1", **offsets},
+    )
+    assert writers_of(several) == (
+        Writer("flink.max-committed-checkpoint-id", "Flink job (unnamed)"),
+        Writer("kafka.connect.offsets.control.a", "Kafka Connect control.a"),
+        Writer("kafka.connect.offsets.control.b", "Kafka Connect control.b"),
+    )
+
+
+def test_a_snapshot_without_a_summary_has_none():
+    assert writers_of(Snapshot(snapshot_id=1, timestamp_ms=0)) == ()
+    assert writers_of(snapshot(operation="append")) == ()
+
+
+def test_where_no_writer_notes_anything_nothing_is_kept():
+    metadata = MetadataBuilder().commits(3).build()
+    branches = {"main": SnapshotRef(snapshot_id=3, type="branch")}
+    assert kept_for_writers(metadata, branches, 100 * DAY_MS, START_MS) == {}

@@ -63,8 +63,7 @@ from icekeep.errors import (
 from icekeep.runtime import Runtime
 from icekeep.secrets import without_login
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 

@@ -41,8 +41,7 @@ from icekeep.catalog.name_errors import no_such_namespace, no_such_table, no_war
 from icekeep.catalog.resending import Sent, has_landed, replaced
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import Update
+from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
 from icekeep.storage.open import open_storage

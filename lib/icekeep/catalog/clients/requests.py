@@ -9,16 +9,18 @@ from icekeep.catalog.base import Identifier
 from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
-from icekeep.spec.requirements import AssertRefSnapshotId, Requirement
 from icekeep.spec.schema import Schema, schema_to_json
+from icekeep.spec.snapshots import View, view_to_json
 from icekeep.spec.sorting import SortOrder, sort_order_to_json
 from icekeep.spec.updates import (
     LAST_ADDED,
     AddPartitionSpec,
     AddSchema,
     AddSortOrder,
+    AssertRefSnapshotId,
     AssignUuid,
     RaiseCounters,
+    Requirement,
     RestoreSnapshots,
     SetCurrentSchema,
     SetDefaultSortOrder,
@@ -29,7 +31,6 @@ from icekeep.spec.updates import (
     Update,
     UpgradeFormatVersion,
 )
-from icekeep.spec.views import View, view_to_json
 
 ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}
 """The requirement that a table does not exist yet."""

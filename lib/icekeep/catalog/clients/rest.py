@@ -45,8 +45,7 @@ from icekeep.errors import (
 from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata, parse_metadata
 from icekeep.spec.properties import is_true
-from icekeep.spec.requirements import Requirement
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Update
+from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 

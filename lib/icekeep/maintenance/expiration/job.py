@@ -64,8 +64,7 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.planning.spark.session import refuse_encrypted
 from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import ADDED_VECTORS
-from icekeep.spec.retention import Expired
+from icekeep.spec.retention import ADDED_VECTORS, Expired
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment, moment_ms
 from icekeep.spec.types import DAY_MS

@@ -17,8 +17,7 @@ from icekeep.maintenance.expiration.old_metadata import old_metadata_files
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import KeptForWriter
-from icekeep.spec.retention import Expired
+from icekeep.spec.retention import Expired, KeptForWriter
 from icekeep.spec.updates import apply_updates, log_previous
 
 

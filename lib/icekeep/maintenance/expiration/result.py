@@ -8,8 +8,7 @@ from icekeep.maintenance.deletion.neighbours import Neighbours
 from icekeep.maintenance.expiration.execute import Expiration
 from icekeep.maintenance.job_results import JobResult
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import KeptForWriter
-from icekeep.spec.retention import Expired
+from icekeep.spec.retention import Expired, KeptForWriter
 
 
 class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):

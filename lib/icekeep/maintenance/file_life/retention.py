@@ -8,7 +8,6 @@ import msgspec
 from icekeep.catalog.base import OperatorRules
 from icekeep.maintenance.deletion.options import ExpirationOptions
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import writers_of
 from icekeep.spec.retention import (
     MAX_REF_AGE_MS,
     MAX_SNAPSHOT_AGE_MS,
@@ -16,6 +15,7 @@ from icekeep.spec.retention import (
     RetentionPolicy,
     default_limit,
     select_expired,
+    writers_of,
 )
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import DAY_MS

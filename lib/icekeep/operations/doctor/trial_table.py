@@ -15,8 +15,7 @@ from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, Una
 from icekeep.operations.doctor.findings import Notes, NotTried
 from icekeep.operations.doctor.own_files import absent, remove_empty, remove_own
 from icekeep.spec.evolution import AddColumn
-from icekeep.spec.requirements import AssertCurrentSchemaId
-from icekeep.spec.updates import SetProperties
+from icekeep.spec.updates import AssertCurrentSchemaId, SetProperties
 from icekeep.storage.base import DeleteStatus, DirectoryStorage
 from icekeep.tables.verbs import create_table, update_schema
 

@@ -39,11 +39,7 @@ _REASON_LENGTH_MAX = 200
 
 
 def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> IcekeepError:
-    """An error of a task as one of ours; of one that is none the message says at which file it was.
-
-    Args:
-        in_thread: whether the task is a thread of this process, and none of Spark's.
-    """
+    """An error of a task, in Spark or in a thread of this process, as one of ours; of any other the message names the file."""
     if isinstance(error, IcekeepError):
         return error
     line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
@@ -59,11 +55,8 @@ def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> I
 def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
     """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
 
-    Args:
-        payloads: of the tasks, by their numbers, where Spark's are those of the payloads.
-
-    Raises:
-        JobFailedError: Spark mentions none of ours, such as where executors are lost.
+    Where Spark mentions none of ours, as where executors are lost, it is a `JobFailedError`; `payloads` are those of the tasks by
+    Spark's numbers, if these are the same.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

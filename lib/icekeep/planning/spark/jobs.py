@@ -2,7 +2,7 @@
 
 A run is opened once, where a job's function is called (`spark_run`), and its steps say what they do (`described`). Both are
 context variables: a session may be started in the middle of a run, and nothing has to hand them on. Where a Spark job begins
-(`Begun`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
+(`SparkAction`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
 
 It begins in a thread of its own. So what is set for it is gone with that thread, and the caller's own group, description and
 tags stay as they are. And an interrupt finds the caller waiting, never in the middle of a call to the JVM, after which the
@@ -45,7 +45,7 @@ is set, and an executor may be gone."""
 class _Run:
     """A run of a job on a table, and the Spark application that it has to do with, if it has come to that.
 
-    One thread looks at its Spark jobs; it begins with the first of them and ends with `close`.
+    One thread looks at its Spark jobs; it begins with the first of them and ends when `over` is set.
     """
 
     def __init__(self, title: str, listener: Listener) -> None:
@@ -57,7 +57,7 @@ class _Run:
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self.over = threading.Event()
 
     def new_tag(self, context: "SparkContext") -> str:
         """A tag for what begins now and nothing else."""
@@ -69,9 +69,6 @@ class _Run:
         context = self._context
         if context is not None:
             ask_apart(lambda: context.cancelJobsWithTag(self.tag), _CANCEL_MS)
-
-    def close(self) -> None:
-        self._over.set()
 
     @contextmanager
     def watching(self, context: "SparkContext", tag: str, step: str) -> Iterator[None]:
@@ -94,7 +91,7 @@ class _Run:
                     self._listener.on(StepFinished(step))
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+        while not self.over.wait(EVERY_SECONDS):
             since_ms = SYSTEM.monotonic_ms() - FIRST_MS
             with self._lock:
                 long = [watched for watched in self._watched if watched.began_ms <= since_ms]
@@ -171,7 +168,7 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
         run.cancel()
         raise
     finally:
-        run.close()
+        run.over.set()
         _RUN.reset(token)
 
 
@@ -190,7 +187,7 @@ def described(step: str | None) -> Iterator[None]:
         _STEPS.reset(token)
 
 
-class Begun(Generic[R]):
+class SparkAction(Generic[R]):
     """An action that begins Spark jobs, under way in a thread of its own; `future` is what comes of it."""
 
     def __init__(self, spark: "SparkSession", action: Callable[[], R]) -> None:
@@ -270,7 +267,7 @@ def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thr
         def run(self) -> None:
             try:
                 super().run()
-            except BaseException as error:  # noqa: BLE001 - it is raised by `Begun.result`
+            except BaseException as error:  # noqa: BLE001 - it is raised by `SparkAction.result`
                 future.set_exception(error)
 
     return JobThread(act, daemon=True, name="spark jobs")
@@ -278,7 +275,7 @@ def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thr
 
 def in_spark(spark: "SparkSession", action: Callable[[], R]) -> R:
     """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
-    return Begun(spark, action).result()
+    return SparkAction(spark, action).result()
 
 
 def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[[A], R]:

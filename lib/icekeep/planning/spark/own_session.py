@@ -56,11 +56,7 @@ _SET_BY_CONSTRUCTOR = frozenset({"_jsparkSession", "_jsc", "_jvm", "_profiler_co
 
 
 def build_own_session(app_name: str) -> SparkSession:
-    """Start Spark for a command; a session that runs already is taken as `build_session` takes it.
-
-    Raises:
-        UsageError: there is no Java, or Spark does not start.
-    """
+    """Start Spark for a command; takes a session that runs already, and raises, as `build_session` does."""
     with starting():
         configured = {} if is_running() else live_properties()
         # A server of Spark Connect has no context here.

@@ -57,11 +57,7 @@ def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int
 
 
 def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
-    """Run a DataFrame's tasks and bring its rows here; raises an error of ours that a task raised as what it is.
-
-    Args:
-        step: what Spark's pages say that the tasks do.
-    """
+    """Run a DataFrame's tasks, as a step of the run, and bring its rows here; an error of ours in a task is raised as it is."""
     with described(step), translated():
         return in_spark(rows.sparkSession, rows.collect)
 
@@ -108,8 +104,7 @@ def hash_keys(parts: int) -> tuple[int, ...]:
 def spark_columns(schema: Schema) -> pa.Schema:
     """The columns of a DataFrame for a schema: UUIDs are text and `fixed` is binary, as Iceberg has them in Spark.
 
-    Raises:
-        UnsupportedError: Spark has no type for a column; its full name is in the message.
+    Raises `UnsupportedError` where Spark has no type for a column, with its full name.
     """
     return pa.schema(_spark_fields(schema.fields, ""))
 

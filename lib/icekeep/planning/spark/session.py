@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
@@ -55,57 +55,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     Spark takes seconds to begin, and a task some milliseconds. Below these limits the driver is done before that, and what it
     holds meanwhile takes at most some hundred megabytes.
-
-    Attributes:
-        entries_count: entries of manifests whose rows are held.
-        folded_entries_count: entries of which no row is kept, only what is worked out from them.
-        commit_entries_count: entries that a commit filters, or asks something of.
-        commit_manifests_count: the manifests that they are in. A store answers in some 50 ms, sixteen at a time: three seconds.
-        list_rows_count: rows of manifest lists.
-        ref_entries_count: entries that are counted for each reference that leads to them.
-        reachable_entries_count: entries that an expiration holds against its garbage, eight bytes each.
-        garbage_files_count: files that are garbage, and are held.
-        deleted_files_count: files that are deleted, or moved to the trash.
-        plan_files_count: files that deletion plans name.
-        listed_files_count: files of a listing.
-        looked_up_files_count: files that are looked up one by one, in place of a listing.
-        footers_count: data files whose footers are looked at.
-        sort_sample_bytes: of data files whose sort keys are sampled.
-        delete_group_files_count, delete_group_bytes: of position delete files that are rewritten together.
-        checked_delete_bytes: of delete files that `check` reads.
-        row_ids_count: rows whose ids `check` holds against each other, 8 bytes each.
-        rewrite_bytes: of files that are rewritten, where there is no session yet. Two processors rewrite that in half a minute,
-            which is how long Spark takes to begin and for what is slow in its first job; a sort takes three times that, and
-            more in Spark on the same processors.
-        submitted_rewrite_bytes: the same under `spark-submit`, or where a cluster's session runs: the driver may be small.
-        session_rewrite_bytes: the same where a session of this machine was given: its workers run already, and rewrite more as
-            fast as threads.
-        waiting_files_count: files that are opened for a rewrite, under `spark-submit` to a cluster, where a cluster's session
-            runs, or where a session was given. A store answers in some 30 ms, and threads wait for two or three answers to each
-            file: 10 seconds for two of them.
     """
 
-    entries_count: int = 200_000
-    folded_entries_count: int = 2_000_000
-    commit_entries_count: int = 20_000
-    commit_manifests_count: int = 1_000
-    list_rows_count: int = 4_000_000
-    ref_entries_count: int = 500_000
-    reachable_entries_count: int = 10_000_000
-    garbage_files_count: int = 1_000_000
-    deleted_files_count: int = 100_000
-    plan_files_count: int = 200_000
+    entries_count: int = 200_000  # entries of manifests whose rows are held
+    folded_entries_count: int = 2_000_000  # of which no row is kept, only what is worked out from them
+    commit_entries_count: int = 20_000  # that a commit filters, or asks something of
+    commit_manifests_count: int = 1_000  # they are in; a store answers in some 50 ms, sixteen at a time: 3 s
+    list_rows_count: int = 4_000_000  # rows of manifest lists
+    ref_entries_count: int = 500_000  # entries that are counted for each reference that leads to them
+    reachable_entries_count: int = 10_000_000  # that an expiration holds against its garbage, 8 bytes each
+    garbage_files_count: int = 1_000_000  # that are held
+    deleted_files_count: int = 100_000  # or moved to the trash
+    plan_files_count: int = 200_000  # that deletion plans name
     listed_files_count: int = 1_500_000
-    looked_up_files_count: int = 500
-    footers_count: int = 2_000
-    sort_sample_bytes: int = 256 * MIB
-    delete_group_files_count: int = 100
+    looked_up_files_count: int = 500  # one by one, in place of a listing
+    footers_count: int = 2_000  # of data files that are looked at
+    sort_sample_bytes: int = 256 * MIB  # of data files whose sort keys are sampled
+    delete_group_files_count: int = 100  # position delete files that are rewritten together
     delete_group_bytes: int = 8 * MIB
-    checked_delete_bytes: int = 256 * MIB
-    row_ids_count: int = 10_000_000
+    checked_delete_bytes: int = 256 * MIB  # of delete files that `check` reads
+    row_ids_count: int = 10_000_000  # that `check` holds against each other, 8 bytes each
+    # Files that are rewritten where there is no session yet. Two processors rewrite that in half a minute, which is how long
+    # Spark takes to begin and for what is slow in its first job; a sort takes three times that, and more in Spark on the same
+    # processors.
     rewrite_bytes: int = 2 * GIB
+    # The same under `spark-submit`, or where a cluster's session runs: the driver may be small.
     submitted_rewrite_bytes: int = 128 * MIB
+    # The same where a session of this machine was given: its workers run already, and rewrite more as fast as threads.
     session_rewrite_bytes: int = 32 * MIB
+    # Opened for a rewrite, under `spark-submit` to a cluster, where a cluster's session runs, or where a session was given. A
+    # store answers in some 30 ms, and threads wait for two or three answers to each file: 10 seconds for two of them.
     waiting_files_count: int = 200
 
 
@@ -130,11 +109,7 @@ _noted_context: list[object] = [None]
 
 
 def started(spark: SparkSource) -> SparkSession:
-    """The session of a source; commits name its application from now on.
-
-    Raises:
-        UsageError: PySpark is not installed, or as `build_session` raises it.
-    """
+    """The session of a source; commits name its application from now on. Raises what `build_session` raises."""
     source = spark.spark if isinstance(spark, Engine) else spark
     if is_session(source):
         session = cast("SparkSession", source)
@@ -175,6 +150,16 @@ def spark_is_missing() -> UsageError:
         f"this needs Spark, and PySpark is not installed: {brought_by('spark')}, or run the job with spark-submit",
         module="pyspark",
     )
+
+
+@contextmanager
+def _needing_pyspark() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        raise spark_is_missing() from error
 
 
 # A module that another thread is importing just now is in `sys.modules` without some of its names.
@@ -284,8 +269,8 @@ def live_properties() -> dict[str, str]:
     """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
     if SUBMITTED_VARIABLE not in os.environ:
         return configured_properties(os.environ)
-    from pyspark import SparkConf, SparkContext
-
+    with _needing_pyspark():
+        from pyspark import SparkConf, SparkContext
     # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
@@ -318,12 +303,8 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: PySpark is not installed, there is no Java, or Spark does not start.
     """
-    try:
+    with _needing_pyspark():
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in PACKAGES:
-            raise
-        raise spark_is_missing() from error
     with starting():
         settings, builder = dict(extra_conf or {}), SparkSession.builder
         # `getOrCreate` applies what it is given to a session that runs, which is the application's.
@@ -336,11 +317,7 @@ def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) ->
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """The block starts Spark.
-
-    Raises:
-        UsageError: there is no Java, or Spark does not start.
-    """
+    """The block starts Spark; raises `UsageError` where there is no Java, or Spark does not start."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -425,12 +402,6 @@ def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
     thread.join(wait_ms / 1000)
 
 
-class Row(Protocol):
-    """A row of a DataFrame, or a dict."""
-
-    def __getitem__(self, column: str, /) -> Any: ...
-
-
 def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
     """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
     if metadata.is_encrypted:
@@ -439,7 +410,7 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
         )
 
 
-def refuse_encrypted_file(file: Row) -> None:
-    """Refuse a planned data file that cannot be decrypted; raises `UnsupportedError`."""
+def refuse_encrypted_file(file: Any) -> None:
+    """Refuse a planned data file, a row of a DataFrame or a dict, that cannot be decrypted; raises `UnsupportedError`."""
     if file["key_metadata"] is not None:
         raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")

@@ -22,7 +22,7 @@ from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.machine import choose_pool, leave_pandas_out
 from icekeep.planning.manifests import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
-from icekeep.planning.spark.jobs import Begun, described, in_spark
+from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.session import from_arrow_schema, task_context
 from icekeep.planning.spark.workers import is_tried_again, max_task_failures
@@ -45,7 +45,7 @@ _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("pa
 _ANSWERS = pa.schema([("answer", pa.binary())])
 
 
-class Answer(msgspec.Struct, frozen=True):
+class TaskAnswer(msgspec.Struct, frozen=True):
     """What came of one payload: a result, or an error of ours; and the files that were read in the slow way meanwhile."""
 
     result: Any = None
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
     slow_reads: SlowReads = SlowReads()
 
 
-class Shared:
+class SharedValue:
     """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
 
     def __init__(self, value: Any, context: "SparkContext") -> None:
@@ -142,7 +142,7 @@ def run_tasks(
             return _sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
     if not payloads:
         return [], []
-    handed = Shared(shared, spark.sparkContext)
+    handed = SharedValue(shared, spark.sparkContext)
     answered = partial(_answered, work, handed, max_task_failures(spark))
     # What is proved by the answers needs all of them: Spark collects them, or fails.
     return _gathered(spark, _one_a_task(spark, payloads).mapPartitions(answered), handed, step, payloads)
@@ -195,7 +195,7 @@ def run_over_partitions(
     An error of the tasks that make the rows is raised.
     """
     spark = rows.sparkSession
-    handed = Shared(shared, spark.sparkContext)
+    handed = SharedValue(shared, spark.sparkContext)
     run = partial(_run_rows, work, handed, max_task_failures(spark))
     try:
         answers = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
@@ -223,7 +223,7 @@ def run_exchange(
     Returns:
         The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
     """
-    handed = Shared(shared, spark.sparkContext)
+    handed = SharedValue(shared, spark.sparkContext)
     sent = _one_a_task(spark, payloads).mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
     received = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, max_task_failures(spark)))
     return _gathered(spark, received, handed, step)
@@ -266,7 +266,7 @@ def _one_a_task(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
 
 
 def _gathered(
-    spark: "SparkSession", answers: "RDD[bytes]", shared: Shared, step: str | None, payloads: Sequence[Any] = ()
+    spark: "SparkSession", answers: "RDD[bytes]", shared: SharedValue, step: str | None, payloads: Sequence[Any] = ()
 ) -> tuple[list[Any], list[IcekeepError]]:
     """What came of tasks of which each gives one answer; `payloads` are those of the tasks that are named in errors."""
     try:
@@ -281,7 +281,7 @@ def _gathered(
     return _sorted_out(map(pickle.loads, gathered))
 
 
-def _sorted_out(answers: Iterable[Answer]) -> tuple[list[Any], list[IcekeepError]]:
+def _sorted_out(answers: Iterable[TaskAnswer]) -> tuple[list[Any], list[IcekeepError]]:
     """The results and the errors of answers, each in their order; what was read in the slow way is counted here."""
     results, errors = [], []
     for answer in answers:
@@ -295,18 +295,18 @@ def _sorted_out(answers: Iterable[Answer]) -> tuple[list[Any], list[IcekeepError
 
 def _in_threads(
     payloads: Sequence[P], work: Callable[[P, S], R], shared: S, threads: int, stop: Callable[[], object]
-) -> Generator[tuple[int, Answer], None, None]:
+) -> Generator[tuple[int, TaskAnswer], None, None]:
     has_failed = threading.Event()
 
-    def answer(payload: P) -> Answer | None:
+    def answer(payload: P) -> TaskAnswer | None:
         if has_failed.is_set():
             return None
         forget_reads()
         try:
-            return Answer(work(payload, shared))
+            return TaskAnswer(work(payload, shared))
         except Exception as error:  # noqa: BLE001 - as in a Spark task
             has_failed.set()
-            return Answer(error=known_error(error, payload, in_thread=True))
+            return TaskAnswer(error=known_error(error, payload, in_thread=True))
 
     pool = ThreadPoolExecutor(max(1, min(threads, len(payloads))))
     try:
@@ -324,11 +324,11 @@ def _in_threads(
 
 def _in_spark(
     spark: "SparkSession", payloads: Sequence[P], work: Callable[[P, S], R], shared: S, step: str | None
-) -> Generator[tuple[int, Answer], None, None]:
+) -> Generator[tuple[int, TaskAnswer], None, None]:
     if not payloads:
         return
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = Shared(shared, spark.sparkContext)
+    handed = SharedValue(shared, spark.sparkContext)
     arrivals = Arrivals(arrived)
     answered = partial(_answered, work, handed, max_task_failures(spark))
     hand_on = partial(_hand_on, answered, spark.sparkContext.accumulator([], arrivals))
@@ -342,7 +342,7 @@ def _in_spark(
         arrived.put(error if error is None or isinstance(error, IcekeepError) else spark_failed(error))
 
     with described(step):
-        begun = Begun(spark, act)
+        begun = SparkAction(spark, act)
     begun.future.add_done_callback(lambda future: end(future.exception()))
     missing_count = len(payloads)
     try:
@@ -356,7 +356,7 @@ def _in_spark(
                 "work any more, as when one of other code in this session has failed; start a new session"
             )
         if one is not None:
-            yield -1, Answer(error=one)
+            yield -1, TaskAnswer(error=one)
     finally:
         begun.cancel()
         arrivals.close()
@@ -366,17 +366,17 @@ def _in_spark(
 # What follows runs in Spark's tasks.
 
 
-def _pickled_answer(work: Callable[[P, Any], R], shared: Shared, max_failures: int, payload: P) -> bytes:
+def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failures: int, payload: P) -> bytes:
     """Do a task's work; a failure is raised while Spark would try again, and then reported."""
     before = slow_reads().count
     forget_reads()
     try:
         result = work(payload, shared.value())
-        return pickle.dumps(Answer(result, slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(result, slow_reads=slow_reads_since(before)))
     except Exception as error:
         if is_tried_again(max_failures):
             raise
-        return pickle.dumps(Answer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
 
 
 @contextmanager
@@ -393,7 +393,7 @@ def _errors_named(payload: Any) -> Iterator[None]:
 
 
 def _answered(
-    work: Callable[[P, S], R], shared: Shared, max_failures: int, payloads: Iterable[bytes]
+    work: Callable[[P, S], R], shared: SharedValue, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     prepare_worker()
     for pickled in payloads:
@@ -412,7 +412,7 @@ def _hand_on(
 
 
 def _send(
-    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: Shared, payloads: Iterable[bytes]
+    send: Callable[[P, S], Iterator[tuple[int, V]]], shared: SharedValue, payloads: Iterable[bytes]
 ) -> Iterator[tuple[int, V]]:
     prepare_worker()
     for pickled in payloads:
@@ -423,7 +423,7 @@ def _send(
 
 def _receive(
     receive: Callable[[int, Iterable[tuple[int, V]], S], R],
-    shared: Shared,
+    shared: SharedValue,
     max_failures: int,
     number: int,
     sent: Iterable[tuple[int, V]],
@@ -434,7 +434,7 @@ def _receive(
 
 def _run_rows(
     work: Callable[[Iterable[pa.RecordBatch], S], R],
-    shared: Shared,
+    shared: SharedValue,
     max_failures: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:

@@ -190,10 +190,8 @@ def configured_slots(properties: Mapping[str, str]) -> int:
 def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int) -> int:
     """How many tasks of a job that reads a number of bytes would run at once, at least one; nothing is started.
 
-    Where executors come and go as they are needed, it is as many as may come.
-
-    Args:
-        properties: gives Spark's configuration, `spark.*`; may raise whatever the JVM raises.
+    Where executors come and go as they are needed, it is as many as may come. `properties` gives Spark's configuration, and may
+    raise whatever the JVM raises.
     """
     if work_bytes <= _own_rewrite_bytes(LIMITS):
         return thread_workers().slots
@@ -254,12 +252,7 @@ class Turns:
 
     @contextmanager
     def taken(self, count: int, most: int) -> Iterator[None]:
-        """Let the block run when its turn has come.
-
-        Args:
-            count: how many threads the block keeps busy.
-            most: how many may be busy at once; a block that takes more goes alone.
-        """
+        """Let a block that keeps `count` threads busy run when its turn has come; one of more than `most` goes alone."""
         me = object()
         with self._changed:
             self._waiting.append(me)
@@ -295,42 +288,25 @@ def in_turns(
     return done
 
 
-class Amount(msgspec.Struct, frozen=True):
+class TaskSize(msgspec.Struct, frozen=True):
     """What a task gets of some work: `least` is worth its start, `most` is enough for any."""
 
     least: int
     most: int
 
 
-MANIFEST_BYTES = Amount(4 * MIB, 32 * MIB)
-"""Stored bytes of manifests that are decoded: some 70,000 to 500,000 entries."""
-
-FILTERED_MANIFEST_BYTES = Amount(MIB // 2, 8 * MIB)
-"""The same where each entry is an object, as in a commit."""
-
-LIST_ROWS = Amount(1_000_000, 8_000_000)
-"""Rows of manifest lists, and what opening them counts for in rows."""
-
-NEW_MANIFESTS = Amount(8, 16)
-"""Manifests that a task writes of a range of keys: enough that the last one, which is cut short, matters little."""
-
-MATCHED_FILES = Amount(20_000, 100_000)
-"""Data files that are matched with the delete files that reach them."""
-
-LISTED_FILES = Amount(20_000, 100_000)
-"""Files of a listing."""
-
-DESCRIBED_FILES = Amount(5_000, 50_000)
-"""Files of groups, each with what a commit must know of it."""
-
-SHUFFLED_KEYS = Amount(100_000, 1_000_000)
-"""Rows of a partition of a shuffle by keys: a key, and at most a location beside it."""
-
-DATA_BYTES = Amount(16 * MIB, 128 * MIB)
-"""Bytes of data files that are read."""
+MANIFEST_BYTES = TaskSize(4 * MIB, 32 * MIB)  # stored, that are decoded: some 70,000 to 500,000 entries
+FILTERED_MANIFEST_BYTES = TaskSize(MIB // 2, 8 * MIB)  # the same where each entry is an object, as in a commit
+LIST_ROWS = TaskSize(1_000_000, 8_000_000)  # of manifest lists, and what opening them counts for in rows
+NEW_MANIFESTS = TaskSize(8, 16)  # of a range of keys; enough that the last one, which is cut short, matters little
+MATCHED_FILES = TaskSize(20_000, 100_000)  # data files, with the delete files that reach them
+LISTED_FILES = TaskSize(20_000, 100_000)
+DESCRIBED_FILES = TaskSize(5_000, 50_000)  # of groups, each with what a commit must know of it
+SHUFFLED_KEYS = TaskSize(100_000, 1_000_000)  # rows of a partition: a key, and at most a location beside it
+DATA_BYTES = TaskSize(16 * MIB, 128 * MIB)  # of data files that are read
 
 
-def tasks_count(spark: "SparkSession", total: float, amount: Amount, *, a_slot: int = 1, beside: float = 0) -> int:
+def tasks_count(spark: "SparkSession", total: float, amount: TaskSize, *, a_slot: int = 1, beside: float = 0) -> int:
     """Into how many tasks work is cut, at least one.
 
     Args:

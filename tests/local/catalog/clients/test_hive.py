@@ -25,10 +25,9 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import CommitRetried, SnapshotCommitted
-from icekeep.spec.requirements import requirements_for
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
 from icekeep.spec.types import NestedField, PrimitiveType
-from icekeep.spec.updates import AddSnapshot, RemoveProperties, SetProperties, SetSnapshotRef
+from icekeep.spec.updates import AddSnapshot, RemoveProperties, SetProperties, SetSnapshotRef, requirements_for
 from kit.catalogs import COUNTER, EVENTS, SCHEMA, set_counter, simple_metadata
 from kit.changes import Recorder
 from kit.hive_server import HiveServer, hive_properties

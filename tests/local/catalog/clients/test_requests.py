@@ -12,17 +12,8 @@ from icekeep.catalog.clients.requests import (
 from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import metadata_from_json, metadata_to_json
 from icekeep.spec.partitioning import spec_from_json
-from icekeep.spec.requirements import (
-    AssertCurrentSchemaId,
-    AssertDefaultSortOrderId,
-    AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
-    AssertLastAssignedPartitionId,
-    AssertRefSnapshotId,
-    AssertTableUuid,
-)
 from icekeep.spec.schema import schema_from_json
-from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
+from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile, view_from_json
 from icekeep.spec.sorting import sort_order_from_json
 from icekeep.spec.updates import (
     AddEncryptionKey,
@@ -30,6 +21,13 @@ from icekeep.spec.updates import (
     AddSchema,
     AddSnapshot,
     AddSortOrder,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUuid,
     AssignUuid,
     RaiseCounters,
     RemoveEncryptionKey,
@@ -53,7 +51,6 @@ from icekeep.spec.updates import (
     UpgradeFormatVersion,
     apply_updates,
 )
-from icekeep.spec.views import view_from_json
 from kit.cases import for_each
 from kit.catalogs import simple_metadata
 

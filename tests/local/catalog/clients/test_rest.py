@@ -13,9 +13,15 @@ from icekeep.catalog.base import Committed, Conflict, Description, Unknown
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError, UnsupportedError, UsageError
 from icekeep.spec.metadata import parse_metadata
-from icekeep.spec.requirements import AssertTableUuid, requirements_for
 from icekeep.spec.snapshots import Snapshot, SnapshotRef
-from icekeep.spec.updates import AddEncryptionKey, AddSnapshot, RemoveSnapshots, SetSnapshotRef
+from icekeep.spec.updates import (
+    AddEncryptionKey,
+    AddSnapshot,
+    AssertTableUuid,
+    RemoveSnapshots,
+    SetSnapshotRef,
+    requirements_for,
+)
 from kit.catalogs import COUNTER, EVENTS, add_snapshot, set_counter, simple_metadata
 from kit.rest_protocol import ENDPOINTS
 from kit.rest_server import Fault

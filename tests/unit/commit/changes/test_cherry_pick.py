@@ -10,8 +10,7 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError, UsageError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, Status
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.requirements import AssertRefSnapshotId
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, apply_updates
+from icekeep.spec.updates import AddSnapshot, AssertRefSnapshotId, RemoveSnapshots, apply_updates
 from kit.changes import Applying, run
 from kit.memory_catalog import (
     CONFLICTS,

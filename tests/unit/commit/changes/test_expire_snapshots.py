@@ -10,10 +10,16 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, NotFoundError, UsageError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import Expired, RetentionPolicy, select_expired
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import RemoveSchemas, RemoveSnapshotRef, RemoveSnapshots, SetCurrentSchema, SetProperties
+from icekeep.spec.updates import (
+    AssertRefSnapshotId,
+    RemoveSchemas,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    SetCurrentSchema,
+    SetProperties,
+)
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS

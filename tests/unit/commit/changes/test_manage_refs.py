@@ -13,9 +13,8 @@ from icekeep.commit.changes.snapshots import (
     SetRefRetention,
 )
 from icekeep.errors import ConflictError, NotFoundError, OptionError, UsageError
-from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshotRef
+from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import EVENTS, add, live, memory_table, orphans, set_ref, stored, swap

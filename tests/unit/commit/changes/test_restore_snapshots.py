@@ -6,10 +6,9 @@ from icekeep.commit.changes.snapshots import ExpireSnapshots, RestoreExpired
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.partitioning import UNPARTITIONED
-from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.schema import Schema
-from icekeep.spec.updates import RemoveSnapshotRef
+from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshotRef
 from kit.changes import run
 from kit.memory_catalog import LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after
 from kit.tables import BY_KIND, BY_SCORE, EVENTS, add, data_file, live, memory_table, set_ref, swap

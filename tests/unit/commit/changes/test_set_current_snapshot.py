@@ -5,9 +5,8 @@ import pytest
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.snapshots import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.errors import ConflictError, NotFoundError, UsageError
-from icekeep.spec.requirements import AssertRefSnapshotId
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.updates import RemoveSnapshots, SetSnapshotRef
+from icekeep.spec.updates import AssertRefSnapshotId, RemoveSnapshots, SetSnapshotRef
 from kit.changes import Applying, run
 from kit.memory_catalog import (
     CONFLICTS,

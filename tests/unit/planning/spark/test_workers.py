@@ -1,12 +1,40 @@
+"""How many tasks would run at once, told without a session."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from pyspark import SparkContext
 
+from icekeep.events import Event, Warned
 from icekeep.planning.spark import session as source
 from icekeep.planning.spark import workers
+from icekeep.planning.spark import workers as module
 from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
-from icekeep.planning.spark.workers import Workers, chosen_workers, thread_workers
-from icekeep.spec.types import GIB
+from icekeep.planning.spark.tasks import run_tasks
+from icekeep.planning.spark.workers import (
+    TaskSize,
+    Turns,
+    Workers,
+    chosen_workers,
+    configured_slots,
+    expected_slots,
+    heap_bytes,
+    in_turns,
+    python_memory,
+    shortage,
+    size_bytes,
+    small_tasks,
+    tasks_count,
+    thread_workers,
+    warn_of_memory,
+)
+from icekeep.spec.types import GIB, MIB
+from kit.cases import for_each
 from kit.no_spark import no_spark
+from unit.planning.spark.test_tasks import Session
 
 IN_SPARK = Workers(spark=None, slots=400, process_slots=4, is_local=False)
 
@@ -120,3 +148,321 @@ class Running:
 
     def __init__(self, master):
         self.master = master
+
+
+AMOUNT = TaskSize(10, 100)
+GIVEN = {"spark__default__parallelism": "4"}
+
+
+@for_each(
+    ("total", "count"),
+    [(0, 1), (9, 1), (19, 1), (20, 2), (55, 5), (999, 99), (1_000, 100), (10_000, 100), (10_001, 101), (99_999, 1_000)],
+)
+@for_each("cores", [2, 400, 40_000])
+def test_work_is_cut_by_its_amount_whatever_cores_are_there(total, count, cores):
+    """Two cores were registered when a run began that had four hundred a minute later."""
+    assert tasks_count(Session("yarn", parallelism=cores), total, AMOUNT) == count
+
+
+@for_each(
+    ("session", "a_slot", "count"),
+    [
+        (Session("local[3]", parallelism=3), 1, 3),
+        (Session("local[3]", parallelism=3), 4, 12),
+        (Session("local[3]", parallelism=4, **GIVEN), 4, 4),
+        (Session("yarn", parallelism=4, **GIVEN), 4, 4),
+        (Session("spark://host:7077", parallelism=2), 4, 100),
+        (Session("local-cluster[2,3,1024]", parallelism=2), 1, 100),
+    ],
+)
+def test_how_many_tasks_may_be_small_says_the_operator_or_a_local_master(session, a_slot, count):
+    assert small_tasks(session, a_slot=a_slot) == count
+    assert tasks_count(session, 10**4, AMOUNT, a_slot=a_slot) == max(count, 100)
+    assert tasks_count(session, 2_000, AMOUNT, a_slot=a_slot) == max(count, 20)
+    # An operator's number makes no task that is not worth its start.
+    assert tasks_count(session, 25, AMOUNT, a_slot=a_slot) == 2
+
+
+def test_a_task_has_as_much_of_its_own_as_it_reads_beside():
+    yarn = Session("yarn")
+    assert [tasks_count(yarn, 10_000, AMOUNT, beside=beside) for beside in (5, 50, 200, 20_000)] == [100, 100, 50, 1]
+    assert tasks_count(yarn, 150, AMOUNT, beside=50) == 3
+
+
+MUCH = LIMITS.rewrite_bytes + 1
+YARN = {"spark.master": "yarn", "spark.executor.cores": "4", "spark.executor.instances": "8"}
+DYNAMIC = {**YARN, "spark.dynamicAllocation.enabled": "true"}
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.delenv(SUBMITTED_VARIABLE, raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(module, "processors_count", lambda: 6)
+
+
+class RunningSession:
+    """A session of a cluster; `at_once` are the cores of the executors that are there by now."""
+
+    _jsc = "its JVM's"
+
+    def __init__(self, at_once, properties=YARN):
+        self.master, self.defaultParallelism, self._properties = properties["spark.master"], at_once, properties
+
+    def getConf(self):
+        return self
+
+    def getAll(self):
+        return [*self._properties.items()]
+
+
+def refused():
+    raise AssertionError("Spark's configuration is asked for")
+
+
+def fails():
+    raise OSError("the gateway is gone")
+
+
+@for_each(
+    ("properties", "count"),
+    [
+        ({}, 6),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local[ *, 4]"}, 6),
+        (YARN, 32),
+        ({**YARN, "spark.task.cpus": "2"}, 16),
+        ({"spark.master": "yarn"}, 1),
+        (DYNAMIC, 32),
+        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50"}, 200),
+        ({**YARN, "spark.dynamicAllocation.maxExecutors": "50"}, 32),
+        ({"spark.master": "spark://host:7077", "spark.cores.max": "96"}, 96),
+        ({**YARN, "spark.executor.instances": "many"}, 4),
+        ({**YARN, "spark.task.cpus": "0"}, 32),
+    ],
+)
+def test_the_configuration_says_how_many_executors_there_will_be(properties, count):
+    assert configured_slots(properties) == count
+
+
+def test_what_is_little_is_done_by_threads_and_spark_is_not_asked():
+    assert expected_slots(refused, LIMITS.rewrite_bytes) == thread_workers().slots
+
+
+def test_what_is_much_is_done_by_the_session_that_would_be_started():
+    assert expected_slots(lambda: YARN, MUCH) == 32
+
+
+def test_under_spark_submit_less_is_much(monkeypatch):
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1234")
+    assert expected_slots(lambda: YARN, LIMITS.submitted_rewrite_bytes + 1) == 32
+    assert expected_slots(refused, LIMITS.submitted_rewrite_bytes) == thread_workers().slots
+
+
+@pytest.mark.parametrize(
+    ("at_once", "properties", "count"),
+    [(400, YARN, 400), (2, YARN, 32), (2, {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50"}, 200)],
+)
+def test_a_session_that_runs_tells_it_and_its_executors_may_still_be_coming(monkeypatch, at_once, properties, count):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", RunningSession(at_once, properties))
+    assert expected_slots(refused, MUCH) == count
+
+
+def test_a_spark_that_does_not_answer_makes_no_error():
+    assert expected_slots(fails, MUCH) >= 1
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("1g", GIB),
+        ("512", 512 * MIB),
+        ("512m", 512 * MIB),
+        ("2048k", 2 * MIB),
+        ("4GB", 4 * GIB),
+        ("1t", 1024 * GIB),
+        ("", None),
+        ("much", None),
+        ("1.5g", None),
+    ],
+)
+def test_a_size_is_read_as_spark_reads_it(text: str, expected: int | None) -> None:
+    assert size_bytes(text) == expected
+
+
+@for_each(
+    ("properties", "master", "available_bytes"),
+    [
+        # Spark's own default leaves nothing beside what the JVM needs.
+        ({}, "yarn", 0),
+        ({"spark.executor.memory": "20g"}, "yarn", 0),
+        ({"spark.executor.memoryOverhead": "4g"}, "yarn", 4 * GIB - 384 * MIB),
+        ({"spark.executor.memoryOverhead": "4096", "spark.executor.memory": "10g"}, "yarn", 3 * GIB),
+        ({"spark.executor.memoryOverheadFactor": "0.5", "spark.executor.memory": "10g"}, "yarn", 4 * GIB),
+        ({"spark.executor.memory": "10g"}, "k8s://https://x", 3 * GIB),
+        ({"spark.executor.pyspark.memory": "2g", "spark.executor.memoryOverhead": "8g"}, "yarn", 2 * GIB),
+        ({}, "spark://host:7077", None),
+        ({}, "local[4]", None),
+        ({}, "local-cluster[2,1,1024]", None),
+    ],
+)
+def test_what_is_left_to_python(properties: dict[str, str], master: str, available_bytes: int | None) -> None:
+    assert python_memory(properties, master).available_bytes == available_bytes
+
+
+@for_each("overhead", [None, "1g", "4g", "4479m"])
+def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
+    properties = {} if overhead is None else {"spark.executor.memoryOverhead": overhead}
+    problem = shortage(python_memory(properties, "yarn"), 4, GIB)
+    assert problem is not None
+    assert "the 4 Python tasks that share an executor may take 1,024 MiB each" in problem
+    assert "set spark.executor.memoryOverhead=5g" in problem
+    assert shortage(python_memory({"spark.executor.memoryOverhead": "5g"}, "yarn"), 4, GIB) is None
+
+
+def test_where_python_s_memory_is_set_that_is_to_be_raised() -> None:
+    problem = shortage(python_memory({"spark.executor.pyspark.memory": "3g"}, "yarn"), 4, GIB)
+    assert problem is not None
+    assert "set spark.executor.pyspark.memory=4g" in problem
+    assert shortage(python_memory({"spark.executor.pyspark.memory": "4g"}, "yarn"), 4, GIB) is None
+
+
+def test_what_no_setting_limits_is_no_shortage() -> None:
+    assert shortage(python_memory({}, "spark://host:7077"), 400, GIB) is None
+
+
+def test_the_heap_of_the_driver_is_another_than_that_of_executors() -> None:
+    properties = {"spark.executor.memory": "3g", "spark.driver.memory": "2g"}
+    assert (heap_bytes(properties), heap_bytes(properties, is_driver=True)) == (3 * GIB, 2 * GIB)
+    assert heap_bytes({}) == GIB
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def in_spark(master: str, **properties: str) -> Workers:
+    conf = SimpleNamespace(getAll=lambda: [(f"spark.executor.{key}", value) for key, value in properties.items()])
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
+    return Workers(spark=session, slots=400, process_slots=4, is_local=False)
+
+
+@for_each(
+    ("workers", "is_warned"),
+    [
+        (in_spark("yarn"), True),
+        (in_spark("yarn", memoryOverhead="5g"), False),
+        (in_spark("spark://host:7077"), False),
+        (thread_workers(), False),
+    ],
+)
+def test_a_job_warns_in_one_line_before_it_begins(workers: Workers, is_warned: bool) -> None:
+    told = Told()
+    warn_of_memory(workers, GIB, told)
+    assert [type(event) for event in told.events] == [Warned] * is_warned
+
+
+THREADS = Workers(spark=None, slots=3, process_slots=3, is_local=True)
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """The turns of this process, as if nobody else had any."""
+    monkeypatch.setattr(module, "TURNS", Turns())
+    return module.TURNS
+
+
+class Crowd:
+    """How many threads were busy at once, at most. The first stay until all others have come too, or wait for their turn."""
+
+    def __init__(self, turns, threads_count):
+        self._lock, self._busy, self.most, self.done_count = threading.Lock(), [], 0, 0
+        self._turns, self._threads_count, self._has_met = turns, threads_count, False
+
+    def enter(self, count=1):
+        with self._lock:
+            self._busy.append(count)
+            self.most = max(self.most, sum(self._busy))
+        assert _until(self._meet)
+        with self._lock:
+            self._busy.remove(count)
+            self.done_count += 1
+
+    def _meet(self):
+        with self._lock:
+            self._has_met |= len(self._busy) + len(self._turns._waiting) >= self._threads_count
+            return self._has_met
+
+
+def test_runs_that_go_side_by_side_share_the_threads_of_the_process(turns):
+    crowd = Crowd(turns, 4 * THREADS.slots)
+    work = in_turns(lambda _, __: crowd.enter(), THREADS)
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(run_tasks, None, range(5), work, None, threads=THREADS.slots) for _ in range(4)]
+        assert [run.result()[1] for run in runs] == [[]] * 4
+    assert (crowd.most, crowd.done_count) == (3, 20)
+
+
+def test_what_keeps_several_threads_busy_takes_as_many_turns(turns):
+    crowd = Crowd(turns, 7)
+    work = in_turns(lambda count, _: crowd.enter(count), THREADS, lambda count: count)
+    assert run_tasks(None, [2, 1, 1, 2, 3, 1, 2], work, None, threads=7)[1] == []
+    assert (crowd.most, crowd.done_count) == (3, 7)
+
+
+def test_what_takes_more_than_there_are_goes_alone(turns):
+    crowd = Crowd(turns, 4)
+    work = in_turns(lambda count, _: crowd.enter(count), THREADS, lambda count: count)
+    assert run_tasks(None, [1, 5, 1, 5], work, None, threads=4)[1] == []
+    assert crowd.most == 5
+
+
+def test_who_came_first_goes_first_though_it_takes_more(turns):
+    """Else a sort by all threads would wait for as long as there are small tasks."""
+    order = []
+    began, may_end = threading.Event(), threading.Event()
+
+    def wait(name, count):
+        with turns.taken(count, 2):
+            order.append(name)
+            if name == "first":
+                began.set()
+                may_end.wait(30)
+
+    threads = []
+    for name, count in [("first", 1), ("large", 2), ("small", 1)]:
+        threads.append(threading.Thread(target=wait, args=(name, count)))
+        threads[-1].start()
+        if name == "first":
+            assert began.wait(30)
+        else:
+            assert _until(lambda: len(turns._waiting) >= len(threads) - 1 or len(order) > 1)
+    may_end.set()
+    for thread in threads:
+        thread.join(30)
+    assert order == ["first", "large", "small"]
+
+
+def test_a_failure_gives_its_turn_back(turns):
+    def fail(payload, _):
+        raise ValueError(payload)
+
+    assert len(run_tasks(None, range(9), in_turns(fail, THREADS), None)[1]) == 1
+    with turns.taken(3, 3):
+        pass
+    assert turns._busy == 0
+
+
+def test_in_spark_the_work_is_the_work_itself():
+    work = len
+    assert in_turns(work, Workers(spark=object(), slots=3, process_slots=3, is_local=True)) is work
+
+
+def _until(is_so):
+    """Wait for another thread, a moment at a time."""
+    return any(is_so() or threading.Event().wait(0.001) for _ in range(5_000))

@@ -16,12 +16,12 @@ from icekeep.maintenance.checking.faults import Tally
 from icekeep.planning.entries import threads_count
 from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.planning.spark.workers import MANIFEST_BYTES, Amount, tasks_count
+from icekeep.planning.spark.workers import MANIFEST_BYTES, TaskSize, tasks_count
 from icekeep.spec.collections import balanced
 from icekeep.spec.types import GIB, MIB
 from icekeep.storage.locations import canonical_or_text
 
-_CHECKED_BYTES = Amount(16 * MIB, GIB)
+_CHECKED_BYTES = TaskSize(16 * MIB, GIB)
 _MOST_PARTS = 20_000
 _FILE_BYTES = 64 * 1024
 """What reading the smallest file counts for."""

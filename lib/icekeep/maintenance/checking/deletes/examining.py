@@ -22,7 +22,7 @@ from icekeep.maintenance.deletion.path_set import among
 from icekeep.planning.entries import DecodeTask, entries_count, threads_count
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_exchange, run_tasks
-from icekeep.planning.spark.workers import DATA_BYTES, MANIFEST_BYTES, Amount, tasks_count
+from icekeep.planning.spark.workers import DATA_BYTES, MANIFEST_BYTES, TaskSize, tasks_count
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import DELETE_FILE_PATH, NameMapping
@@ -30,7 +30,7 @@ from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
 
-_FILES_OF_TASK = Amount(200, 2_000)
+_FILES_OF_TASK = TaskSize(200, 2_000)
 """Delete files that a task reads, however small they are."""
 
 _FILES_OF_THREAD, _BYTES_OF_THREAD = 20, 16 * MIB

@@ -22,9 +22,10 @@ from icekeep.spec.snapshots import (
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
+    View,
+    view_from_json,
 )
 from icekeep.spec.sorting import UNSORTED, SortOrder, sort_order_from_json
-from icekeep.spec.views import View, view_from_json
 
 T = TypeVar("T")
 V = TypeVar("V", bound=View)

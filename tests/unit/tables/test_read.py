@@ -1,5 +1,6 @@
 """`read_batches`: the rows of `read_table` and of PyIceberg, one batch after the other, with one data file open at a time."""
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -14,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
-from icekeep.errors import MissingFileError, NotFoundError, UsageError
+from icekeep.errors import MissingFileError, NotFoundError, UnsupportedError, UsageError
+from icekeep.formats.deletes.apply import LiveRowsReader
+from icekeep.planning.scan.report import plan_scan
+from icekeep.planning.scan.tasks import PlannedRows
+from icekeep.planning.spark.rows import spark_columns
+from icekeep.spec.collections import PositionSet, packed_positions
 from icekeep.spec.evolution import (
     AddColumn,
     AddPartitionField,
@@ -24,15 +30,25 @@ from icekeep.spec.evolution import (
     RenameColumn,
     UpdateColumnType,
 )
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.partitioning import UNPARTITIONED
+from icekeep.spec.types import LONG, MIB, STRING, StructType
 from icekeep.storage.counted import CountedStorage, Meter
-from icekeep.tables.read import read_batches, read_table
+from icekeep.tables import read as scan
+from icekeep.tables.read import explaining, plan_text, read_batches, read_table
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, create_table, update_schema, update_spec
 from kit.cases import cases
+from kit.columns import column, parquet_bytes, schema_of
 from kit.lake import EVENTS, Lake, events, multiset
+from kit.no_spark import no_spark
 from kit.our_histories import in_memory
+from kit.row_deletes import add_deletes, position_deletes
 from kit.row_histories import SPECS, VERSIONS, History, Step, steps
 from kit.row_texts import row_texts
+from kit.storage import MemoryStorage
+from kit.tables import BY_KIND, add, data_file, memory_table
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 FILTERS = ("id < 3", "kind = 'k1'", "kind is null or score > 0")
@@ -195,3 +211,107 @@ def test_what_is_wrong_is_raised_at_once_and_a_lost_file_where_its_rows_are_want
     assert next(reader).num_rows == 20
     with pytest.raises(MissingFileError, match="there is no such file"):
         reader.read_all()
+
+
+class Rows:
+    """In the place of a DataFrame: says how it was asked for its plan."""
+
+    def explain(self, extended: Any = None, mode: Any = None) -> None:
+        sys.stdout.write(f"Spark's plan, {extended}, {mode}\n")
+
+
+def test_what_is_read_of_the_table_comes_first_and_spark_s_plan_as_it_was_asked_for(capsys: Any) -> None:
+    asked = []
+
+    def plan() -> Any:
+        asked.append(1)
+        return plan_scan(add(memory_table(), "a", "b"), no_spark)
+
+    rows = Rows()
+    assert explaining(rows, "db.events", plan) is rows  # type: ignore[arg-type, comparison-overlap]
+    assert not asked, "planned before anybody asks"
+    rows.explain(mode="formatted")
+    out = capsys.readouterr().out
+    assert out.startswith("== icekeep: scan of db.events, snapshot ")
+    assert out.endswith("Spark's plan, None, formatted\n")
+    assert "data files   2 of 2 read, 200 B, up to 20 rows\n" in out
+
+
+def test_the_text_says_what_each_step_left_out_and_which_deletes_are_applied() -> None:
+    table = memory_table(spec=BY_KIND)
+    for kind in ("x", "y", "z"):
+        table = add(table, data_file(f"{kind}1", partition=(kind,)), data_file(f"{kind}2", partition=(kind,)))
+    table = add_deletes(table, position_deletes("d", "x1", partition=("x",)), named=("x1",))
+    text = plan_text("db.events", plan_scan(table, no_spark, where="kind = 'x'"))
+    assert "manifests    2 of 4 opened\n" in text
+    assert "data files   2 of 6 read, 200 B, up to 20 rows\n" in text
+    assert "             left out: 4 with their manifests, 0 by their partition, 0 by bounds of their columns\n" in text
+    assert "deletes      1 position delete files\n" in text
+    assert "deletes      none\n" in plan_text("db.events", plan_scan(table, no_spark, where="kind = 'y'"))
+
+
+def test_a_table_without_data_has_nothing_to_read() -> None:
+    text = plan_text("db.events", plan_scan(memory_table(), no_spark))
+    assert "no snapshot ==" in text
+    assert "data files   0 of 0 read" in text
+
+
+ROWS = schema_of(column(1, "id", LONG), column(2, "text", STRING))
+COUNT = 20_000
+PARTITION = PartitionCodec(StructType(())).encode(())
+
+
+def scanned(monkeypatch: pytest.MonkeyPatch, schema: Any, memory_bytes: int) -> list[pa.Table]:
+    """What a task holds of one row group of 20 MB, one table after the other."""
+    storage, held = MemoryStorage(), []
+    fields = [pa.field(f.name, t, metadata={b"PARQUET:field_id": str(f.field_id).encode()}) for f, t in TYPES]
+    texts = [str(n) * 200 for n in range(COUNT)]
+    table = pa.Table.from_arrays([pa.array(range(COUNT), pa.int64()), pa.array(texts)], schema=pa.schema(fields))
+    data = parquet_bytes(table, COUNT, use_dictionary=False, data_page_size=64 * 1024)
+    storage.create("memory:/t/a", data)
+
+    class Noting(LiveRowsReader):
+        def read(self, *args: Any, **facts: Any) -> Any:
+            for rows in super().read(*args, **facts):
+                held.append(rows)
+                yield rows
+
+    monkeypatch.setattr(scan, "LiveRowsReader", Noting)
+    monkeypatch.setattr(scan, "task_memory_bytes", lambda slots: memory_bytes // slots)
+    types = {0: StructType(())}
+    planned = PlannedRows(rows=ALWAYS_TRUE, schema=ROWS, specs={0: UNPARTITIONED}, partition_types=types)
+    reader = scan._Reader(
+        storage=storage,
+        planned=planned,
+        selected=schema,
+        columns=spark_columns(schema),
+        table_schemas=(ROWS,),
+        name_mapping=None,
+        slots=2,
+    )
+    split = {"file_path": "memory:/t/a", "file_format": "PARQUET", "spec_id": 0, "partition": PARTITION, "start": 0}
+    split |= {"length": len(data), "deletes": [], "first_row_id": None, "sequence_number": 1}
+    split["reached_by"] = packed_positions(PositionSet())
+    assert sum(batch.num_rows for batch in reader.read([split])) == COUNT
+    return held
+
+
+TYPES = [*zip(ROWS.fields, (pa.int64(), pa.string()), strict=True)]
+
+
+@pytest.mark.slow
+def test_a_scan_reads_a_row_group_that_is_large_beside_its_memory_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group that compaction reads well must not end the Python worker of a scan."""
+    assert [rows.num_rows for rows in scanned(monkeypatch, ROWS, 1024 * MIB)] == [COUNT]
+    held = scanned(monkeypatch, ROWS, 64 * MIB)
+    assert len(held) > 4
+    assert max(rows.nbytes for rows in held) < 5 * MIB
+
+
+@pytest.mark.slow
+def test_a_scan_of_narrow_columns_needs_the_memory_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that could not hold any batch says so."""
+    only_ids = schema_of(ROWS.fields[0])
+    assert [rows.num_rows for rows in scanned(monkeypatch, only_ids, 2 * MIB)] == [COUNT]
+    with pytest.raises(UnsupportedError, match=r"row group 0 takes .* bytes and reading it in batches"):
+        scanned(monkeypatch, ROWS, 200_000)
