@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.retry import commit, is_over
+from icekeep.commit.outcome import is_over
+from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError, UnavailableError
 from icekeep.events import CommitRetried
 from icekeep.spec.requirements import AssertRefSnapshotId, AssertTableUuid

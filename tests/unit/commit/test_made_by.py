@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from icekeep import __version__, runs
-from icekeep.commit.summary import made_by, maker_keys, run_of
+from icekeep.commit.summary import made_by, producer_keys, run_of
 from icekeep.runs import Run
 from kit.cases import for_each
 
@@ -51,12 +51,12 @@ def test_a_commit_of_a_run_says_who_made_it(monkeypatch):
     monkeypatch.setattr(runs._Application, "id", None)
     run = Run(run_id="compact-1", job="compact", policy="nightly", parent_id="maintain-1")
     own = {"engine-name": "icekeep", "engine-version": __version__}
-    assert maker_keys(None) == own
+    assert producer_keys(None) == own
     told = {**own, "icekeep.job": "compact", "icekeep.run-id": "compact-1", "icekeep.policy": "nightly"}
-    assert maker_keys(run) == told
+    assert producer_keys(run) == told
     runs.note_application("app-1")
-    assert maker_keys(run) == {**told, "app-id": "app-1"}
-    assert maker_keys(structs.replace(run, app_id="app-2"))["app-id"] == "app-2"
+    assert producer_keys(run) == {**told, "app-id": "app-1"}
+    assert producer_keys(structs.replace(run, app_id="app-2"))["app-id"] == "app-2"
 
 
 @pytest.mark.parametrize("key", ["icekeep.run-id", "icekeep.run"])

@@ -5,7 +5,7 @@ from icekeep.catalog.base import Committed, Conflict, Unknown
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.retry import settle
+from icekeep.commit.outcome import settle
 from icekeep.errors import OutcomeUnknownError, UsageError
 from icekeep.spec.updates import RemoveSnapshots, SetProperties
 from kit.changes import run

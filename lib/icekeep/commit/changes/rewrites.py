@@ -1,11 +1,9 @@
-"""Replace data files by others that hold the same rows: what compaction commits.
-
-Replace manifests by others that list the same live files.
+"""Replace data files by others that hold the same rows, which compaction commits, and manifests by others that list the same
+live files.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -16,9 +14,8 @@ from icekeep.commit.file_sets import (
     DeleteCarrier,
     Digest,
     FileSet,
+    FilesToFind,
     StoredFileSet,
-    Wanted,
-    count_of,
     digest_of_all,
     live_twice,
 )
@@ -78,7 +75,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     removed: FileSet
     added: tuple[DataFile, ...]
     schema_id: int
-    applied_deletes: Mapping[str, AbstractSet[AppliedDelete]] = {}
+    applied_deletes: Mapping[str, Set[AppliedDelete]] = {}
     moved_spec_ids: frozenset[int] | None = None
     format_version: int | None = None
     starting_sequence_number: int | None = None
@@ -105,19 +102,23 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ConflictError: that is not so, or the deletes of a removed file cannot be carried over.
         """
-        replaces = bool(count_of(self.removed) or self.added)
+        replaces = bool(self.removed or self.added)
         if not replaces and not self.remove_dangling:
             return ()
         self._check_base(base)
-        manifests = live_manifests(base, self.branch, attempt)
-        kept = remove(
-            manifests.data,
-            base,
-            attempt,
-            as_read=self.removed,
-            first=self.manifest_paths,
-            check=self._check(manifests.deletes, base),
+        manifests = live_manifests(attempt, self.branch)
+        check = AppliedDeletes(
+            base=without_history(base),
+            deletes=manifests.deletes,
+            applied=self.applied_deletes,
+            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
+            number=self.data_sequence_number,
+            moved_spec_ids=self.moved_spec_ids,
+            added_spec_ids=frozenset(file.spec_id for file in self.added),
+            field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
+            carries=self.carrier is not None,
         )
+        kept = remove(manifests.data, attempt, as_read=self.removed, first=self.manifest_paths, check=check)
         if len(kept.paths) != kept.removed_count:
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
         carried = self._carried(kept.changed, base, attempt)
@@ -125,18 +126,33 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         # What is dangling has the delete files of replaced data files among it: their rows were read.
         proof = None if self.remove_dangling else self.proof
         deletes = remove_deletes(
-            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=proof
+            manifests, kept, attempt, selected=selected, added_number=self._added_number, proof=proof
         )
         if not replaces and not deletes.removed_count:
             return ()
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        summary.absorb(deletes.summary)
-        added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
+        summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
+        added = add(self.added, attempt, summary, sequence_number=self.data_sequence_number)
         paths = frozenset((file.file_path, file.content_offset) for file in carried)
-        added += add(carried, base, attempt, summary, content=ManifestContent.DELETES, key=paths)
+        added += add(carried, attempt, summary, content=ManifestContent.DELETES, key=paths)
         new = [*added, *kept.manifests, *deletes.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    def _check_base(self, base: TableMetadata) -> None:
+        if isinstance(self.removed, StoredFileSet):
+            removed_count = self.removed.records_count
+        else:
+            paths = Counter(entry.data_file.file_path for entry in self.removed)
+            if twice := [path for path, count in paths.items() if count > 1]:
+                raise live_twice(twice[0])
+            removed_count = sum(entry.data_file.record_count for entry in self.removed)
+        if sum(f.record_count for f in self.added) > removed_count:
+            raise IcekeepBug("a rewrite would add more rows than it removes")
+        if self.format_version is not None:
+            require_format_version(base, self.format_version)
+        if self.schema_id not in base.schemas_by_id:
+            raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
+        for file in self.added:
+            require_spec(base, file.spec_id)
 
     def _carried(
         self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, attempt: Attempt
@@ -147,8 +163,8 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         assert self.carrier is not None
         carried = self.carrier.carried(changed, base, attempt.delete_file_written)
         raise_refusals(carried.refusals)
-        born = {file.file_path for file in self.added}
-        if any(file.referenced_data_file not in born for file in carried.deletes):
+        added = {file.file_path for file in self.added}
+        if any(file.referenced_data_file not in added for file in carried.deletes):
             raise IcekeepBug("deletes that a rewrite carries over are for another file than one that it adds")
         attempt.name_delete_files(file.file_path for file in carried.deletes)
         return carried.deletes
@@ -157,46 +173,15 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
-        found = dangling(
+        selected = dangling(
             manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
         )
-        return found if found is None or self.only_dangling is None else Among(found, self.only_dangling)
+        return selected if selected is None or self.only_dangling is None else Among(selected, self.only_dangling)
 
     @property
     def _added_number(self) -> int | None:
         """What no live file has is no number that counts."""
         return self.data_sequence_number if self.added else None
-
-    def _removed_records_count(self) -> int:
-        if isinstance(self.removed, StoredFileSet):
-            return self.removed.records_count
-        paths = Counter(entry.data_file.file_path for entry in self.removed)
-        if twice := [path for path, count in paths.items() if count > 1]:
-            raise live_twice(twice[0])
-        return sum(entry.data_file.record_count for entry in self.removed)
-
-    def _check(self, deletes: tuple[ManifestFile, ...], base: TableMetadata) -> "AppliedDeletes":
-        return AppliedDeletes(
-            base=without_history(base),
-            deletes=deletes,
-            applied=self.applied_deletes,
-            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
-            number=self.data_sequence_number,
-            moved_spec_ids=self.moved_spec_ids,
-            added_spec_ids=frozenset(file.spec_id for file in self.added),
-            field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
-            carries=self.carrier is not None,
-        )
-
-    def _check_base(self, base: TableMetadata) -> None:
-        if sum(f.record_count for f in self.added) > self._removed_records_count():
-            raise IcekeepBug("a rewrite would add more rows than it removes")
-        if self.format_version is not None:
-            require_format_version(base, self.format_version)
-        if self.schema_id not in base.schemas_by_id:
-            raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
-        for file in self.added:
-            require_spec(base, file.spec_id)
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +199,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     base: TableMetadata
     deletes: tuple[ManifestFile, ...]
-    applied: Mapping[str, AbstractSet[AppliedDelete]]
+    applied: Mapping[str, Set[AppliedDelete]]
     start: int | None
     number: int | None
     moved_spec_ids: frozenset[int] | None
@@ -226,7 +211,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Hashable:
         return digest_of_all(map(identity, self.deletes))
 
-    def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], wanted: FilesToFind, reader: EntryReader) -> Checked:
         for entry in removed:
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
@@ -257,18 +242,6 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 file_path=entry.data_file.file_path,
             )
 
-    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
-        """Why a file may not be replaced now that other deletes reach it than were applied."""
-        if difference.gone and not self.carries:
-            name = min(delete.file_path for delete in difference.gone)
-            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
-        for delete in difference.new:
-            if self.carries and _is_of_positions(delete):
-                continue
-            if not self._still_reaches(delete, spec_id):
-                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
-        return None
-
     def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
         for manifest in self.deletes:
             for entry in reader.entries(manifest, self.base):
@@ -295,6 +268,18 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                     f"equality delete file {delete.data_file.file_path!r} came while rows were moved to files of another "
                     "partition spec, and may be for them"
                 )
+        return None
+
+    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
+        """Why a file may not be replaced now that other deletes reach it than were applied."""
+        if difference.gone and not self.carries:
+            name = min(delete.file_path for delete in difference.gone)
+            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
+        for delete in difference.new:
+            if self.carries and _is_of_positions(delete):
+                continue
+            if not self._still_reaches(delete, spec_id):
+                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
         return None
 
     def _still_reaches(self, delete: ManifestEntry, spec_id: int) -> bool:
@@ -363,7 +348,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         if self.format_version not in (None, base.format_version):
             raise ConflictError(f"the table has format version {base.format_version} now")
         _check_counts(self.replaced, self.added)
-        current = head_manifests(base, self.branch, attempt)
+        current = head_manifests(attempt, self.branch)
         here = {identity(m) for m in current}
         replaced = self._replaced(here)
         _check_counts(replaced, self.added)
@@ -380,8 +365,14 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         created = [m for m in rows if identity(m) not in here]
         stays = [m for m in rows if identity(m) in here]
-        summary = SummaryBuilder({**self.summary, **_counts(created, stays, len(here - listed))})
-        summary.absorb(dropped)
+        # As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none.
+        counts = {
+            "manifests-created": str(len(created)),
+            "manifests-kept": str(len(stays)),
+            "manifests-replaced": str(len(here - listed)),
+            "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
+        }
+        summary = SummaryBuilder({**self.summary, **counts}, dropped)
         return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
 
     def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
@@ -400,13 +391,13 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
         Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
         """
-        base, live = attempt.base, live_among(current)
-        found = dangling(live.deletes, live.data, (), base, attempt, proof=self.proof)
+        live = live_among(current)
+        found = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
         if found is None:
             return list(rows), SummaryBuilder()
         selected: Selection = found if self.only_dangling is None else Among(found, self.only_dangling)
         deletes = live_among(rows).deletes
-        kept = remove(deletes, base, attempt, selected=selected)
+        kept = remove(deletes, attempt, selected=selected)
         filtered = {identity(m) for m in deletes}
         return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
 
@@ -416,13 +407,3 @@ def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile
     after = sum(m.existing_files_count or 0 for m in added)
     if before != after or any(m.added_files_count or m.deleted_files_count for m in added):
         raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
-
-
-def _counts(created: Sequence[ManifestFile], kept: Sequence[ManifestFile], replaced_count: int) -> dict[str, str]:
-    """As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none."""
-    return {
-        "manifests-created": str(len(created)),
-        "manifests-kept": str(len(kept)),
-        "manifests-replaced": str(replaced_count),
-        "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
-    }

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.errors import NotFoundError
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import RemoveSnapshots
@@ -36,8 +36,8 @@ def partition_file(snapshot_id, name="p"):
 
 
 KINDS = [
-    pytest.param(ChangeStatistics, table_file, "statistics", id="table"),
-    pytest.param(ChangePartitionStatistics, partition_file, "partition_statistics", id="partition"),
+    pytest.param("removals", table_file, "statistics", id="table"),
+    pytest.param("partition_removals", partition_file, "partition_statistics", id="partition"),
 ]
 
 
@@ -49,58 +49,58 @@ def held(table, attribute):
     return {file.statistics_path.rsplit("/", 1)[-1].split(".")[0] for file in getattr(table.metadata, attribute)}
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_each_snapshot_has_one_file_of_a_kind_and_a_new_one_takes_its_place(table, cls, file, attribute):
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_each_snapshot_has_one_file_of_a_kind_and_a_new_one_takes_its_place(table, removals, file, attribute):
     first, second = ids(table)
-    table = run(table, cls(updates=(file(first, "one"), file(second, "two")))).table
+    table = run(table, ChangeStatistics(updates=(file(first, "one"), file(second, "two")))).table
     assert held(table, attribute) == {"one", "two"}
-    table = run(table, cls(updates=(file(second, "three"),))).table
+    table = run(table, ChangeStatistics(updates=(file(second, "three"),))).table
     assert held(table, attribute) == {"one", "three"}
     assert {f.snapshot_id for f in getattr(table.metadata, attribute)} == {first, second}
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_files_are_removed_by_snapshot_and_the_other_kind_is_left_alone(table, cls, file, attribute):
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_files_are_removed_by_snapshot_and_the_other_kind_is_left_alone(table, removals, file, attribute):
     first, second = ids(table)
     table = run(table, ChangeStatistics(updates=(table_file(first), table_file(second)))).table
-    table = run(table, ChangePartitionStatistics(updates=(partition_file(first), partition_file(second)))).table
+    table = run(table, ChangeStatistics(updates=(partition_file(first), partition_file(second)))).table
     other = {"statistics": "partition_statistics", "partition_statistics": "statistics"}[attribute]
-    after_ = run(table, cls(removals=(first,))).table
+    after_ = run(table, ChangeStatistics(**{removals: (first,)})).table
     assert [f.snapshot_id for f in getattr(after_.metadata, attribute)] == [second]
     assert getattr(after_.metadata, other) == getattr(table.metadata, other)
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_a_file_is_set_and_another_one_removed_in_one_commit(catalog, table, cls, file, attribute):
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_a_file_is_set_and_another_one_removed_in_one_commit(catalog, table, removals, file, attribute):
     first, second = ids(table)
-    table = run(table, cls(updates=(file(first, "one"),))).table
+    table = run(table, ChangeStatistics(updates=(file(first, "one"),))).table
     swaps = len(catalog.swaps)
-    table = run(table, cls(updates=(file(second, "two"),), removals=(first,))).table
+    table = run(table, ChangeStatistics(updates=(file(second, "two"),), **{removals: (first,)})).table
     assert held(table, attribute) == {"two"}
     assert len(catalog.swaps) == swaps + 1
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_what_is_as_it_should_be_is_nothing_to_do(table, cls, file, attribute):
-    table = run(table, cls(updates=(file(ids(table)[0]),))).table
-    assert not run(table, cls(updates=(file(ids(table)[0]),), removals=(ids(table)[1], 99))).changed
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_what_is_as_it_should_be_is_nothing_to_do(table, removals, file, attribute):
+    table = run(table, ChangeStatistics(updates=(file(ids(table)[0]),))).table
+    assert not run(table, ChangeStatistics(updates=(file(ids(table)[0]),), **{removals: (ids(table)[1], 99)})).changed
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_statistics_of_a_snapshot_that_expires_meanwhile_are_not_set(catalog, table, cls, file, attribute):
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_statistics_of_a_snapshot_that_expires_meanwhile_are_not_set(catalog, table, removals, file, attribute):
     catalog.follow(after(lambda: swap(table, RemoveSnapshots((ids(table)[0],)))))
     with pytest.raises(NotFoundError, match=f"no snapshot {ids(table)[0]}"):
-        run(table, cls(updates=(file(ids(table)[0]),)))
+        run(table, ChangeStatistics(updates=(file(ids(table)[0]),)))
     assert held(catalog.load(EVENTS), attribute) == set()
 
 
-@pytest.mark.parametrize(("cls", "file", "attribute"), KINDS)
-def test_statistics_are_set_beside_what_others_commit_and_once(catalog, table, cls, file, attribute):
+@pytest.mark.parametrize(("removals", "file", "attribute"), KINDS)
+def test_statistics_are_set_beside_what_others_commit_and_once(catalog, table, removals, file, attribute):
     catalog.follow(after(lambda: add(table, "theirs")))
-    result = run(table, cls(updates=(file(ids(table)[0]),)))
+    result = run(table, ChangeStatistics(updates=(file(ids(table)[0]),)))
     assert live(result.table) == {"a": 1, "b": 1, "theirs": 1}
     catalog.follow(LANDS_BUT_SAYS_CONFLICT)
-    result = run(table, cls(updates=(file(ids(table)[1], "two"),)))
+    result = run(table, ChangeStatistics(updates=(file(ids(table)[1], "two"),)))
     assert (held(result.table, attribute), len(getattr(result.table.metadata, attribute))) == (
         {"two", "s" if attribute == "statistics" else "p"},
         2,
