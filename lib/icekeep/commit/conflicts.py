@@ -177,27 +177,22 @@ def _newer_than(number: int, live: Iterator[ManifestEntry]) -> list[ManifestEntr
     return [entry for entry in live if sequence_number(entry) > number]
 
 
-def live_at(paths: Iterable[str], manifests: Sequence[ManifestFile], attempt: Attempt) -> dict[str, ManifestEntry]:
+def live_at(
+    paths: Iterable[str], manifests: Sequence[ManifestFile], attempt: Attempt, *, at_once: bool = False
+) -> dict[str, ManifestEntry]:
     """The live entries of the data files at some paths, by path, as far as there are any.
 
-    More and more manifests are asked, until no path is left to be found.
+    More and more manifests are asked, until no path is left to be found; or `at_once` all, where mostly none is there.
     """
     digests = frozenset(map(path_digest, paths))
     key, answer = ("live at", digest_of_all(digests)), partial(_at_paths, digests)
     entries: dict[str, ManifestEntry] = {}
-    for some in growing(manifests):
+    for some in [manifests] if at_once else growing(manifests):
         if len(entries) == len(digests):
             break
         found = attempt.ask_live_files(some, key, answer)
         entries |= {entry.data_file.file_path: entry for each in found for entry in each}
     return entries
-
-
-def any_live_at(paths: Iterable[str], manifests: Sequence[ManifestFile], attempt: Attempt) -> str | None:
-    """One of some paths at which there is a live data file; all manifests are asked at once, since mostly there is none."""
-    digests = frozenset(map(path_digest, paths))
-    found = attempt.ask_live_files(manifests, ("live at", digest_of_all(digests)), partial(_at_paths, digests))
-    return next((entry.data_file.file_path for each in found for entry in each), None)
 
 
 def _at_paths(paths: frozenset[PathDigest], live: Iterator[ManifestEntry]) -> list[ManifestEntry]:

@@ -68,10 +68,9 @@ def without_history(metadata: TableMetadata) -> TableMetadata:
 
 
 class EntryReader(Protocol):
-    """The part of a `ManifestReader` that this work needs."""
+    """The part of a `ManifestReader` that this work needs, parts of a stored set being read through its storage."""
 
     storage: Storage
-    """Where parts of a stored set are read."""
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
@@ -97,18 +96,15 @@ class Gathering(Protocol[Found]):
     """
 
     @property
-    def key(self) -> Hashable:
-        """See above."""
+    def key(self) -> Hashable: ...
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> Found:
-        """The answer of one manifest."""
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> Found: ...
 
 
 class Gatherer(Protocol):
-    """Asks manifests: an attempt, which remembers the answers, or a reader."""
+    """Asks manifests, and gives the answers in their order: an attempt, which remembers them, or a reader."""
 
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """The answer of each manifest, in their order."""
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]: ...
 
 
 class LiveFilesQuestion(msgspec.Struct, Generic[T], frozen=True):
@@ -137,6 +133,7 @@ class Selection(Protocol):
 
     def manifest(self, manifest: ManifestFile) -> bool:
         """Whether a manifest may list such a file."""
+        return True
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Whether a live file is one."""
@@ -186,7 +183,7 @@ class Matching:
         return self._projections[spec_id]
 
 
-class DeleteFilesOf:
+class DeleteFilesOf(Selection):
     """The delete files of partitions all of whose rows match a filter that is bound to the current schema.
 
     Bounds are not asked: those of an equality delete file tell of the rows that were deleted, which need not be the values
@@ -194,11 +191,10 @@ class DeleteFilesOf:
     """
 
     def __init__(self, rows: Expression, base: TableMetadata) -> None:
-        self._matching = Matching(base, rows)
-        self._key: Hashable = ("rows", base.current_schema_id)
+        self._matching, self._schema_id = Matching(base, rows), base.current_schema_id
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return self._key
+        return "rows", self._schema_id
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return self._matching.manifest(manifest)
@@ -208,7 +204,7 @@ class DeleteFilesOf:
 
 
 class DataFilesOf(DeleteFilesOf):
-    """The data files at some paths, and those all of whose rows match a filter that is bound to the current schema."""
+    """The data files at some paths, and those all of whose rows match the filter."""
 
     def __init__(self, rows: Expression, base: TableMetadata, paths: frozenset[str] = frozenset()) -> None:
         super().__init__(rows, base)
@@ -219,19 +215,20 @@ class DataFilesOf(DeleteFilesOf):
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Raises `UnsupportedError` for a file of which some rows may match and some may not."""
-        if entry.data_file.file_path in self._paths:
+        file = entry.data_file
+        if file.file_path in self._paths:
             return True
         if not self._matching.entry(entry):
             return False
-        if self._matching.holds_only(entry.data_file):
+        if self._matching.holds_only(file):
             return True
         raise UnsupportedError(
-            f"data file {entry.data_file.file_path!r} may hold rows that match the filter and rows that do not; it cannot be "
+            f"data file {file.file_path!r} may hold rows that match the filter and rows that do not; it cannot be "
             "removed as a whole, so nothing was changed: rewrite the file, or filter by partition"
         )
 
 
-class LeftBehind:
+class LeftBehind(Selection):
     """The delete files that are for a data file which goes, or too old for every data file that is left.
 
     `all_too_old` are the paths of manifests of which all live files are, by their entries; `proven` are the `own_path_digest` of
@@ -240,24 +237,21 @@ class LeftBehind:
 
     def __init__(
         self,
-        paths: Set[PathDigest],
+        paths: frozenset[PathDigest],
         min_sequence_number: int,
         other: Selection | None,
-        all_too_old: Set[str] = frozenset(),
-        proven: Set[PathDigest] = frozenset(),
+        all_too_old: frozenset[str],
+        proven: frozenset[PathDigest],
     ) -> None:
-        self._paths, self._least, self._other = frozenset(paths), min_sequence_number, other
-        self._all_too_old, self._proven = frozenset(all_too_old), frozenset(proven)
-        self._digests = digest_of_all(self._paths), digest_of_all(self._proven)
+        self._paths, self._least, self._other = paths, min_sequence_number, other
+        self._all_too_old, self._proven = all_too_old, proven
+        self._digests = digest_of_all(paths), digest_of_all(proven)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         if manifest.manifest_path in self._all_too_old:
-            # All go, whatever else is asked, and in each attempt whose base proves it anew: see `live_files`.
+            # All go, whatever else is asked, and in each attempt whose base proves it again: see `live_files`.
             return "all too old"
         return "left", self._digests, self._least, None if self._other is None else self._other.key(manifest)
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return True
 
     def entry(self, entry: ManifestEntry) -> bool:
         file = entry.data_file
@@ -269,12 +263,11 @@ class LeftBehind:
         return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
 
 
-class Among:
+class Among(Selection):
     """Of the files that another selection selects, those whose `entry_digest` is one of some."""
 
-    def __init__(self, selected: Selection, digests: Set[Digest]) -> None:
-        self._selected, self._digests = selected, frozenset(digests)
-        self._digest = digest_of_all(self._digests)
+    def __init__(self, selected: Selection, digests: frozenset[Digest]) -> None:
+        self._selected, self._digests, self._digest = selected, digests, digest_of_all(digests)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         return "among", self._digest, self._selected.key(manifest)
@@ -336,8 +329,7 @@ class RemovalCheck(Protocol):
     """
 
     @property
-    def key(self) -> Hashable:
-        """See above."""
+    def key(self) -> Hashable: ...
 
     def checked(self, removed: Sequence[ManifestEntry], wanted: FilesToFind, reader: EntryReader) -> Checked:
         """Which of them may not, and which only if their deletes of positions are carried over."""

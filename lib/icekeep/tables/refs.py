@@ -19,7 +19,7 @@ from icekeep.commit.changes.snapshots import (
     RenameBranch,
     ReplaceRef,
     SetRefRetention,
-    named,
+    existing_ref,
     no_such_ref,
     ref_exists,
 )
@@ -168,7 +168,7 @@ def fast_forward(table: Table, branch: str, to: str) -> Table:
     target = _head_of(table, to)
     if _is_missing(table, branch):
         return commit(table, _made_at(branch, target)).table
-    seen_id = named(table.metadata, branch, "branch").snapshot_id
+    seen_id = existing_ref(table.metadata, branch, "branch").snapshot_id
     # What others bring to the branch meanwhile, this snapshot among it, is no reason to refuse.
     if seen_id != target.snapshot_id and is_ancestor(table.metadata, target.snapshot_id, of=seen_id):
         raise UsageError(
@@ -186,7 +186,7 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
         NotFoundError: there is no such branch.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    ref = named(table.metadata, name, "branch")
+    ref = existing_ref(table.metadata, name, "branch")
     change = RenameBranch(name=name, new_name=new_name, snapshot_id=ref.snapshot_id)
     return commit(table, change).table
 
@@ -300,7 +300,7 @@ def _known(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_re
     known = table.metadata.refs.get(name)
     if known is not None and not (if_not_exists or or_replace):
         raise ref_exists(name, known)
-    return None if known is None else named(table.metadata, name, kind)
+    return None if known is None else existing_ref(table.metadata, name, kind)
 
 
 def _created(
@@ -332,7 +332,7 @@ def _made_at(branch: str, target: Snapshot) -> Change:
 
 
 def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
-    seen = named(table.metadata, name, kind)
+    seen = existing_ref(table.metadata, name, kind)
     change = ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen.snapshot_id)
     return commit(table, change).table
 
@@ -340,5 +340,5 @@ def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
 def _drop(table: Table, name: str, kind: RefType, *, if_exists: bool) -> Table:
     if if_exists and name != MAIN and name not in table.metadata.refs:
         return table
-    seen = named(table.metadata, name, kind)
+    seen = existing_ref(table.metadata, name, kind)
     return commit(table, DropRef(name=name, type=kind, expected_id=seen.snapshot_id)).table

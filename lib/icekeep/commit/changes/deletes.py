@@ -12,7 +12,7 @@ positions in no snapshot of that kind, so a compaction of theirs that began befo
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
 from icekeep.commit.dangling import MinNumbersAt
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
-from icekeep.commit.filtering import without_history
+from icekeep.commit.filtering import Selection, without_history
 from icekeep.commit.live_files import (
     Manifests,
     add,
@@ -544,7 +544,9 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         answer = partial(
             _reached_files, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
         )
-        matter = [manifest for manifest in manifests.data if reached.may_be_in(manifest)]
+        # By their specs alone: their numbers may be wrong in the list.
+        spec_ids = {spec_id for spec_id, _ in reached.partitions}
+        matter = [m for m in manifests.data if reached.anywhere >= 0 or m.partition_spec_id in spec_ids]
         answers = attempt.ask_live_files(matter, "converted", answer)
         for stranger, _ in answers:
             if stranger is not None:
@@ -573,17 +575,17 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConflictError(f"other positions of data file {path!r} are deleted than when it was read")
 
 
-class _OldVectors:
+class _OldVectors(Selection):
     """The deletion vectors that are older than their data files, of some by path with their data sequence numbers.
 
     They delete no row, but a data file may have one vector alone (spec, "Delete Formats").
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers, self._key = numbers, ("old vectors", digest_of_all(numbers.items()))
+        self._numbers, self._digest = numbers, digest_of_all(numbers.items())
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return self._key
+        return "old vectors", self._digest
 
     def manifest(self, manifest: ManifestFile) -> bool:
         return bool(self._numbers)
@@ -594,34 +596,20 @@ class _OldVectors:
 
 
 class ReachedNumbers(msgspec.Struct, frozen=True):
-    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions of some specs."""
+    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions."""
 
-    anywhere: int = -1
-    partitions: Mapping[PartitionKey, int] = {}
-    spec_ids: frozenset[int] = frozenset()
+    anywhere: int
+    partitions: Mapping[PartitionKey, int]
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "ReachedNumbers":
+    def of(cls, deletes: Sequence[ManifestEntry], specs: Specs) -> "ReachedNumbers":
         """What equality delete files reach; raises `InvalidTableError` where the partition spec of one of them is missing."""
-        anywhere = -1
-        partitions: dict[PartitionKey, int] = {}
-        for delete in deletes:
-            number = max_reached(delete)
-            if is_global(delete.data_file, specs):
-                anywhere = max(anywhere, number)
-            else:
-                place = partition_key(delete.data_file)
-                partitions[place] = max(number, partitions.get(place, -1))
-        return cls(anywhere, partitions, frozenset(spec_id for spec_id, _ in partitions))
-
-    def may_be_in(self, manifest: ManifestFile) -> bool:
-        """Whether a data manifest may list a file that is reached, by its spec; its numbers may be wrong in the list."""
-        return self.anywhere >= 0 or manifest.partition_spec_id in self.spec_ids
+        anywhere = max((max_reached(one) for one in deletes if is_global(one.data_file, specs)), default=-1)
+        return cls(anywhere, DeleteScopes.of(deletes, specs).partitions)
 
     def has(self, data: ManifestEntry) -> bool:
         """Whether a data file is reached."""
-        number = sequence_number(data)
-        return number <= self.anywhere or number <= self.partitions.get(partition_key(data.data_file), -1)
+        return sequence_number(data) <= max(self.anywhere, self.partitions.get(partition_key(data.data_file), -1))
 
 
 def _reached_files(

@@ -10,8 +10,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Since, any_live_at
-from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching
+from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Since, live_at
+from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching, Selection
 from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, SafetyError, UsageError
@@ -211,9 +211,9 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     # Main may have a file already: by history that has expired, or another pick of the same files.
     spec_ids = {file.spec_id for file in files}
     likely = [m for m in manifests.data if m.partition_spec_id in spec_ids]
-    if live := any_live_at({file.file_path for file in files}, likely, attempt):
+    if live := live_at({file.file_path for file in files}, likely, attempt, at_once=True):
         raise UsageError(
-            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"
+            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {next(iter(live))!r} is in the table already"
         )
     kept, summary = [*manifests.data, *manifests.deletes], SummaryBuilder(extra)
     if picked.operation == "overwrite":
@@ -278,7 +278,7 @@ def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tup
     return added, frozenset(removed)
 
 
-class _Replaced:
+class _Replaced(Selection):
     """The files that a dynamic overwrite replaced, which must be all that its partitions hold in the base."""
 
     def __init__(self, base: TableMetadata, picked: Snapshot, added: Sequence[DataFile], paths: frozenset[str]) -> None:
@@ -291,9 +291,6 @@ class _Replaced:
 
     def key(self, manifest: ManifestFile) -> Hashable:
         return "replaced"
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return True
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""

@@ -62,21 +62,19 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         """The policy is evaluated on this base alone, so that a reference made meanwhile keeps what it names."""
-        if self.expected is None:
-            return removals(self._expired(base, attempt.reader, attempt))
-        expired = _as_planned(base, select_expired(base, self.policy, self.now_ms), self.expected)
+        expired = select_expired(base, self.policy, self.now_ms)
+        if self.expected is not None:
+            expired = _as_planned(base, expired, self.expected)
         if self.clean_expired_metadata:
             expired = _with_unused(base, expired, attempt.reader, attempt)
-            expired = _unused_as_planned(base, expired, self.expected)
+            if self.expected is not None:
+                expired = _unused_as_planned(base, expired, self.expected)
         return removals(expired)
 
     def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
         """What would go if the change were applied to a base; `expected` does not count."""
-        return self._expired(base, reader, reader)
-
-    def _expired(self, base: TableMetadata, reader: ManifestReader, asks: Gatherer) -> Expired:
         expired = select_expired(base, self.policy, self.now_ms)
-        return _with_unused(base, expired, reader, asks) if self.clean_expired_metadata else expired
+        return _with_unused(base, expired, reader, reader) if self.clean_expired_metadata else expired
 
 
 def removals(expired: Expired) -> tuple[Update, ...]:
@@ -103,22 +101,20 @@ def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, 
     spec_ids = unused_spec_ids(base, used)
     if spec_ids:
         # A manifest list may be wrong about them, and without its spec nobody can read a manifest's partitions.
-        every = {identity(manifest): manifest for snapshot in retained for manifest in reader.manifests(snapshot)}
-        written = asks.gathered([*every.values()], _WrittenSpec())
+        written = asks.gathered(_manifests_of(retained, reader), _WrittenSpec())
         spec_ids = unused_spec_ids(base, used | {spec_id for spec_id in written if spec_id is not None})
     schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
     if columns := columns_of_schemas(base, schema_ids):
         # All delete manifests are read, whatever their lists say of counts.
-        deletes = {
-            identity(manifest): manifest
-            for snapshot in retained
-            for manifest in reader.manifests(snapshot)
-            if manifest.content is ManifestContent.DELETES
-        }
         question = LiveFilesQuestion.of(base, ("compared", columns), partial(_compared, columns))
-        compared = frozenset[int]().union(*asks.gathered([*deletes.values()], question))
+        deletes = [m for m in _manifests_of(retained, reader) if m.content is ManifestContent.DELETES]
+        compared = frozenset[int]().union(*asks.gathered(deletes, question))
         schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids, compared)
     return msgspec.structs.replace(expired, schema_ids=frozenset(schema_ids), spec_ids=frozenset(spec_ids))
+
+
+def _manifests_of(snapshots: Sequence[Snapshot], reader: ManifestReader) -> list[ManifestFile]:
+    return [*{identity(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
 
 
 def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
@@ -136,7 +132,7 @@ def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reade
 
 
 class _WrittenSpec(msgspec.Struct, frozen=True):
-    """The partition spec that a manifest names itself; `None` where it names none."""
+    """A question: the partition spec that a manifest names itself; `None` where it names none."""
 
     key: Hashable = LastingKey("written spec")
 
@@ -194,7 +190,7 @@ class CreateRef(msgspec.Struct, frozen=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         there = base.refs.get(self.name)
         if there is not None and self.exists_ok:
-            named(base, self.name, _kind(self.ref))
+            existing_ref(base, self.name, self.ref.type)
             return ()
         if there == self.ref:
             return ()
@@ -247,7 +243,7 @@ class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        ref = named(base, self.name, self.type)
+        ref = existing_ref(base, self.name, self.type)
         if ref.snapshot_id == self.snapshot_id:
             return ()
         check_unmoved(self.name, ref, self.expected_id)
@@ -268,7 +264,7 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         new, there = self.ref, base.refs.get(self.name)
         if there is not None:
-            there = named(base, self.name, _kind(self.ref))
+            there = existing_ref(base, self.name, self.ref.type)
             new = msgspec.structs.replace(there, **_given(self.ref))
             if new == there:
                 return ()
@@ -297,7 +293,7 @@ class FastForwardBranch(msgspec.Struct, frozen=True):
         base.snapshot(self.snapshot_id)
         ref = None
         if self.branch != MAIN or base.head() is not None:
-            ref = named(base, self.branch, "branch")
+            ref = existing_ref(base, self.branch, "branch")
             if is_ancestor(base, self.snapshot_id, of=ref.snapshot_id):
                 return ()
             if not is_ancestor(base, ref.snapshot_id, of=self.snapshot_id):
@@ -326,7 +322,7 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
         if is_free and taken and taken.is_branch and is_ancestor(base, self.snapshot_id, of=taken.snapshot_id):
             # A commit of ours whose answer was lost has renamed it; others may have committed to it since.
             return ()
-        ref = named(base, self.name, "branch")
+        ref = existing_ref(base, self.name, "branch")
         if taken is not None:
             raise ref_exists(self.new_name, taken)
         return SetSnapshotRef(self.new_name, validated_ref(self.new_name, ref)), RemoveSnapshotRef(self.name)
@@ -347,7 +343,7 @@ class DropRef(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("main cannot be dropped")
         if self.name not in base.refs:
             return ()
-        check_unmoved(self.name, named(base, self.name, self.type), self.expected_id)
+        check_unmoved(self.name, existing_ref(base, self.name, self.type), self.expected_id)
         return (RemoveSnapshotRef(self.name),)
 
 
@@ -382,7 +378,7 @@ def _given(value: msgspec.Struct) -> dict[str, Any]:
     return {name: field for name, field in msgspec.structs.asdict(value).items() if field is not None}
 
 
-def named(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
+def existing_ref(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
     """The branch or tag of this name; raises `NotFoundError` where there is none, `UsageError` where it is of the other type."""
     ref = base.refs.get(name)
     if ref is None:
@@ -390,10 +386,6 @@ def named(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
     if ref.type != kind:
         raise UsageError(f"{name!r} is a {ref.type}, not a {kind}")
     return ref
-
-
-def _kind(ref: SnapshotRef) -> RefType:
-    return "branch" if ref.is_branch else "tag"
 
 
 def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
@@ -498,45 +490,27 @@ class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int | None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if _is_done(base, self.snapshot_id, self.expected_id):
+        # Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
+        if has_been_current_since(base, self.snapshot_id, self.expected_id):
             return ()
-        return _main_at(base, self.snapshot_id)
+        if base.current_snapshot_id != self.expected_id:
+            raise ConflictError(
+                f"main was moved from snapshot {self.expected_id} to {base.current_snapshot_id} meanwhile; look at what is "
+                "there now and run it again",
+                ref=MAIN,
+            )
+        base.snapshot(self.snapshot_id)
+        return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), self.snapshot_id)),)
 
 
-class RollbackToSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class RollbackToSnapshot(SetCurrentSnapshot, frozen=True, kw_only=True):
     """An ancestor of the snapshot that was seen as current, to take its place."""
 
-    snapshot_id: int
-    expected_id: int | None
-
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if _is_done(base, self.snapshot_id, self.expected_id):
-            return ()
-        base.snapshot(self.snapshot_id)
-        if not is_ancestor(base, self.snapshot_id, of=self.expected_id):
+        updates = SetCurrentSnapshot.apply(self, base, attempt)
+        if updates and not is_ancestor(base, self.snapshot_id, of=self.expected_id):
             raise UsageError(
                 f"cannot roll back to snapshot {self.snapshot_id}: it is not an ancestor of the current snapshot "
                 f"{self.expected_id}; `icekeep rollback --set-current`, in Python set_current_snapshot, takes any snapshot"
             )
-        return _main_at(base, self.snapshot_id)
-
-
-def _is_done(base: TableMetadata, snapshot_id: int, expected_id: int | None) -> bool:
-    """Whether `main` has been at the snapshot since it was where it was seen; raises `ConflictError` if it is elsewhere.
-
-    Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
-    """
-    if has_been_current_since(base, snapshot_id, expected_id):
-        return True
-    if base.current_snapshot_id != expected_id:
-        raise ConflictError(
-            f"main was moved from snapshot {expected_id} to {base.current_snapshot_id} meanwhile; look at what is there "
-            "now and run it again",
-            ref=MAIN,
-        )
-    return False
-
-
-def _main_at(base: TableMetadata, snapshot_id: int) -> tuple[Update, ...]:
-    base.snapshot(snapshot_id)
-    return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), snapshot_id)),)
+        return updates
