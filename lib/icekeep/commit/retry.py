@@ -83,16 +83,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, metadata: TableMetadata) -> "RetryPolicy":
         """Read the properties, with Iceberg's defaults."""
-
-        def number(name: str, default: int) -> int:
-            return retry_number(metadata.properties, f"commit.retry.{name}", default)
-
-        return cls(
-            number("num-retries", 4),
-            number("min-wait-ms", 100),
-            number("max-wait-ms", 60_000),
-            number("total-timeout-ms", 1_800_000),
-        )
+        defaults = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000, "total-timeout-ms": 1_800_000}
+        return cls(*(retry_number(metadata.properties, f"commit.retry.{name}", one) for name, one in defaults.items()))
 
     def wait_ms(self, attempt: int, runtime: Runtime) -> int:
         """How long to wait after the `attempt`th attempt: doubled each time, up to 10 % more by chance."""
@@ -355,7 +347,7 @@ class _Commit:
             with turn:
                 outcome = base.catalog.swap(base, requirements, updates)
         except OutcomeUnknownError as error:
-            outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
+            outcome = _unknown(error)
         except UnavailableError as error:
             return error
         except IcekeepError as error:
@@ -409,6 +401,10 @@ class _Commit:
         )
 
 
+def _unknown(error: OutcomeUnknownError) -> Unknown:
+    return Unknown(error.message, str(error.facts.get("metadata_location", "")))
+
+
 def _added_snapshot(updates: Sequence[Update]) -> Snapshot | None:
     return next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
 
@@ -459,7 +455,7 @@ def attach(table: Table, listener: Listener) -> Table:
         try:
             outcome = table.catalog.reattach(table)
         except OutcomeUnknownError as error:
-            outcome = Unknown(error.message, str(error.facts.get("metadata_location", "")))
+            outcome = _unknown(error)
         outcome = settle(outcome, table, None, table.runtime)
         if isinstance(outcome, Committed):
             listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
@@ -467,16 +463,16 @@ def attach(table: Table, listener: Listener) -> Table:
     except IcekeepError:
         raise
     except BaseException as interrupt:
-        raise _attaching_in_doubt(table, repr(interrupt), "") from interrupt
+        raise _attaching_in_doubt(table, Unknown(repr(interrupt), "")) from interrupt
     if isinstance(outcome, Conflict):
         raise ConflictError(f"table {table.name!r} was changed meanwhile: {outcome.reason}; nothing was changed by us")
-    raise _attaching_in_doubt(table, outcome.cause, outcome.metadata_location)
+    raise _attaching_in_doubt(table, outcome)
 
 
-def _attaching_in_doubt(table: Table, cause: str, metadata_location: str) -> OutcomeUnknownError:
-    where = f" at {metadata_location!r}" if metadata_location else ""
+def _attaching_in_doubt(table: Table, outcome: Unknown) -> OutcomeUnknownError:
+    where = f" at {outcome.metadata_location!r}" if outcome.metadata_location else ""
     return OutcomeUnknownError(
-        f"table {table.name!r} may or may not have its metadata again{where} ({cause}); nothing was deleted; see whether it "
-        "loads before anything is run again",
-        metadata_location=metadata_location,
+        f"table {table.name!r} may or may not have its metadata again{where} ({outcome.cause}); nothing was deleted; see whether "
+        "it loads before anything is run again",
+        metadata_location=outcome.metadata_location,
     )

@@ -156,14 +156,7 @@ _OLD_RUN_KEY = "icekeep.run"
 """In which `repair` named its runs before all jobs did so."""
 
 _ENGINE_KEY, _ENGINE_VERSION_KEY, _APPLICATION_KEY = "engine-name", "engine-version", "app-id"
-_NAMES = {
-    "spark": "Spark",
-    "flink": "Flink",
-    "trino": "Trino",
-    "presto": "Presto",
-    "hive": "Hive",
-    "icekeep": "icekeep",
-}
+_NAMES = {name.lower(): name for name in ("Spark", "Flink", "Trino", "Presto", "Hive", "icekeep")}
 _RUNS = (
     ("spark.app.id", "Spark", "application"),
     ("trino_query_id", "Trino", "query"),

@@ -107,14 +107,16 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         self._check_base(base)
         manifests = live_manifests(attempt, self.branch)
+        moved, added_spec_ids = self.moved_spec_ids, {file.spec_id for file in self.added}
+        if moved is None:
+            moved = frozenset(spec_id for spec_id in base.specs_by_id if added_spec_ids - {spec_id})
         check = AppliedDeletes(
             base=without_history(base),
             deletes=manifests.deletes,
             applied=self.applied_deletes,
             start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
             number=self.data_sequence_number,
-            moved_spec_ids=self.moved_spec_ids,
-            added_spec_ids=frozenset(file.spec_id for file in self.added),
+            moved_spec_ids=moved,
             field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
             carries=self.carrier is not None,
         )
@@ -125,9 +127,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
         # What is dangling has the delete files of replaced data files among it: their rows were read.
         proof = None if self.remove_dangling else self.proof
-        deletes = remove_deletes(
-            manifests, kept, attempt, selected=selected, added_number=self._added_number, proof=proof
-        )
+        # What no live file has is no number that counts.
+        number = self.data_sequence_number if self.added else None
+        deletes = remove_deletes(manifests, kept, attempt, selected=selected, added_number=number, proof=proof)
         if not replaces and not deletes.removed_count:
             return ()
         summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
@@ -173,15 +175,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
-        selected = dangling(
-            manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
-        )
+        number = self.data_sequence_number if self.added else None
+        selected = dangling(manifests.deletes, data, self.added, base, attempt, added_number=number, proof=self.proof)
         return selected if selected is None or self.only_dangling is None else Among(selected, self.only_dangling)
-
-    @property
-    def _added_number(self) -> int | None:
-        """What no live file has is no number that counts."""
-        return self.data_sequence_number if self.added else None
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +188,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
         start: the sequence number of the snapshot that was read, `None` if nobody says.
         number: the data sequence number of the new files, `None` for the commit's own.
-        moved_spec_ids: as in `RewriteFiles`; `None`: those that any of `added_spec_ids`, of the new files, differs from.
+        moved_spec_ids: the partition specs of removed files whose rows may be in files of another spec now.
         field_ids: the columns of the schema that they were written with.
         carries: whether deletes of positions that have changed are carried over, and so no conflict.
     """
@@ -202,8 +198,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     applied: Mapping[str, Set[AppliedDelete]]
     start: int | None
     number: int | None
-    moved_spec_ids: frozenset[int] | None
-    added_spec_ids: frozenset[int]
+    moved_spec_ids: frozenset[int]
     field_ids: frozenset[int]
     carries: bool = False
 
@@ -216,7 +211,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
         refusals: dict[str, str] = {}
-        moved = [path for path, spec_id in spec_ids.items() if self._is_moved(spec_id)]
+        moved = [path for path, spec_id in spec_ids.items() if spec_id in self.moved_spec_ids]
         if moved and (problem := self._problem_of_moving(reader)):
             refusals.update(dict.fromkeys(moved, problem))
         changed: dict[str, ChangedDeletes] = {}
@@ -248,12 +243,6 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 if entry.is_live:
                     self._check_number(entry)
                     yield entry
-
-    def _is_moved(self, spec_id: int) -> bool:
-        """Whether rows of files of a partition spec may be in files of another now."""
-        if self.moved_spec_ids is not None:
-            return spec_id in self.moved_spec_ids
-        return any(added != spec_id for added in self.added_spec_ids)
 
     def _problem_of_moving(self, reader: EntryReader) -> str | None:
         """An equality delete that came meanwhile: it may reach rows where they were and not where they are put, or there alone.
@@ -289,7 +278,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             file.content is FileContent.EQUALITY_DELETES
             and self.number is not None
             and is_newer(delete, self.number)
-            and not self._is_moved(spec_id)
+            and spec_id not in self.moved_spec_ids
             and bool(file.equality_ids)
             and self.field_ids >= set(file.equality_ids or ())
         )
