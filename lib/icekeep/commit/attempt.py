@@ -227,8 +227,8 @@ class Attempt:
         if todo:
             work = msgspec.structs.replace(
                 work,
-                remaining_count=work.remaining_count - sum(filtered.wanted_count for filtered in done.values()),
-                known={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
+                remaining_count=work.remaining_count - sum(filtered.named_count for filtered in done.values()),
+                filtered_before={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
             )
             shares = self.reader.filtered(todo, work, files.manifest_locations(self.base))
         # Tasks write through storages of their own.

@@ -7,6 +7,7 @@ answers nothing, which is a conflict. Snapshots that say `replace` keep all rows
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property, partial
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -48,7 +49,7 @@ class Isolation(Enum):
 
 
 class FileChange(NamedTuple):
-    """A way in which others may have changed files: which snapshots did, and what is said of a file where that is a conflict."""
+    """A way in which others may have changed files: which snapshots did, and the words for a file that is in the way."""
 
     operations: tuple[str, ...]
     content: ManifestContent
@@ -165,7 +166,7 @@ class Since:
         self.check_known()
         start = self.sequence_number
         question = LiveFilesQuestion.of(self._base, ("newer than", start), partial(_newer_than, start))
-        newer = [entry for each in asks.gathered(deletes, question) for entry in each]
+        newer = chain.from_iterable(asks.gathered(deletes, question))
         for path, reaching in reaching_deletes(data, newer, self._base.specs_by_id).items():
             if reaching:
                 raise ConflictError(
@@ -190,8 +191,8 @@ def live_at(
     for some in [manifests] if at_once else growing(manifests):
         if len(entries) == len(digests):
             break
-        found = attempt.ask_live_files(some, key, answer)
-        entries |= {entry.data_file.file_path: entry for each in found for entry in each}
+        for live in attempt.ask_live_files(some, key, answer):
+            entries |= {entry.data_file.file_path: entry for entry in live}
     return entries
 
 
@@ -207,20 +208,19 @@ def position_deletes_of(
     paths = frozenset(path_digest(file.file_path) for file in files)
     partitions = frozenset(map(partition_key, files))
     key = "position deletes of", digest_of_all(paths), digest_of_all(partitions)
-    found = attempt.ask_live_files(manifests, key, partial(_positions_for, paths, partitions))
-    return (entry for each in found for entry in each)
+    return chain.from_iterable(attempt.ask_live_files(manifests, key, partial(_positions_for, paths, partitions)))
 
 
 def _positions_for(
     paths: frozenset[PathDigest], partitions: frozenset[PartitionKey], live: Iterator[ManifestEntry]
 ) -> list[ManifestEntry]:
-    found = []
+    deletes = []
     for entry in live:
         if entry.data_file.content is FileContent.POSITION_DELETES:
             only = only_data_file(entry.data_file)
             if partition_key(entry.data_file) in partitions if only is None else path_digest(only) in paths:
-                found.append(entry)
-    return found
+                deletes.append(entry)
+    return deletes
 
 
 class Removed(msgspec.Struct, frozen=True):

@@ -282,13 +282,13 @@ class Among(Selection):
 class Filtered(msgspec.Struct, frozen=True):
     """What became of one manifest: those in its place, and what they have no more.
 
-    `wanted_count` is how many of the files that were named it had, `files_count` how many went in all; `paths` are the
+    `named_count` is how many of the files that were named it had, `files_count` how many went in all; `paths` are the
     digests of their paths.
     """
 
     manifests: tuple[ManifestFile, ...]
     files_count: int
-    wanted_count: int
+    named_count: int
     paths: frozenset[PathDigest]
     summary: SummaryBuilder
 
@@ -331,7 +331,7 @@ class RemovalCheck(Protocol):
     @property
     def key(self) -> Hashable: ...
 
-    def checked(self, removed: Sequence[ManifestEntry], wanted: FilesToFind, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
         """Which of them may not, and which only if their deletes of positions are carried over."""
 
 
@@ -344,7 +344,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             and those of `strays`, manifests that the base does not have any more, anywhere.
         remaining_count: how many of the named files are still to be found; then only `selected` is asked.
         selected: which other files go.
-        known: manifests that an earlier attempt has filtered: they are read for `check` alone.
+        filtered_before: manifests that an earlier attempt has filtered: they are read for `check` alone.
     """
 
     base: TableMetadata
@@ -354,7 +354,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     strays: frozenset[str] = frozenset()
     selected: Selection | None = None
     check: RemovalCheck | None = None
-    known: Mapping[Identity, Filtered] = {}
+    filtered_before: Mapping[Identity, Filtered] = {}
 
     def question(self, manifest: ManifestFile) -> Hashable:
         """Equal for what asks the same of the manifest in another attempt."""
@@ -365,29 +365,29 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> FilteredShare:
         """Filter a share of the manifests; new ones are written at the next of some locations."""
         if isinstance(self.files, FilesToFind):
-            wanted = self.files
+            named = self.files
         else:
             own = [m.manifest_path for m in manifests if m.manifest_path in self.files.parts]
-            wanted = self.files.load(reader.storage, [*own, *self.strays])
+            named = self.files.load(reader.storage, [*own, *self.strays])
         removed: list[ManifestEntry] = []
         done: dict[Identity, Filtered] = {}
         remaining = self.remaining_count
         for manifest in manifests:
             if remaining <= 0 and self._selection_for(manifest) is None:
                 continue
-            filtered, gone = self._filter(manifest, wanted, reader, locations)
+            filtered, gone = self._filter(manifest, named, reader, locations)
             done[identity(manifest)] = filtered
-            remaining -= filtered.wanted_count
+            remaining -= filtered.named_count
             if self.check is not None:
                 removed += gone
-        checked = Checked() if self.check is None or not removed else self.check.checked(removed, wanted, reader)
+        checked = Checked() if self.check is None or not removed else self.check.checked(removed, named, reader)
         return FilteredShare(done, checked)
 
     def _selection_for(self, manifest: ManifestFile) -> Selection | None:
         return self.selected if self.selected is not None and self.selected.manifest(manifest) else None
 
     def _filter(
-        self, manifest: ManifestFile, wanted: FilesToFind, reader: EntryReader, locations: Iterator[str]
+        self, manifest: ManifestFile, named: FilesToFind, reader: EntryReader, locations: Iterator[str]
     ) -> tuple[Filtered, list[ManifestEntry]]:
         """What became of a manifest, and the entries that go."""
 
@@ -400,10 +400,10 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         gone = [
             entry
             for entry in (read() if held is None else held)
-            if entry_digest(entry) in wanted.paths or (selection is not None and selection.entry(entry))
+            if entry_digest(entry) in named.paths or (selection is not None and selection.entry(entry))
         ]
-        if (known := self.known.get(identity(manifest))) is not None:
-            return known, gone
+        if (before := self.filtered_before.get(identity(manifest))) is not None:
+            return before, gone
         digests = {entry_digest(entry) for entry in gone}
         summary = SummaryBuilder()
         for entry in gone:
@@ -413,7 +413,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             if gone
             else (manifest,),
             files_count=len(gone),
-            wanted_count=len(digests & wanted.paths.keys()),
+            named_count=len(digests & named.paths.keys()),
             paths=frozenset(path_digest(entry.data_file.file_path) for entry in gone),
             summary=summary,
         )

@@ -179,14 +179,14 @@ def remove(
     )
     likely = [m for m in manifests if m.manifest_path in first or (selected is not None and selected.manifest(m))]
     filtered, checked = attempt.filtered(likely, work)
-    missing_count = len(as_read) - sum(one.wanted_count for one in filtered.values())
+    missing_count = len(as_read) - sum(one.named_count for one in filtered.values())
     # A set that was read from manifests all of which are here is nowhere else.
     if missing_count > 0 and (strays or not isinstance(as_read, StoredFileSet)):
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
         more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
         filtered, checked = {**filtered, **more}, Checked.joined([checked, of_others])
-        missing_count -= sum(one.wanted_count for one in more.values())
+        missing_count -= sum(one.named_count for one in more.values())
     paths = frozenset[PathDigest]().union(*(one.paths for one in filtered.values()))
     if missing_count < 0:
         raise InvalidTableError("a file that is to be removed is live more than once in the table")

@@ -40,7 +40,7 @@ def settle(
     requirements: Sequence[Requirement] = (),
     spent_ms: int = 0,
 ) -> Committed | Conflict | Unknown:
-    """An outcome, made more certain where it is in doubt; raises no error of ours.
+    """An outcome, made more certain where it is in doubt; raises no `IcekeepError`.
 
     A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): then it is
     `Committed`, and where the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since,
@@ -185,8 +185,8 @@ class RefusedSwaps:
         Only for a block before which nothing is seen to have landed.
 
         Args:
-            undo: removes what was made for the commit before it began; called where what is raised is no error of ours, as an
-                error of ours tells the commit's callers that nothing landed.
+            undo: removes what was made for the commit before it began; called where what is raised is no `IcekeepError`, as
+                one of these tells the commit's callers that nothing landed.
 
         Raises:
             OutcomeUnknownError: one may land; from what the block raised.

@@ -331,7 +331,7 @@ class _Commit:
         return self._change.apply(base.metadata, attempt)
 
     def _swap(self, base: Table, updates: Sequence[Update], turn: ExitStack) -> Committed | Conflict | UnavailableError:
-        """The outcome of one swap, as certain as looking makes it; an error of ours proves that nothing landed.
+        """The outcome of one swap, as certain as looking makes it; an `IcekeepError` proves that nothing landed.
 
         One that is about reach is no more than an outcome, and the files stay: another attempt may succeed. The turn ends with
         the swap: looking at what became of it can take long.

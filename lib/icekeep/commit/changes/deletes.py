@@ -292,7 +292,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """Needs no history: in this base, too, the removed files are live, and delete what the added ones do.
 
         Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
-        a greater sequence number than some of its rows had: a data file that was added anew may have become reachable. A
+        a greater sequence number than some of its rows had: a data file that was added again may have become reachable. A
         new vector holds all deleted positions of its data file, so nobody else may have given it one.
 
         Raises:
@@ -457,7 +457,7 @@ class EntryDigests(msgspec.Struct, frozen=True):
 class ConvertedFile(msgspec.Struct, frozen=True):
     """A data file as it was read, of which rows are deleted by their values; and the deletes of its positions that reach it.
 
-    In format version 2, where these do not matter, none are said.
+    In format version 2, where these do not matter, there are none.
     """
 
     entry: ManifestEntry

@@ -76,7 +76,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Nothing is trusted that a plan said of a manifest: each is read again.
+        """Nothing that a plan says of a manifest is trusted: each is read again.
 
         Raises:
             ConflictError: an entry is not live any more in its manifest, or another one than was planned.
@@ -217,13 +217,13 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
         deletes = [row for row in rows if row.content is ManifestContent.DELETES]
         sound = [row for row in deletes if row.manifest_path not in self.rows]
         try:
-            found = attempt.ask_live_files(sound, ("vectors in", paths), partial(_vectors_in, paths))
+            vectors = attempt.ask_live_files(sound, ("vectors in", paths), partial(_vectors_in, paths))
             for row in deletes:
                 if row.manifest_path in self.rows:
-                    found.append(_vectors_in(paths, (e for e in self._read(row, base, attempt)[0] if e.is_live)))
+                    vectors.append(_vectors_in(paths, (e for e in self._read(row, base, attempt)[0] if e.is_live)))
         except (InvalidTableError, UnsupportedError):
             return paths
-        return frozenset(path for some in found for path, offset in some if (path, offset) not in going)
+        return frozenset(path for some in vectors for path, offset in some if (path, offset) not in going)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:
         """The entries of a manifest, and whether it has fields that are not known."""

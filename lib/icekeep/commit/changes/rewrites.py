@@ -206,7 +206,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Hashable:
         return digest_of_all(map(identity, self.deletes))
 
-    def checked(self, removed: Sequence[ManifestEntry], wanted: FilesToFind, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
         for entry in removed:
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
@@ -218,7 +218,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
         comparison = Comparison(reached)
         for path in reached.positions:
-            applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
+            applied = self.applied.get(path) or named.applied.get(path, frozenset())
             difference = comparison.difference(path, applied)
             if difference is None:
                 continue
@@ -381,10 +381,12 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
         """
         live = live_among(current)
-        found = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
-        if found is None:
+        dangling_files = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
+        if dangling_files is None:
             return list(rows), SummaryBuilder()
-        selected: Selection = found if self.only_dangling is None else Among(found, self.only_dangling)
+        selected: Selection = (
+            dangling_files if self.only_dangling is None else Among(dangling_files, self.only_dangling)
+        )
         deletes = live_among(rows).deletes
         kept = remove(deletes, attempt, selected=selected)
         filtered = {identity(m) for m in deletes}

@@ -160,18 +160,18 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
     return planned
 
 
-def _unused_as_planned(base: TableMetadata, found: Expired, expected: Expired) -> Expired:
+def _unused_as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
     """What was planned of schemas and specs, without what others have removed; raises where any of it is in use."""
     schema_ids = expected.schema_ids & base.schemas_by_id.keys()
     spec_ids = expected.spec_ids & base.specs_by_id.keys()
-    used_count = len(schema_ids - found.schema_ids) + len(spec_ids - found.spec_ids)
+    used_count = len(schema_ids - expired.schema_ids) + len(spec_ids - expired.spec_ids)
     if used_count:
         raise ConflictError(
             f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go "
             f"{'is' if used_count == 1 else 'are'} in use",
             used_count=used_count,
         )
-    return msgspec.structs.replace(found, schema_ids=schema_ids, spec_ids=spec_ids)
+    return msgspec.structs.replace(expired, schema_ids=schema_ids, spec_ids=spec_ids)
 
 
 RefType = Literal["branch", "tag"]
