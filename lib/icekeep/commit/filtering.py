@@ -129,11 +129,7 @@ class Selection(Protocol):
     """Which live files a change removes beside those that it names: a question to manifests, and one to their entries."""
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        """Equal only where the answers about the entries of this manifest are."""
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list such a file."""
-        return True
+        """Equal only where the answers about the entries of a manifest are; `None` where it cannot list such a file."""
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Whether a live file is one."""
@@ -194,10 +190,7 @@ class DeleteFilesOf(Selection):
         self._matching, self._schema_id = Matching(base, rows), base.current_schema_id
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return "rows", self._schema_id
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return self._matching.manifest(manifest)
+        return ("rows", self._schema_id) if self._matching.manifest(manifest) else None
 
     def entry(self, entry: ManifestEntry) -> bool:
         return self._matching.residual(entry.data_file) is ALWAYS_TRUE
@@ -210,8 +203,8 @@ class DataFilesOf(DeleteFilesOf):
         super().__init__(rows, base)
         self._paths = paths
 
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return bool(self._paths) or super().manifest(manifest)
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return ("rows and paths", self._schema_id) if self._paths else super().key(manifest)
 
     def entry(self, entry: ManifestEntry) -> bool:
         """Raises `UnsupportedError` for a file of which some rows may match and some may not."""
@@ -270,10 +263,8 @@ class Among(Selection):
         self._selected, self._digests, self._digest = selected, digests, digest_of_all(digests)
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return "among", self._digest, self._selected.key(manifest)
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return self._selected.manifest(manifest)
+        of_all = self._selected.key(manifest)
+        return None if of_all is None else ("among", self._digest, of_all)
 
     def entry(self, entry: ManifestEntry) -> bool:
         return entry_digest(entry) in self._digests and self._selected.entry(entry)
@@ -358,8 +349,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     def question(self, manifest: ManifestFile) -> Hashable:
         """Equal for what asks the same of the manifest in another attempt."""
-        selection = self._selection_for(manifest)
-        selected = None if selection is None else selection.key(manifest)
+        selected = self._selection_key(manifest)
         return read_as(manifest), manifest.content, selected, self.strays, self.writer.format_version
 
     def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> FilteredShare:
@@ -373,7 +363,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         done: dict[Identity, Filtered] = {}
         remaining = self.remaining_count
         for manifest in manifests:
-            if remaining <= 0 and self._selection_for(manifest) is None:
+            if remaining <= 0 and self._selection_key(manifest) is None:
                 continue
             filtered, gone = self._filter(manifest, named, reader, locations)
             done[identity(manifest)] = filtered
@@ -383,8 +373,8 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         checked = Checked() if self.check is None or not removed else self.check.checked(removed, named, reader)
         return FilteredShare(done, checked)
 
-    def _selection_for(self, manifest: ManifestFile) -> Selection | None:
-        return self.selected if self.selected is not None and self.selected.manifest(manifest) else None
+    def _selection_key(self, manifest: ManifestFile) -> Hashable:
+        return None if self.selected is None else self.selected.key(manifest)
 
     def _filter(
         self, manifest: ManifestFile, named: FilesToFind, reader: EntryReader, locations: Iterator[str]
@@ -396,7 +386,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
 
         count = manifest.live_files_count
         held = [*read()] if count is not None and count <= _HELD_ENTRIES_COUNT else None
-        selection = self._selection_for(manifest)
+        selection = None if self._selection_key(manifest) is None else self.selected
         gone = [
             entry
             for entry in (read() if held is None else held)

@@ -177,7 +177,9 @@ def remove(
         selected=selected,
         check=check,
     )
-    likely = [m for m in manifests if m.manifest_path in first or (selected is not None and selected.manifest(m))]
+    likely = [
+        m for m in manifests if m.manifest_path in first or (selected is not None and selected.key(m) is not None)
+    ]
     filtered, checked = attempt.filtered(likely, work)
     missing_count = len(as_read) - sum(one.named_count for one in filtered.values())
     # A set that was read from manifests all of which are here is nowhere else.

@@ -585,10 +585,7 @@ class _OldVectors(Selection):
         self._numbers, self._digest = numbers, digest_of_all(numbers.items())
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return "old vectors", self._digest
-
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return bool(self._numbers)
+        return ("old vectors", self._digest) if self._numbers else None
 
     def entry(self, entry: ManifestEntry) -> bool:
         number = self._numbers.get(entry.data_file.referenced_data_file or "")
