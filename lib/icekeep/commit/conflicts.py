@@ -233,14 +233,7 @@ class Removed(msgspec.Struct, frozen=True):
 def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
     """The delete files that a change would remove from a branch of a table as it is.
 
-    Nothing is committed: the change is applied, and what it writes stays in memory.
-
-    Args:
-        change: makes the change; not called for a branch without delete files.
-
-    Raises:
-        ConflictError: the change cannot be applied to the table.
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read.
+    Nothing is committed: the change is applied, and what it writes stays in memory. A branch without delete files needs none.
     """
     base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
     reader, head = StorageManifestReader(storage), base.head(branch)

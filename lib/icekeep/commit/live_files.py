@@ -80,11 +80,7 @@ def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
     """All manifests of a branch, none for a table without a snapshot; those may be dropped that the list calls empty.
 
     What a new snapshot leaves out is gone, and nobody would look for it. So the counts of a list alone drop nothing: each
-    manifest that it calls empty was read.
-
-    Raises:
-        InvalidTableError: a manifest has live files that the list does not count, or the summary of the snapshot counts other
-            files than the list.
+    manifest that it calls empty was read. Raises `InvalidTableError` where entries, list and summary count other files.
     """
     head = attempt.base.head(branch)
     if head is None:
@@ -241,13 +237,9 @@ def remove_deletes(
     Args:
         manifests: of the base.
         kept: its data manifests, and the data files that were removed from them.
-        as_read: delete files to remove, as for `remove`.
-        selected: which other delete files to remove.
+        as_read, selected: which delete files to remove beside these, as for `remove`.
         added_number: the data sequence number that added data files are given; `None`: the commit's own.
         proof: reads these rows; without it only names count.
-
-    Raises:
-        ConflictError: a file of `as_read` is not live, or not as it was read.
     """
     if kept.removed_count:
         base = attempt.base
@@ -359,9 +351,6 @@ def add(
     Args:
         sequence_number: the data sequence number that they are given; `None`: the commit's own.
         key: what tells these files from others that an attempt of the commit may add.
-
-    Raises:
-        ConflictError: a partition spec that they were written with is no longer there.
     """
     return add_numbered(((file, sequence_number) for file in files), attempt, summary, content=content, key=key)
 

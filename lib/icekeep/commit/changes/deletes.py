@@ -293,11 +293,8 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
         Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
         a greater sequence number than some of its rows had: a data file that was added again may have become reachable. A
-        new vector holds all deleted positions of its data file, so nobody else may have given it one.
-
-        Raises:
-            ConflictError: one of this is not so in the base, or its format version or specs are others.
-            InvalidTableError: a data file would be given two vectors, since delete files say wrongly of which they are.
+        new vector holds all deleted positions of its data file, so nobody else may have given it one. Where one of this is
+        not so in the base, that is a conflict, as are another format version and lost specs.
         """
         if not self.rewritten and not self.dangling:
             return ()

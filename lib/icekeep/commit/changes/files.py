@@ -128,12 +128,7 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base without these files, and without the delete files that were for them alone.
-
-        Raises:
-            ConflictError: a path is not live, and must be.
-            UnsupportedError: the filter matches some rows of a file, but perhaps not all.
-        """
+        """The base without these files, and without the delete files that were for them alone."""
         rows = bind(self.rows, base.schema, base.partition_specs)
         if not self.paths and rows is ALWAYS_FALSE:
             return ()

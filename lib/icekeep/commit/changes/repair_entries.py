@@ -76,13 +76,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Nothing that a plan says of a manifest is trusted: each is read again.
-
-        Raises:
-            ConflictError: an entry is not live any more in its manifest, or another one than was planned.
-            InvalidTableError: nothing proves that a manifest whose row is wrong is whole.
-            UnsupportedError: a manifest holds what is not known here, and would lose it.
-        """
+        """Nothing that a plan says of a manifest is trusted: each is read again, and its entries must be what was planned."""
         if not (self.entries or self.rows or self.once or self.recounts_totals):
             return ()
         require_format_version(base, self.format_version)

@@ -98,9 +98,6 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
         starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
         move to another spec, any equality delete that is newer than the start is a conflict.
-
-        Raises:
-            ConflictError: that is not so, or the deletes of a removed file cannot be carried over.
         """
         replaces = bool(self.removed or self.added)
         if not replaces and not self.remove_dangling:
@@ -326,12 +323,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """What others have added meanwhile stays.
-
-        Raises:
-            ConflictError: others have replaced one of these manifests, as whoever deletes or merges what it lists does.
-            InvalidTableError: as `head_manifests`.
-        """
+        """What others have added meanwhile stays; a conflict is a manifest that they have replaced, by a delete or a merge."""
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
