@@ -31,7 +31,7 @@ from icekeep.commit.changes.deletes import (
     RowDelta,
 )
 from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
-from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
+from icekeep.commit.changes.repair_entries import RepairedEntry, RepairEntries
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.changes.snapshots import (
     CreateRef,
@@ -259,11 +259,11 @@ def _manifests(table: Table, name: str) -> RewriteManifests:
     )
 
 
-def _mended(table: Table, name: str, **said: Any) -> MendEntries:
+def _mended(table: Table, name: str, **said: Any) -> RepairEntries:
     """The entry of a file that says something else of it, or goes where nothing is said."""
     reader = StorageManifestReader(table.storage)
     [one] = [
-        MendedEntry(
+        RepairedEntry(
             manifest=manifest.manifest_path,
             index=index,
             planned=entry,
@@ -273,7 +273,7 @@ def _mended(table: Table, name: str, **said: Any) -> MendEntries:
         for index, entry in enumerate(reader.entries(manifest, table.metadata))
         if entry.is_live and entry.data_file.file_path == path_of(name)
     ]
-    return MendEntries(entries=(one,), counts_anew=True, format_version=2)
+    return RepairEntries(entries=(one,), recounts_totals=True, format_version=2)
 
 
 def _raised(table: Table) -> RaiseLowCounters:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from icekeep.commit.changes.definitions import (
-    ChangePartitionStatistics,
     ChangeStatistics,
     UpdateSchema,
     UpdateSpec,
@@ -95,8 +94,8 @@ class ReclaimReferences(ReclaimTable):
         name = "partition-statistics" if is_of_partitions else "statistics"
         if self.lot.random() < 0.1:
             removals = tuple(s.snapshot_id for s in chosen)
-            changing: Any = ChangePartitionStatistics if is_of_partitions else ChangeStatistics
-            self._do(changing(removals=removals))
+            kind = "partition_removals" if is_of_partitions else "removals"
+            self._do(ChangeStatistics(**{kind: removals}))
             self.events["statistics removed"] += 1
             return
         location = f"{metadata.location}/metadata/{name}-{self._number()}.bin"
@@ -111,7 +110,7 @@ class ReclaimReferences(ReclaimTable):
                 )
                 for s in chosen
             )
-            self._do(ChangePartitionStatistics(updates=partition_files))
+            self._do(ChangeStatistics(updates=partition_files))
             return
         files = tuple(
             StatisticsFile(

@@ -1,6 +1,6 @@
 """The catalog in a directory, and changes of refs, filters and definitions, broken on purpose: see `mutants`."""
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,13 +9,13 @@ from icekeep.catalog import filesystem, version_files
 from icekeep.catalog.base import Committed
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import dropped_from_log
-from icekeep.commit import retry as settling
+from icekeep.commit import outcome as settling
 from icekeep.commit.changes import files as cherry_pick
-from icekeep.commit.changes import files as overwrite_files
 from icekeep.commit.changes import snapshots as expire_snapshots
 from icekeep.commit.changes import snapshots as manage_refs
 from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.snapshots import RenameBranch
+from icekeep.commit.conflicts import ADDED_DATA, Since
 from icekeep.commit.filtering import Matching, MergeManifests
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.snapshots import SnapshotRef
@@ -83,15 +83,24 @@ def merges_what_is_deleted() -> AbstractContextManager[Any]:
 
 def overwrites_unseen() -> AbstractContextManager[Any]:
     """Does not look, though it was asked to be serializable, whether others added rows."""
-    return replaced(overwrite_files, "check_no_new_data", lambda *arguments: None)
+    check = Since.check_none
+
+    def unseen(self: Since, change: Any, rows: Any) -> None:
+        if change is not ADDED_DATA:
+            check(self, change, rows)
+
+    return replaced(Since, "check_none", unseen)
 
 
 def overwrites_what_it_did_not_read() -> AbstractContextManager[Any]:
     """Does not look, though it was asked to be isolated, whether others deleted rows."""
-    stack = ExitStack()
-    stack.enter_context(replaced(overwrite_files, "check_no_new_deletes", lambda *arguments: None))
-    stack.enter_context(replaced(overwrite_files, "check_no_lost_data", lambda *arguments: None))
-    return stack
+    check = Since.check_none
+
+    def only_added_data(self: Since, change: Any, rows: Any) -> None:
+        if change is ADDED_DATA:
+            check(self, change, rows)
+
+    return replaced(Since, "check_none", only_added_data)
 
 
 def removes_files_that_match_in_part() -> AbstractContextManager[Any]:

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict
 from icekeep.commit import attempt as attempts
+from icekeep.commit import outcome as outcomes
 from icekeep.commit import retry
-from icekeep.commit import retry as cleanup
-from icekeep.commit import retry as late_swaps
 from icekeep.commit.attempt import CommitFiles
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot
-from icekeep.commit.retry import remove_all
+from icekeep.commit.outcome import remove_all
+from icekeep.commit.retry import _Commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
@@ -30,7 +30,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef, UpgradeFormatVersion
 from simulation.replacing import replaced
 
-_commit, _swap, _settle = retry.commit, retry._swap, retry.settle
+_commit, _swap, _settle = retry.commit, _Commit._swap, retry.settle
 
 
 class _AppliedOnce:
@@ -57,27 +57,27 @@ def does_not_apply_again() -> AbstractContextManager[Any]:
 def cleans_up_after_unknown() -> AbstractContextManager[Any]:
     """Removes what it wrote although it may have landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
+    def swap(self: _Commit, *arguments: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, *rest)
+            return _swap(self, *arguments)
         except OutcomeUnknownError:
-            remove_all(files)
+            remove_all(self.files)
             raise
 
-    return replaced(retry, "_swap", swap)
+    return replaced(_Commit, "_swap", swap)
 
 
 def cleans_up_when_interrupted() -> AbstractContextManager[Any]:
     """Takes an interrupt during the swap for a proof that nothing landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, files: CommitFiles, *rest: Any) -> Any:
+    def swap(self: _Commit, *arguments: Any) -> Any:
         try:
-            return _swap(base, updates, snapshot_id, files, *rest)
+            return _swap(self, *arguments)
         except KeyboardInterrupt:
-            remove_all(files)
+            remove_all(self.files)
             raise
 
-    return replaced(retry, "_swap", swap)
+    return replaced(_Commit, "_swap", swap)
 
 
 def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
@@ -89,7 +89,7 @@ def takes_unknown_for_a_conflict() -> AbstractContextManager[Any]:
         except OutcomeUnknownError:
             return Conflict("it seems")
 
-    return replaced(retry, "_swap", swap)
+    return replaced(_Commit, "_swap", swap)
 
 
 def believes_every_conflict() -> AbstractContextManager[Any]:
@@ -103,19 +103,19 @@ def believes_every_conflict() -> AbstractContextManager[Any]:
 
 def takes_what_is_over_for_open() -> AbstractContextManager[Any]:
     """Does not take a requirement that fails for proof that a refused swap will not land."""
-    return replaced(late_swaps, "failing", lambda requirements, metadata: None)
+    return replaced(outcomes, "failing", lambda requirements, metadata: None)
 
 
 def doubts_its_upgrade() -> AbstractContextManager[Any]:
     """Says of an upgrade that the catalog has confirmed that it may have landed."""
 
-    def swap(base: Any, updates: Any, snapshot_id: int, *rest: Any) -> Any:
-        outcome = _swap(base, updates, snapshot_id, *rest)
+    def swap(self: _Commit, base: Any, updates: Any, turn: Any) -> Any:
+        outcome = _swap(self, base, updates, turn)
         if isinstance(outcome, Committed) and any(isinstance(update, UpgradeFormatVersion) for update in updates):
-            raise OutcomeUnknownError("broken on purpose", metadata_location="", snapshot_id=snapshot_id)
+            raise OutcomeUnknownError("broken on purpose", metadata_location="", snapshot_id=self.snapshot_id)
         return outcome
 
-    return replaced(retry, "_swap", swap)
+    return replaced(_Commit, "_swap", swap)
 
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:
@@ -250,7 +250,7 @@ def blanks_totals() -> AbstractContextManager[Any]:
 @contextmanager
 def forgets_to_clean_up() -> Iterator[None]:
     """Leaves behind what was refused."""
-    with replaced(retry, "remove_all", lambda files: None), replaced(cleanup, "remove_all", lambda files: None):
+    with replaced(retry, "remove_all", lambda files: None), replaced(outcomes, "remove_all", lambda files: None):
         yield
 
 

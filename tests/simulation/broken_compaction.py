@@ -27,7 +27,10 @@ def moves_rows_past_deletes() -> AbstractContextManager[Any]:
 
 def takes_moved_rows_for_reached() -> AbstractContextManager[Any]:
     """Moves rows to another spec as if newer equality deletes of their old one still reached them."""
-    return replaced(AppliedDeletes, "_is_moved", lambda self, spec_id: False)
+    checked = AppliedDeletes.checked
+    return replaced(
+        AppliedDeletes, "checked", lambda self, *rest: checked(replace(self, moved_spec_ids=frozenset()), *rest)
+    )
 
 
 def takes_global_deletes_for_a_partitions() -> AbstractContextManager[Any]:

@@ -3,8 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from msgspec.structs import replace
-
+from icekeep.commit.changes import deletes
 from icekeep.commit.changes.deletes import ConvertDeletes, RewriteDeletes
 from simulation.replacing import replaced
 
@@ -21,13 +20,13 @@ def converts_past_new_positions() -> AbstractContextManager[Any]:
 
 def numbers_merged_deletes_anew() -> AbstractContextManager[Any]:
     """Gives merged delete files the number of the commit, as if they were new."""
-    manifests = RewriteDeletes._added_manifests
+    add_numbered = deletes.add_numbered
 
-    def added_manifests(self: RewriteDeletes, attempt: Any, summary: Any) -> Any:
-        late = tuple(replace(added, sequence_number=attempt.base.next_sequence_number) for added in self.added)
-        return manifests(replace(self, added=late), attempt, summary)
+    def numbered_anew(files: Any, attempt: Any, *rest: Any, **given: Any) -> Any:
+        late = ((file, attempt.base.next_sequence_number) for file, _ in files)
+        return add_numbered(late, attempt, *rest, **given)
 
-    return replaced(RewriteDeletes, "_added_manifests", added_manifests)
+    return replaced(deletes, "add_numbered", numbered_anew)
 
 
 def upgrades_unseen() -> AbstractContextManager[Any]:

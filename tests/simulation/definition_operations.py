@@ -4,7 +4,6 @@ from typing import Any
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.definitions import (
-    ChangePartitionStatistics,
     ChangeProperties,
     ChangeStatistics,
     UpdateSchema,
@@ -116,7 +115,7 @@ class SetStatistics(Operation):
             )
             return ChangeStatistics(updates=(self.file,))
         self.file = PartitionStatisticsFile(snapshot_id=snapshot_id, statistics_path=location, file_size_in_bytes=4)
-        return ChangePartitionStatistics(updates=(self.file,))
+        return ChangeStatistics(updates=(self.file,))
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         others = {f for f in _paths(before, self.field) if f[0] != self.file.snapshot_id}
@@ -133,8 +132,8 @@ class RemoveStatistics(Operation):
         if not known:
             return False
         self.snapshot_id = self.random.choice(known)[0]
-        kind = ChangeStatistics if self.field == "statistics" else ChangePartitionStatistics
-        return self.commit(client, table, kind(removals=(self.snapshot_id,)))
+        removals = "removals" if self.field == "statistics" else "partition_removals"
+        return self.commit(client, table, ChangeStatistics(**{removals: (self.snapshot_id,)}))
 
     def check(self, model: Model, before: TableMetadata, after: TableMetadata) -> None:
         wanted = {f for f in _paths(before, self.field) if f[0] != self.snapshot_id}

@@ -1,10 +1,8 @@
-"""What one commit writes over its attempts: manifests, which later attempts reuse, and a manifest list for each attempt.
+"""A change, and one attempt to apply it to a base: what it reads and writes on the way to a snapshot.
 
-A change is given an `Attempt`; it may read its base and write manifests through it, nothing else.
-
-Which partition specs the manifests of some snapshots have, from as few manifest lists as tell.
-
-What every change is: a value that remembers what it wants and can be applied to any base.
+A change is given an `Attempt`; it may read its base and write manifests through it, nothing else. Manifests that one attempt
+wrote, and answers that it got of manifests, serve the later ones: `CommitFiles` keeps them. Each attempt has a manifest list
+of its own.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -17,12 +15,12 @@ import msgspec
 
 from icekeep.commit.filtering import (
     Checked,
-    EntryReader,
     Filtered,
     FilterManifests,
     Gathering,
     Identity,
     LastingKey,
+    LiveFilesQuestion,
     MergeManifests,
     identity,
     read_as,
@@ -33,7 +31,6 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
-from icekeep.spec.collections import growing
 from icekeep.spec.manifests.read import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, assign_row_ids
 from icekeep.spec.manifests.write import write_manifest_list
@@ -47,6 +44,19 @@ from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
 
 T = TypeVar("T")
+
+
+class Change(Protocol):
+    """Something to be different in a table: a value that can be applied to any base."""
+
+    def apply(self, base: TableMetadata, attempt: "Attempt") -> tuple[Update, ...]:
+        """Work out, from this base alone, the updates that make the change; none if there is nothing to change.
+
+        May be called again with a newer base. Writes nothing but manifests and manifest lists, through `attempt`.
+
+        Raises:
+            ConflictError: the base has changed so that the change may not be applied.
+        """
 
 
 def noting_storage(storage: Storage, made: list[str]) -> Storage:
@@ -76,20 +86,20 @@ class _NotingStorage:
 
 
 class CommitFiles:
-    """The files that one commit has written so far, and manifests to be used again by later attempts.
+    """The files that one commit has written so far, and what its later attempts need not do again.
 
-    `written` are its manifests, lists and delete files, each noted once it is made. `maker` says in the summary of its snapshot
-    who made it, `own` are further keys in it, and `carried_keys` those that it takes over from the one before. `named` says which
-    of the commit's own manifests and delete files each of its lists names; `answers` keeps what became of manifests that were
-    filtered, each with the check that its removed files passed, `checked` what each check has said of files, `found` what else
-    was asked of manifests.
+    `written` are its manifests, lists and delete files, each noted once it is made. `producer` says in the summary of its
+    snapshot who made it, `own` are further keys in it, and `carried_keys` those that it takes over from the one before.
+    `named` says which of the commit's own manifests and delete files each of its lists names. `filtered` keeps what became of
+    manifests, each with the key of the check that its removed files passed, `checked` what each check has said of files, and
+    `answers` what else was asked of manifests.
     """
 
     def __init__(
         self,
         storage: Storage,
         commit_uuid: str,
-        maker: Mapping[str, str] | None = None,
+        producer: Mapping[str, str] | None = None,
         *,
         own: Mapping[str, str] | None = None,
         carried_keys: Sequence[str] = (),
@@ -97,22 +107,22 @@ class CommitFiles:
         self.written: list[str] = []
         self.reach_through(storage)
         self.commit_uuid = commit_uuid
-        self.maker, self.own, self.carried_keys = maker or {}, own or {}, carried_keys
-        self._numbers = count()
+        self.producer, self.own, self.carried_keys = producer or {}, own or {}, carried_keys
         self.named: dict[str, frozenset[str]] = {}
-        self.answers: dict[Hashable, tuple[Filtered, Hashable]] = {}
+        self.filtered: dict[Hashable, tuple[Filtered, Hashable]] = {}
         self.checked: dict[Hashable, Checked] = {}
-        self.found: dict[Hashable, dict[Hashable, Any]] = {}
+        self.answers: dict[Hashable, dict[Hashable, Any]] = {}
+        self._numbers = count()
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def reach_through(self, storage: Storage) -> None:
-        """Write from now on through another storage of the table, since a catalog may hand out credentials for a while."""
+        """Write from now on through another storage of the table: a catalog may hand out credentials for a while only."""
         self.storage = noting_storage(storage, self.written)
 
-    def once(self, key: Hashable, write: Callable[[], tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
+    def once(self, key: Hashable, write: Callable[[], Iterable[ManifestFile]]) -> tuple[ManifestFile, ...]:
         """The manifests of an earlier attempt with the same key, or what `write` makes now."""
         if key not in self._kept:
-            self._kept[key] = write()
+            self._kept[key] = tuple(write())
         return self._kept[key]
 
     def manifest_locations(self, base: TableMetadata) -> Iterator[str]:
@@ -165,7 +175,7 @@ class Attempt:
         # Manifests of another format version are no use to a base that was upgraded meanwhile.
         key = (key, spec_id, content, self.base.format_version)
         locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: tuple(self.writer.write(entries, spec_id, content, locations)))
+        return self._files.once(key, lambda: self.writer.write(entries, spec_id, content, locations))
 
     def merged(
         self, manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent
@@ -174,24 +184,29 @@ class Attempt:
         key = ("merged", *map(identity, manifests), spec_id, content, self.base.format_version)
         work = MergeManifests(base=without_history(self.base), writer=self.writer, spec_id=spec_id, content=content)
         locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: tuple(self.reader.merged(manifests, work, locations)))
+        return self._files.once(key, lambda: self.reader.merged(manifests, work, locations))
 
     def check_counts(self, manifests: Sequence[ManifestFile]) -> None:
         """Read manifests to their ends, each once in a commit; raises as `ManifestReader.check_counts`."""
-        known = self._files.found.setdefault("counts", {})
-        todo = [manifest for manifest in manifests if manifest not in known]
+        checked = self._files.answers.setdefault("counts", {})
+        todo = [manifest for manifest in manifests if manifest not in checked]
         if todo:
             self.reader.check_counts(todo, self.base)
-            known.update(dict.fromkeys(todo))
+            checked.update(dict.fromkeys(todo))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in each manifest, in their order; those that an earlier attempt has asked are not read."""
-        found = self._files.found.setdefault(work.key, {})
-        todo = [manifest for manifest in manifests if read_as(manifest) not in found]
+        """The answer of each manifest, in their order; those that an earlier attempt has asked are not read."""
+        answers = self._files.answers.setdefault(work.key, {})
+        todo = [manifest for manifest in manifests if read_as(manifest) not in answers]
         if todo:
-            answers = self.reader.gathered(todo, work)
-            found.update(zip(map(read_as, todo), answers, strict=True))
-        return [found[read_as(manifest)] for manifest in manifests]
+            answers.update(zip(map(read_as, todo), self.reader.gathered(todo, work), strict=True))
+        return [answers[read_as(manifest)] for manifest in manifests]
+
+    def ask_live_files(
+        self, manifests: Sequence[ManifestFile], key: Hashable, answer: Callable[[Iterator[ManifestEntry]], T]
+    ) -> list[T]:
+        """The same for a `LiveFilesQuestion`."""
+        return self.gathered(manifests, LiveFilesQuestion.of(self.base, key, answer))
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests
@@ -203,38 +218,39 @@ class Attempt:
         """
         if not manifests:
             return {}, Checked()
-        files, checked = self._files, None if work.check is None else work.check.key
+        files, check = self._files, None if work.check is None else work.check.key
         questions = {identity(m): work.question(m) for m in manifests}
-        earlier = {i: files.answers[question] for i, question in questions.items() if question in files.answers}
-        done = {
-            i: filtered for i, (filtered, passed) in earlier.items() if passed == checked or not filtered.files_count
-        }
+        earlier = {i: files.filtered[question] for i, question in questions.items() if question in files.filtered}
+        done = {i: filtered for i, (filtered, passed) in earlier.items() if passed == check or not filtered.files_count}
         todo = [m for m in manifests if identity(m) not in done]
-        work = msgspec.structs.replace(
-            work,
-            remaining_count=work.remaining_count - sum(filtered.wanted_count for filtered in done.values()),
-            known={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
-        )
-        shares = self.reader.filtered(todo, work, files.manifest_locations(self.base)) if todo else []
-        known = {m.manifest_path for m in todo}.union(files.written)
+        shares = []
+        if todo:
+            work = msgspec.structs.replace(
+                work,
+                remaining_count=work.remaining_count - sum(filtered.named_count for filtered in done.values()),
+                filtered_before={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
+            )
+            shares = self.reader.filtered(todo, work, files.manifest_locations(self.base))
+        # Tasks write through storages of their own.
+        others = {m.manifest_path for m in todo}.union(files.written)
         for share in shares:
             done.update(share.filtered)
-            new = share.written(known)
-            known.update(new)
+            new = share.written(others)
             files.written += new
-        found = Checked.joined([files.checked.get(checked, Checked()), *(share.checked for share in shares)])
-        if not found.refusals:
-            files.checked[checked] = found
-            files.answers.update({questions[i]: (filtered, checked) for i, filtered in done.items()})
-        return done, found
+            others.update(new)
+        checked = Checked.joined([files.checked.get(check, Checked()), *(share.checked for share in shares)])
+        if not checked.refusals:
+            files.checked[check] = checked
+            files.filtered.update({questions[i]: (filtered, check) for i, filtered in done.items()})
+        return done, checked
 
     def leave_out(self, manifests: Iterable[ManifestFile]) -> None:
         """Note manifests that were written for this commit before it began and that the attempt has no use for.
 
         Unless a later attempt lists them and lands, they are removed.
         """
-        written, known = self._files.written, set(self._files.written)
-        written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in known]
+        written, noted = self._files.written, set(self._files.written)
+        written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in noted]
 
     def delete_file_written(self, location: str) -> None:
         """Note a delete file that the change has written: unless this attempt names it and lands, it is removed."""
@@ -253,7 +269,7 @@ class Attempt:
         branch: str = MAIN,
     ) -> tuple[Update, ...]:
         """Write the manifest list of a new snapshot on top of a branch, and say what adds and publishes it."""
-        base = self.base
+        base, files = self.base, self._files
         ref = base.refs.get(branch)
         if ref is not None and not ref.is_branch:
             raise UsageError(f"{branch!r} is a tag; only a branch can be committed to", ref=branch)
@@ -261,15 +277,11 @@ class Attempt:
             raise UnsupportedError(
                 f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"
             )
-        _refuse_doubled_row_ids(base)
         parent = base.head(branch)
         # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
         before = None if parent is None else parent.summary or {}
-        rows = [self._complete(manifest) for manifest in manifests]
-        next_row_id: int | None = None
-        if base.next_row_id is not None:
-            self._check_rows_counts(rows)
-            rows, next_row_id = assign_row_ids(rows, base.next_row_id)
+        rows, next_row_id = self._rows(manifests)
+        location = manifest_list_location(base, self.snapshot_id, self._number, files.commit_uuid)
         snapshot = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
@@ -278,25 +290,46 @@ class Attempt:
             timestamp_ms=max(
                 self.now_ms, base.last_updated_ms, 0 if parent is None else min(parent.timestamp_ms + 1, MAX_LONG)
             ),
-            manifest_list=manifest_list_location(base, self.snapshot_id, self._number, self._files.commit_uuid),
+            manifest_list=location,
             summary={
-                **carried(before or {}, self._files.carried_keys),
-                **self._files.own,
-                **summary.build(operation, before, self._files.commit_uuid),
-                **self._files.maker,
+                **carried(before or {}, files.carried_keys),
+                **files.own,
+                **summary.build(operation, before, files.commit_uuid),
+                **files.producer,
             },
             schema_id=base.current_schema_id,
             first_row_id=base.next_row_id,
             added_rows=None if next_row_id is None else next_row_id - (base.next_row_id or 0),
         )
-        self._write_list(rows, snapshot)
+        writer = self.writer
+        data = write_manifest_list(
+            rows, snapshot, format_version=writer.format_version, codec=writer.codec, level=writer.level
+        )
+        files.named[location] = (frozenset(m.manifest_path for m in rows) & {*files.written}) | self._delete_files
+        files.write(location, data)
         return AddSnapshot(snapshot), SetSnapshotRef(branch, moved(ref, self.snapshot_id))
 
-    def _complete(self, manifest: ManifestFile) -> ManifestFile:
-        """A list of version 1 may leave counts out that later versions require and row ids are assigned by."""
-        if self.base.format_version > 1 and lacks_counts(manifest):
-            return self.reader.completed(manifest, self.base)
-        return manifest
+    def _rows(self, manifests: Iterable[ManifestFile]) -> tuple[list[ManifestFile], int | None]:
+        """The rows of a manifest list, and the table's next row id where it has one (version 3)."""
+        base = self.base
+        for counter in low_counters(base):
+            # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
+            if counter.name == "next_row_id":
+                raise InvalidTableError(
+                    f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
+                    f"{counter.least - 1} are given out: new files would get ids that other rows have; run "
+                    "`icekeep repair --table NAME --fault 128` first",
+                    location=base.location,
+                )
+        rows = []
+        for row in manifests:
+            # A list of version 1 may leave counts out that later versions require and row ids are assigned by.
+            is_short = base.format_version > 1 and lacks_counts(row)
+            rows.append(self.reader.completed(row, base) if is_short else row)
+        if base.next_row_id is None:
+            return rows, None
+        self._check_rows_counts(rows)
+        return assign_row_ids(rows, base.next_row_id)
 
     def _check_rows_counts(self, rows: Sequence[ManifestFile]) -> None:
         """Row ids are given out by counts of a list, which overlap where these are too low: after an upgrade all are read."""
@@ -307,74 +340,16 @@ class Attempt:
             and row.first_row_id is None
             and row.added_snapshot_id != self.snapshot_id
         ]
-        found = self.gathered(numbered, _LiveRows(without_history(self.base)))
-        for row, rows_count in zip(numbered, found, strict=True):
-            said = (row.added_rows_count or 0) + (row.existing_rows_count or 0)
-            if said != rows_count:
+        counts = self.ask_live_files(numbered, LastingKey("live rows"), _records_count)
+        for row, rows_count in zip(numbered, counts, strict=True):
+            listed = (row.added_rows_count or 0) + (row.existing_rows_count or 0)
+            if listed != rows_count:
                 raise InvalidTableError(
-                    f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {said}, and row "
+                    f"manifest {row.manifest_path!r} holds {rows_count} live rows, but its manifest list says {listed}, and row "
                     "ids would be given out by that; run `icekeep repair --table NAME --fault 205`, which corrects the list",
                     location=row.manifest_path,
                 )
 
-    def _write_list(self, manifests: Sequence[ManifestFile], snapshot: Snapshot) -> None:
-        assert snapshot.manifest_list is not None
-        writer = self.writer
-        data = write_manifest_list(
-            manifests, snapshot, format_version=writer.format_version, codec=writer.codec, level=writer.level
-        )
-        files = self._files
-        own = frozenset(m.manifest_path for m in manifests) & {*files.written}
-        files.named[snapshot.manifest_list] = own | self._delete_files
-        files.write(snapshot.manifest_list, data)
 
-
-class _LiveRows(msgspec.Struct, frozen=True):
-    """How many rows the live files of a manifest have."""
-
-    base: TableMetadata
-
-    @property
-    def key(self) -> Hashable:
-        return LastingKey("live rows")
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
-        return sum(entry.data_file.record_count for entry in reader.entries(manifest, self.base) if entry.is_live)
-
-
-def _refuse_doubled_row_ids(base: TableMetadata) -> None:
-    """Some writers leave the counter behind; what is added by it has the ids of rows that are there."""
-    for counter in low_counters(base):
-        if counter.name == "next_row_id":
-            raise InvalidTableError(
-                f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to {counter.least - 1} are "
-                "given out: new files would get ids that other rows have; run `icekeep repair --table NAME --fault 128` first",
-                location=base.location,
-            )
-
-
-def used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
-    """Those of some partition specs that a manifest of any of the snapshots has.
-
-    More and more manifest lists are read, until none of the specs is left to be found: so the more likely come first.
-    """
-    unseen = set(spec_ids)
-    wanted = frozenset(unseen)
-    for some in growing(snapshots):
-        if not unseen:
-            break
-        unseen -= reader.spec_ids(some)
-    return wanted - unseen
-
-
-class Change(Protocol):
-    """Something to be different in a table."""
-
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Work out, from this base alone, the updates that make the change; none if there is nothing to change.
-
-        May be called again with a newer base. Writes nothing but manifests and manifest lists, through `attempt`.
-
-        Raises:
-            ConflictError: the base has changed so that the change may not be applied.
-        """
+def _records_count(live: Iterable[ManifestEntry]) -> int:
+    return sum(entry.data_file.record_count for entry in live)

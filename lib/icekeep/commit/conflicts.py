@@ -2,24 +2,20 @@
 
 Snapshots say what they did, and list what they added and removed; both are read, newest first. A history with a hole
 answers nothing, which is a conflict. Snapshots that say `replace` keep all rows, so they add no data that matters.
-
-Questions to manifests about single live files: of a large table a reader puts them to many manifests at once, in Spark tasks.
-
-A change asks by these, and not by going through all entries: what it gets is as much as it asked for.
-
-What a change would take out of a table, without a commit: the change is applied, and what it writes stays in memory.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.file_sets import digest_of_all, entry_digest
-from icekeep.commit.filtering import EntryReader, Matching, identity, without_history
+from icekeep.commit.filtering import Gatherer, LiveFilesQuestion, Matching, identity
 from icekeep.commit.live_files import live_among
 from icekeep.commit.manifests import ManifestReader, StorageManifestReader
 from icekeep.errors import ConflictError
@@ -52,16 +48,42 @@ class Isolation(Enum):
     SERIALIZABLE = "serializable"
 
 
-_ADDS_DATA = ("append", "overwrite")
-_REMOVES_DATA = ("overwrite", "replace", "delete")
-_ADDS_DELETES = ("overwrite", "delete")
+class FileChange(NamedTuple):
+    """A way in which others may have changed files: which snapshots did, and the words for a file that is in the way."""
+
+    operations: tuple[str, ...]
+    content: ManifestContent
+    status: Status
+    problem: str
+
+
+ADDED_DATA = FileChange(
+    ("append", "overwrite"),
+    ManifestContent.DATA,
+    Status.ADDED,
+    "data file {path!r}, which may hold rows that the change read, was added",
+)
+"""Data files that may hold a row of a filter and were not there at the start."""
+
+REMOVED_DATA = FileChange(
+    ("overwrite", "replace", "delete"),
+    ManifestContent.DATA,
+    Status.DELETED,
+    "data file {path!r}, which may hold rows of the change, was removed",
+)
+"""Data files that may hold a row of a filter and are gone, also where others hold their rows now."""
+
+ADDED_DELETES = FileChange(
+    ("overwrite", "delete"),
+    ManifestContent.DELETES,
+    Status.ADDED,
+    "delete file {path!r}, which may delete rows of the change, was added",
+)
+"""Delete files that may reach a row of a filter, by partition alone: what bounds say of deletes is not of the rows."""
 
 
 class Since:
-    """The snapshots of a branch since one of its ancestors; `None`: since the table was made.
-
-    `rows` in the methods is a filter bound to the base's schema. What their bounds and partitions cannot rule out, matches.
-    """
+    """The snapshots of a branch since one of its ancestors; `None`: since the table was made."""
 
     def __init__(
         self, base: TableMetadata, head: Snapshot | None, starting_snapshot_id: int | None, reader: ManifestReader
@@ -75,17 +97,17 @@ class Since:
         Raises:
             ConflictError: the starting snapshot is no ancestor of the branch, or those between are not all there.
         """
-        found: list[Snapshot] = []
+        newer: list[Snapshot] = []
         parent = None if self._head is None else self._head.snapshot_id
         for snapshot in self._base.ancestors(parent):
             if snapshot.snapshot_id == self._start:
-                return tuple(found)
-            found.append(snapshot)
+                return tuple(newer)
+            newer.append(snapshot)
             parent = snapshot.parent_snapshot_id
         if parent == self._start:
             # The first snapshot was met, or the start itself expired and nothing after it did.
-            return tuple(found)
-        last = f"snapshot {found[-1].snapshot_id}" if found else "an empty branch"
+            return tuple(newer)
+        last = f"snapshot {newer[-1].snapshot_id}" if newer else "an empty branch"
         start = "the first snapshot" if self._start is None else f"snapshot {self._start}"
         raise ConflictError(
             f"what happened between {start} and {last} is not known: snapshots expired, or the branch was moved; start again"
@@ -101,177 +123,104 @@ class Since:
         if self._start is not None and self._start not in self._base.snapshots_by_id:
             raise ConflictError(f"snapshot {self._start}, which was read, expired meanwhile; start again")
 
-    def is_newer(self, entry: ManifestEntry) -> bool:
-        """Whether a file was added after the start, however old its rows are; false where there is no start."""
-        number = entry.file_sequence_number
-        return self._start is not None and number is not None and number > self.sequence_number
-
     @property
     def sequence_number(self) -> int:
         """The sequence number of the starting snapshot; 0 where there is none."""
         start = None if self._start is None else self._base.snapshots_by_id.get(self._start)
         return 0 if start is None else start.sequence_number
 
-    def added_data_files(self, rows: Expression = ALWAYS_TRUE) -> Iterator[ManifestEntry]:
-        """Data files that may hold a row of the filter and were not there at the start."""
-        return self._changed(_ADDS_DATA, ManifestContent.DATA, Status.ADDED, rows)
+    def is_newer(self, entry: ManifestEntry) -> bool:
+        """Whether a file was added after the start, however old its rows are; false where there is no start."""
+        number = entry.file_sequence_number
+        return self._start is not None and number is not None and number > self.sequence_number
 
-    def removed_data_files(self, rows: Expression = ALWAYS_TRUE) -> Iterator[ManifestEntry]:
-        """Data files that may hold a row of the filter and are gone, also where others hold their rows now."""
-        return self._changed(_REMOVES_DATA, ManifestContent.DATA, Status.DELETED, rows)
-
-    def added_delete_files(self, rows: Expression = ALWAYS_TRUE) -> Iterator[ManifestEntry]:
-        """Delete files that may reach a row of the filter, by partition alone: what bounds say of deletes is not of the rows."""
-        return self._changed(_ADDS_DELETES, ManifestContent.DELETES, Status.ADDED, rows)
-
-    def _changed(
-        self, operations: tuple[str, ...], content: ManifestContent, status: Status, rows: Expression
-    ) -> Iterator[ManifestEntry]:
+    def changed_files(self, change: FileChange, rows: Expression = ALWAYS_TRUE) -> Iterator[ManifestEntry]:
+        """The files that were changed in this way, as far as they may matter to a filter that is bound to the base's schema."""
         matching = Matching(self._base, rows)
         for snapshot in self.snapshots:
             # A snapshot that does not say what it did may have done anything.
-            if snapshot.operation is not None and snapshot.operation not in operations:
+            if snapshot.operation is not None and snapshot.operation not in change.operations:
                 continue
             for manifest in self._reader.manifests(snapshot):
-                if manifest.content is not content or not self._is_own(manifest, snapshot):
+                is_own = manifest.added_snapshot_id in (None, snapshot.snapshot_id)
+                if manifest.content is not change.content or not is_own:
                     continue
                 # Whatever its partition summaries say: where they are wrong, a conflict would be missed.
                 for entry in self._reader.entries(manifest, self._base):
-                    if entry.status is status and entry.snapshot_id == snapshot.snapshot_id and matching.entry(entry):
+                    is_own = entry.status is change.status and entry.snapshot_id == snapshot.snapshot_id
+                    if is_own and matching.entry(entry):
                         yield entry
 
-    @staticmethod
-    def _is_own(manifest: ManifestFile, snapshot: Snapshot) -> bool:
-        return manifest.added_snapshot_id in (None, snapshot.snapshot_id)
+    def check_none(self, change: FileChange, rows: Expression) -> None:
+        """Raises `ConflictError` if others changed files in this way that may matter to the filter."""
+        entry = next(self.changed_files(change, rows), None)
+        if entry is not None:
+            problem = change.problem.format(path=entry.data_file.file_path)
+            raise ConflictError(f"{problem} meanwhile; read again and repeat the change")
+
+    def check_not_reached(self, data: Iterable[ManifestEntry], deletes: Sequence[ManifestFile], asks: Gatherer) -> None:
+        """Raises `ConflictError` if a live delete file that is newer than the start reaches one of some data files.
+
+        The start must be an ancestor, or the deletes that it had may be gone.
+        """
+        self.check_known()
+        start = self.sequence_number
+        question = LiveFilesQuestion.of(self._base, ("newer than", start), partial(_newer_than, start))
+        newer = chain.from_iterable(asks.gathered(deletes, question))
+        for path, reaching in reaching_deletes(data, newer, self._base.specs_by_id).items():
+            if reaching:
+                raise ConflictError(
+                    f"delete file {reaching[0].data_file.file_path!r} now reaches data file {path!r}, which is to be replaced"
+                )
 
 
-def check_no_new_data(since: Since, rows: Expression) -> None:
-    """Raises `ConflictError` if data files that may match the filter were added."""
-    _check_none(since.added_data_files(rows), "data file {path!r}, which may hold rows that the change read, was added")
-
-
-def check_no_lost_data(since: Since, rows: Expression) -> None:
-    """Raises `ConflictError` if data files that may match the filter were removed."""
-    _check_none(since.removed_data_files(rows), "data file {path!r}, which may hold rows of the change, was removed")
-
-
-def check_no_new_deletes(since: Since, rows: Expression) -> None:
-    """Raises `ConflictError` if delete files that may reach rows of the filter were added."""
-    _check_none(since.added_delete_files(rows), "delete file {path!r}, which may delete rows of the change, was added")
-
-
-def check_no_new_deletes_for(
-    since: Since, data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], base: TableMetadata
-) -> None:
-    """Raises `ConflictError` if a live delete file that is newer than the start reaches one of some data files.
-
-    `deletes` are the live delete files of the base. The start must be an ancestor, or the deletes that it had may be gone.
-    """
-    since.check_known()
-    start = since.sequence_number
-    newer = (delete for delete in deletes if sequence_number(delete) > start)
-    for path, reaching in reaching_deletes(data, newer, base.specs_by_id).items():
-        if reaching:
-            raise ConflictError(
-                f"delete file {reaching[0].data_file.file_path!r} now reaches data file {path!r}, which is to be replaced"
-            )
-
-
-def _check_none(entries: Iterator[ManifestEntry], problem: str) -> None:
-    entry = next(entries, None)
-    if entry is not None:
-        text = problem.format(path=entry.data_file.file_path)
-        raise ConflictError(f"{text} meanwhile; read again and repeat the change")
+def _newer_than(number: int, live: Iterator[ManifestEntry]) -> list[ManifestEntry]:
+    return [entry for entry in live if sequence_number(entry) > number]
 
 
 def live_at(
-    paths: Iterable[str], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+    paths: Iterable[str], manifests: Sequence[ManifestFile], attempt: Attempt, *, at_once: bool = False
 ) -> dict[str, ManifestEntry]:
-    """The live entries of the data files at some paths, by path, as far as there are any."""
-    question = _LiveAt(without_history(base), frozenset(map(path_digest, paths)))
-    found: dict[str, ManifestEntry] = {}
-    for some in growing(manifests):
-        if len(found) == len(question.paths):
+    """The live entries of the data files at some paths, by path, as far as there are any.
+
+    More and more manifests are asked, until no path is left to be found; or `at_once` all, where mostly none is there.
+    """
+    digests = frozenset(map(path_digest, paths))
+    key, answer = ("live at", digest_of_all(digests)), partial(_at_paths, digests)
+    entries: dict[str, ManifestEntry] = {}
+    for some in [manifests] if at_once else growing(manifests):
+        if len(entries) == len(digests):
             break
-        found |= {entry.data_file.file_path: entry for each in attempt.gathered(some, question) for entry in each}
-    return found
+        for live in attempt.ask_live_files(some, key, answer):
+            entries |= {entry.data_file.file_path: entry for entry in live}
+    return entries
 
 
-def any_live_at(
-    paths: Iterable[str], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
-) -> str | None:
-    """One of some paths at which there is a live data file; `None` if there is none at any."""
-    question = _LiveAt(without_history(base), frozenset(map(path_digest, paths)))
-    live = (entry for each in attempt.gathered(manifests, question) for entry in each)
-    return next((entry.data_file.file_path for entry in live), None)
-
-
-def deletes_newer_than(
-    number: int, manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
-) -> Iterator[ManifestEntry]:
-    """The live delete files with greater data sequence numbers; looked for once they are asked for."""
-    for each in attempt.gathered(manifests, _NewerThan(without_history(base), number)):
-        yield from each
+def _at_paths(paths: frozenset[PathDigest], live: Iterator[ManifestEntry]) -> list[ManifestEntry]:
+    return [entry for entry in live if path_digest(entry.data_file.file_path) in paths]
 
 
 def position_deletes_of(
-    data: Iterable[DataFile], manifests: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt
+    data: Iterable[DataFile], manifests: Sequence[ManifestFile], attempt: Attempt
 ) -> Iterator[ManifestEntry]:
     """The live vectors and position delete files that may be for some data files, by path or partition."""
     files = list(data)
-    question = _PositionDeletesOf(
-        without_history(base),
-        frozenset(path_digest(file.file_path) for file in files),
-        frozenset(map(partition_key, files)),
-    )
-    return (entry for each in attempt.gathered(manifests, question) for entry in each)
+    paths = frozenset(path_digest(file.file_path) for file in files)
+    partitions = frozenset(map(partition_key, files))
+    key = "position deletes of", digest_of_all(paths), digest_of_all(partitions)
+    return chain.from_iterable(attempt.ask_live_files(manifests, key, partial(_positions_for, paths, partitions)))
 
 
-class _LiveAt(msgspec.Struct, frozen=True):
-    base: TableMetadata
-    paths: frozenset[PathDigest]
-
-    @property
-    def key(self) -> Hashable:
-        return "live at", digest_of_all(self.paths)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
-        return [e for e in _live(manifest, self.base, reader) if path_digest(e.data_file.file_path) in self.paths]
-
-
-class _NewerThan(msgspec.Struct, frozen=True):
-    base: TableMetadata
-    number: int
-
-    @property
-    def key(self) -> Hashable:
-        return "newer than", self.number
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
-        return [entry for entry in _live(manifest, self.base, reader) if sequence_number(entry) > self.number]
-
-
-class _PositionDeletesOf(msgspec.Struct, frozen=True):
-    base: TableMetadata
-    paths: frozenset[PathDigest]
-    partitions: frozenset[PartitionKey]
-
-    @property
-    def key(self) -> Hashable:
-        return "position deletes of", digest_of_all(self.paths), digest_of_all(self.partitions)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
-        return [entry for entry in _live(manifest, self.base, reader) if self._may_be_for_them(entry.data_file)]
-
-    def _may_be_for_them(self, delete: DataFile) -> bool:
-        if delete.content is not FileContent.POSITION_DELETES:
-            return False
-        only = only_data_file(delete)
-        return partition_key(delete) in self.partitions if only is None else path_digest(only) in self.paths
-
-
-def _live(manifest: ManifestFile, base: TableMetadata, reader: EntryReader) -> Iterator[ManifestEntry]:
-    return (entry for entry in reader.entries(manifest, base) if entry.is_live)
+def _positions_for(
+    paths: frozenset[PathDigest], partitions: frozenset[PartitionKey], live: Iterator[ManifestEntry]
+) -> list[ManifestEntry]:
+    deletes = []
+    for entry in live:
+        if entry.data_file.content is FileContent.POSITION_DELETES:
+            only = only_data_file(entry.data_file)
+            if partition_key(entry.data_file) in partitions if only is None else path_digest(only) in paths:
+                deletes.append(entry)
+    return deletes
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -282,14 +231,9 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
-    """The delete files that a change would remove from a branch of a table as it is; nothing is written.
+    """The delete files that a change would remove from a branch of a table as it is.
 
-    Args:
-        change: makes the change; not called for a branch without delete files.
-
-    Raises:
-        ConflictError: the change cannot be applied to the table.
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read.
+    Nothing is committed: the change is applied, and what it writes stays in memory. A branch without delete files needs none.
     """
     base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
     reader, head = StorageManifestReader(storage), base.head(branch)

@@ -1,15 +1,12 @@
-"""Live files as they were read: which of them a change removes. Few are held as they are, many lie in storage.
+"""Live files as they were read, which a change removes: few are held as they are, many lie in storage.
 
 To find them again in a base, a digest of all that must still be so is enough: sixteen bytes a file, wherever its entry is
-listed by then. A stored set is kept in parts, one for each manifest that its files were read from, so that who filters a
-manifest loads what concerns it and no more.
+listed then. A stored set is kept in parts, one for each manifest that its files were read from, so that filtering a manifest
+loads what concerns it and no more.
 
-Positions that others delete in a data file while it is rewritten: what is asked of them, and who lets them follow the rows.
-
-A rewrite drops the rows that were deleted when it read them. What came since is not lost and no conflict: the rows lie in
-new files, at positions that the rewrite knows, so deletes of the new positions go into the very snapshot that replaces the
-files. A change only finds which deletes those are; to read and write them it needs a `DeleteCarrier`, as it needs a
-`ManifestReader` for manifests.
+Deletes of positions that come while a data file is rewritten follow its rows: a change only finds which these are. To read
+them, and to write them as deletes of the rows in the new files, it needs a `DeleteCarrier`, as it needs a `ManifestReader`
+for manifests.
 """
 
 from collections import defaultdict
@@ -29,9 +26,33 @@ from icekeep.spec.reach import AppliedDelete, partition_key
 from icekeep.storage.base import Storage
 
 HELD_MAX_COUNT = 100_000
-"""Above so many files a set is stored: their entries would take some 100 MB of the driver."""
+"""A larger set is stored: the entries of this many files take some 100 MB of the driver."""
 
 Digest = bytes
+
+
+def digest_of(facts: object) -> Digest:
+    """Sixteen bytes that are equal for equal facts."""
+    return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def digest_of_all(facts: Iterable[Hashable]) -> Digest:
+    """The same of many facts, whatever their order: what a large set is compared by in a key."""
+    return digest_of(sorted(map(repr, facts)))
+
+
+def entry_digest(entry: ManifestEntry) -> Digest:
+    """Equal for a live entry as it was read and as a base holds it: same file, sequence number, partition, row id."""
+    file = entry.data_file
+    facts = (file.file_path, file.content_offset, entry.sequence_number, partition_key(file), file.first_row_id)
+    return digest_of(facts)
+
+
+class FilesToFind(msgspec.Struct, frozen=True):
+    """The path of each file by the digest of its entry; of a stored set also the applied deletes, by path."""
+
+    paths: Mapping[Digest, str]
+    applied: Mapping[str, AbstractSet[AppliedDelete]]
 
 
 class ReadFile(msgspec.Struct, frozen=True):
@@ -52,10 +73,7 @@ class StoredPart(msgspec.Struct, frozen=True):
 
 
 class StoredFileSet(msgspec.Struct, frozen=True):
-    """A set in storage; `parts` says by manifest path which number its part has.
-
-    `files_count` and `records_count` are those of the whole set.
-    """
+    """A set in storage, of whose parts `parts` says the number, by manifest path; its length is that in files."""
 
     directory: str
     parts: Mapping[str, int]
@@ -70,11 +88,14 @@ class StoredFileSet(msgspec.Struct, frozen=True):
             raise IcekeepBug(f"two parts of the set of files in {directory!r} are of one manifest")
         return cls(directory, numbers, sum(p.files_count for p in parts), sum(p.records_count for p in parts))
 
+    def __len__(self) -> int:
+        return self.files_count
+
     def locations(self) -> list[str]:
-        """Where its parts lie, for whoever removes them."""
+        """Where its parts lie."""
         return [_part_location(self.directory, number) for number in self.parts.values()]
 
-    def load(self, storage: Storage, manifest_paths: Iterable[str]) -> "Wanted":
+    def load(self, storage: Storage, manifest_paths: Iterable[str]) -> FilesToFind:
         """The files that were read from some manifests; raises `InvalidTableError` for a part that is broken."""
         paths: dict[Digest, str] = {}
         applied: dict[str, AbstractSet[AppliedDelete]] = {}
@@ -85,43 +106,31 @@ class StoredFileSet(msgspec.Struct, frozen=True):
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
             paths.update(part.paths)
-            applied.update(part.applied())
-        return Wanted(paths, applied)
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """Files to be found: the path of each by the digest of its entry; of a stored set also the applied deletes, by path."""
-
-    paths: Mapping[Digest, str]
-    applied: Mapping[str, AbstractSet[AppliedDelete]]
+            # Files with the same deletes have the same set, not equal ones.
+            sets: dict[PositionSet, PartSet[AppliedDelete]] = {}
+            for file_path, some in part.applied_by.items():
+                applied[file_path] = sets.setdefault(some, PartSet(part.deletes, some))
+        return FilesToFind(paths, applied)
 
 
 FileSet = tuple[ManifestEntry, ...] | StoredFileSet
 """Files that a change removes: entries as they were read, or a handle that a `ManifestReader` resolves."""
 
 
-def count_of(files: FileSet) -> int:
-    """How many files a set has."""
-    return files.files_count if isinstance(files, StoredFileSet) else len(files)
+class _Part(msgspec.Struct, frozen=True):
+    """What a part of a set says: as `FilesToFind`, with each delete file once, since many files may share theirs."""
+
+    paths: Mapping[Digest, str]
+    deletes: tuple[AppliedDelete, ...]
+    applied_by: Mapping[str, PositionSet]
 
 
-def wanted_of(entries: Iterable[ManifestEntry]) -> Wanted:
-    """What to look for, for entries that are held."""
-    return Wanted({entry_digest(entry): entry.data_file.file_path for entry in entries}, {})
-
-
-def entry_digest(entry: ManifestEntry) -> Digest:
-    """Equal for a live entry as it was read and as a base holds it: same file, sequence number, partition, row id."""
-    file = entry.data_file
-    facts = (file.file_path, file.content_offset, entry.sequence_number, partition_key(file), file.first_row_id)
-    return digest_of(facts)
+def _part_location(directory: str, number: int) -> str:
+    return f"{directory}/files-{number}.msgpack"
 
 
 def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, number: int) -> StoredPart:
-    """Write the files of one manifest as a part of a set; the same files make the same bytes.
-
-    Args:
-        number: that no other part of the set has.
+    """Write the files of one manifest as a part of a set, of a number that no other part has; the same files, the same bytes.
 
     Raises:
         InvalidTableError: a file was read twice.
@@ -129,13 +138,15 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
     paths: dict[Digest, str] = {}
     applied: dict[str, PartSet[AppliedDelete]] = {}
     for file in files:
-        path = file.entry.data_file.file_path
+        path, deletes = file.entry.data_file.file_path, file.applied_deletes
         if path in applied:
             raise live_twice(path)
         paths[entry_digest(file.entry)] = path
-        applied[path] = _part_of(file.applied_deletes)
-    deletes, applied_by = _numbered(applied)
-    part = _Part(paths, tuple(deletes), {path: positions for path, positions in applied_by.items() if positions})
+        if not isinstance(deletes, PartSet):
+            in_order = sorted(deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
+            deletes = PartSet(in_order, PositionSet(range(len(in_order))))
+        applied[path] = deletes
+    part = _Part(paths, *_numbered(applied))
     with storage.write(_part_location(directory, number)) as stream:
         stream.write(msgspec.msgpack.encode(part, enc_hook=packed_positions))
     return StoredPart(
@@ -146,57 +157,26 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
     )
 
 
-def _part_of(deletes: AbstractSet[AppliedDelete]) -> PartSet[AppliedDelete]:
-    if isinstance(deletes, PartSet):
-        return deletes
-    in_order = sorted(deletes, key=lambda d: (d.file_path, d.content_offset or 0, d.sequence_number))
-    return PartSet(in_order, PositionSet(range(len(in_order))))
-
-
-def _numbered(applied: Mapping[str, PartSet[AppliedDelete]]) -> tuple[Iterable[AppliedDelete], dict[str, PositionSet]]:
-    """The delete files of all, each once, and which of them each path has."""
+def _numbered(
+    applied: Mapping[str, PartSet[AppliedDelete]],
+) -> tuple[tuple[AppliedDelete, ...], dict[str, PositionSet]]:
+    """The delete files of all, each once, and which of them each path has, if any."""
     by_whole: dict[int, list[str]] = defaultdict(list)
     for path, part in applied.items():
         by_whole[id(part.whole)].append(path)
     numbers: dict[AppliedDelete, int] = {}
-    found: dict[str, PositionSet] = {}
+    positions: dict[str, PositionSet] = {}
     for paths in by_whole.values():
         used, parts = narrowed(applied[paths[0]].whole, [applied[path].positions for path in paths])
         places = Renumbering([numbers.setdefault(delete, len(numbers)) for delete in used])
-        found |= zip(paths, map(places.moved, parts), strict=True)
-    return numbers, {path: found[path] for path in applied}
-
-
-class _Part(msgspec.Struct, frozen=True):
-    """What a part of a set says: as `Wanted`, with each delete file once, since many files may share theirs."""
-
-    paths: Mapping[Digest, str]
-    deletes: tuple[AppliedDelete, ...]
-    applied_by: Mapping[str, PositionSet]
-
-    def applied(self) -> dict[str, PartSet[AppliedDelete]]:
-        sets: dict[PositionSet, PartSet[AppliedDelete]] = {}
-        return {path: sets.setdefault(some, PartSet(self.deletes, some)) for path, some in self.applied_by.items()}
-
-
-def _part_location(directory: str, number: int) -> str:
-    return f"{directory}/files-{number}.msgpack"
+        positions |= zip(paths, map(places.moved, parts), strict=True)
+    return tuple(numbers), {path: positions[path] for path in applied if positions[path]}
 
 
 def live_twice(path: str) -> InvalidTableError:
     """The error for a data file that two live entries list."""
     # Its rows were read as often as it is listed, but only one of its entries would be removed.
     return InvalidTableError(f"data file {path!r} is live more than once in the table; it cannot be rewritten")
-
-
-def digest_of_all(facts: Iterable[Hashable]) -> Digest:
-    """The same of many facts, whatever their order: what stands for a large set in a key, which is compared again and again."""
-    return digest_of(sorted(map(repr, facts)))
-
-
-def digest_of(facts: object) -> Digest:
-    """Sixteen bytes that are equal for equal facts."""
-    return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class ChangedDeletes(msgspec.Struct, frozen=True, kw_only=True):

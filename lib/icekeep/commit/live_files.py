@@ -1,10 +1,8 @@
 """Manifests of a base with some of their files removed, and manifests of new files: what changes of files are made of.
 
-Merge the manifests of a table when too many have piled up, as part of a commit that adds one more.
-
-Properties `commit.manifest-merge.enabled` (true), `commit.manifest.min-count-to-merge` (100) and
-`commit.manifest.target-size-bytes` (8 MB). Manifests are packed in the order of the list, the oldest bins first, so that
-what was merged once stays as it is and the newest bin is the one that grows.
+A commit that appends merges manifests as well, once too many have piled up: properties `commit.manifest-merge.enabled` (true),
+`commit.manifest.min-count-to-merge` (100) and `commit.manifest.target-size-bytes` (8 MB). They are packed in the order of the
+list, the oldest bins first, so that what was merged once stays as it is and the newest bin is the one that grows.
 """
 
 from collections import defaultdict
@@ -14,16 +12,15 @@ from typing import Protocol
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import ChangedDeletes, FileSet, StoredFileSet, Wanted, count_of, digest_of_all, wanted_of
+from icekeep.commit.file_sets import ChangedDeletes, FileSet, FilesToFind, StoredFileSet, digest_of_all, entry_digest
 from icekeep.commit.filtering import (
     Checked,
     EntryReader,
-    Filtered,
     FilterManifests,
     Gatherer,
-    Identity,
     LastingKey,
     LeftBehind,
+    LiveFilesQuestion,
     RemovalCheck,
     Selection,
     identity,
@@ -70,21 +67,22 @@ class KeptManifests(msgspec.Struct, frozen=True):
     changed: Mapping[str, ChangedDeletes] = {}
 
 
-def live_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> Manifests:
-    """The manifests of a branch that list live files; none for a table without a snapshot; raises as `head_manifests`."""
-    return live_among(head_manifests(base, branch, attempt))
+def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
+    """Those of some manifests that may list live files."""
+    rows = [m for m in manifests if m.may_have_live_files]
+    return Manifests(
+        data=tuple(m for m in rows if m.content is ManifestContent.DATA),
+        deletes=tuple(m for m in rows if m.content is ManifestContent.DELETES),
+    )
 
 
-def head_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> list[ManifestFile]:
-    """All manifests of a branch, of which those may be dropped that the list calls empty: each of these was read.
+def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
+    """All manifests of a branch, none for a table without a snapshot; those may be dropped that the list calls empty.
 
-    What a new snapshot leaves out is gone, and nobody would look for it, so the counts of a list alone drop nothing.
-
-    Raises:
-        InvalidTableError: a manifest has live files that the list does not count, or the summary of the snapshot counts other
-            files than the list.
+    What a new snapshot leaves out is gone, and nobody would look for it. So the counts of a list alone drop nothing: each
+    manifest that it calls empty was read. Raises `InvalidTableError` where entries, list and summary count other files.
     """
-    head = base.head(branch)
+    head = attempt.base.head(branch)
     if head is None:
         return []
     rows = attempt.reader.manifests(head)
@@ -93,14 +91,19 @@ def head_manifests(base: TableMetadata, branch: str, attempt: Attempt) -> list[M
     return rows
 
 
+def live_manifests(attempt: Attempt, branch: str) -> Manifests:
+    """Those of `head_manifests` that list live files."""
+    return live_among(head_manifests(attempt, branch))
+
+
 def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
     """Hold the counts of a snapshot's manifest list against its summary, and tell whether both have all of them.
 
     Raises:
         InvalidTableError: they differ: the list was cut short, or one of the two is wrong.
     """
-    said, summary, are_all = snapshot.manifest_list, snapshot.summary or {}, True
-    where = f"snapshot {snapshot.snapshot_id}" if said is None else f"manifest list {said!r}"
+    location, summary, are_all = snapshot.manifest_list, snapshot.summary or {}, True
+    where = f"snapshot {snapshot.snapshot_id}" if location is None else f"manifest list {location!r}"
     for content, listed in live_counts(rows).items():
         name = FILE_TOTALS[content]
         if name in summary and listed is not None:
@@ -122,13 +125,10 @@ def require_format_version(base: TableMetadata, version: int) -> None:
         raise ConflictError(f"the table has format version {base.format_version} now, and was read with {version}")
 
 
-def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
-    """Those of some manifests that may list live files."""
-    rows = [m for m in manifests if m.may_have_live_files]
-    return Manifests(
-        data=tuple(m for m in rows if m.content is ManifestContent.DATA),
-        deletes=tuple(m for m in rows if m.content is ManifestContent.DELETES),
-    )
+def raise_refusals(refusals: Mapping[str, str]) -> None:
+    """Raise a `ConflictError` where data files may not be replaced; it says why of the first of them, and names all."""
+    if refusals:
+        raise ConflictError(refusals[min(refusals)], data_files=frozenset(refusals))
 
 
 def file_key(file: DataFile) -> FileKey:
@@ -138,7 +138,6 @@ def file_key(file: DataFile) -> FileKey:
 
 def remove(
     manifests: Sequence[ManifestFile],
-    base: TableMetadata,
     attempt: Attempt,
     *,
     as_read: FileSet = (),
@@ -147,8 +146,6 @@ def remove(
     check: RemovalCheck | None = None,
 ) -> KeptManifests:
     """Mark live files as deleted in manifests of one content; those that hold none of them stay as they are.
-
-    What was found in a manifest is not looked for again by later attempts.
 
     Args:
         as_read: files that must be live as they were read: same sequence number, spec, partition and first row id.
@@ -160,48 +157,69 @@ def remove(
         ConflictError: a file of `as_read` is not live, or not as it was read, or the check says so.
         InvalidTableError: a file of `as_read` is live more than once.
     """
-    total = count_of(as_read)
-    files: Wanted | StoredFileSet
+    files: FilesToFind | StoredFileSet
+    strays = frozenset[str]()
     if isinstance(as_read, StoredFileSet):
-        files, recorded = as_read, frozenset(as_read.parts)
-        strays = recorded - {manifest.manifest_path for manifest in manifests}
-        may_be_elsewhere = bool(strays)
+        files, first = as_read, as_read.parts.keys()
+        strays = frozenset(first - {manifest.manifest_path for manifest in manifests})
     else:
-        files, recorded, strays, may_be_elsewhere = wanted_of(as_read), frozenset(first), frozenset[str](), True
+        files = FilesToFind({entry_digest(entry): entry.data_file.file_path for entry in as_read}, {})
     work = FilterManifests(
-        base=without_history(base),
+        base=without_history(attempt.base),
         writer=attempt.writer,
         files=files,
-        remaining_count=total,
+        remaining_count=len(as_read),
         strays=strays,
         selected=selected,
         check=check,
     )
-    likely = [m for m in manifests if m.manifest_path in recorded or (selected is not None and selected.manifest(m))]
-    found, checked = attempt.filtered(likely, work)
-    missing_count = total - _wanted_count(found)
-    if missing_count > 0 and may_be_elsewhere:
+    likely = [
+        m for m in manifests if m.manifest_path in first or (selected is not None and selected.key(m) is not None)
+    ]
+    filtered, checked = attempt.filtered(likely, work)
+    missing_count = len(as_read) - sum(one.named_count for one in filtered.values())
+    # A set that was read from manifests all of which are here is nowhere else.
+    if missing_count > 0 and (strays or not isinstance(as_read, StoredFileSet)):
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
         more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
-        found, checked = {**found, **more}, Checked.joined([checked, of_others])
-        missing_count = total - _wanted_count(found)
-    kept = _kept(manifests, found)
-    _check_found(as_read, missing_count, kept, attempt)
+        filtered, checked = {**filtered, **more}, Checked.joined([checked, of_others])
+        missing_count -= sum(one.named_count for one in more.values())
+    paths = frozenset[PathDigest]().union(*(one.paths for one in filtered.values()))
+    if missing_count < 0:
+        raise InvalidTableError("a file that is to be removed is live more than once in the table")
+    if missing_count > 0:
+        raise _no_longer_live(as_read, missing_count, paths, attempt)
     raise_refusals(checked.refusals)
-    return msgspec.structs.replace(kept, changed=checked.changed)
+    return KeptManifests(
+        manifests=tuple(
+            new for m in manifests for new in (filtered[identity(m)].manifests if identity(m) in filtered else (m,))
+        ),
+        removed_count=sum(one.files_count for one in filtered.values()),
+        paths=paths,
+        summary=SummaryBuilder(None, *(one.summary for one in filtered.values())),
+        changed=checked.changed,
+    )
 
 
-def raise_refusals(refusals: Mapping[str, str]) -> None:
-    """Raise a `ConflictError` where data files may not be replaced; it says why of the first of them, and names all."""
-    if refusals:
-        raise ConflictError(refusals[min(refusals)], data_files=frozenset(refusals))
+def _no_longer_live(as_read: FileSet, missing_count: int, removed: Set[PathDigest], attempt: Attempt) -> ConflictError:
+    kind = "data"
+    if isinstance(as_read, StoredFileSet):
+        storage = attempt.reader.storage
+        paths = (path for one in as_read.parts for path in as_read.load(storage, [one]).paths.values())
+    else:
+        paths = (entry.data_file.file_path for entry in as_read)
+        kind = "data" if as_read[0].data_file.content is FileContent.DATA else "delete"
+    missing = frozenset(path for path in paths if path_digest(path) not in removed)
+    return ConflictError(
+        f"{kind} file {min(missing, default='')!r} ({missing_count} in all) is no longer live as it was read",
+        data_files=missing if kind == "data" and len(missing) == missing_count else frozenset(),
+    )
 
 
-def remove_deletes(  # noqa: PLR0913 - what goes, what is left, and who looks
+def remove_deletes(
     manifests: Manifests,
     kept: KeptManifests,
-    base: TableMetadata,
     attempt: Attempt,
     *,
     as_read: tuple[ManifestEntry, ...] = (),
@@ -219,24 +237,21 @@ def remove_deletes(  # noqa: PLR0913 - what goes, what is left, and who looks
     Args:
         manifests: of the base.
         kept: its data manifests, and the data files that were removed from them.
-        as_read: delete files to remove, as for `remove`.
-        selected: which other delete files to remove.
+        as_read, selected: which delete files to remove beside these, as for `remove`.
         added_number: the data sequence number that added data files are given; `None`: the commit's own.
-        proof: who reads these rows; without it only names count.
-
-    Raises:
-        ConflictError: a file of `as_read` is not live, or not as it was read.
+        proof: reads these rows; without it only names count.
     """
     if kept.removed_count:
+        base = attempt.base
         all_too_old: frozenset[str] = frozenset()
         least = min_data_sequence_number(kept.manifests, base, added_number)
         if any((manifest.min_sequence_number or 0) <= least for manifest in manifests.deletes):
             least = min(least, proven_min_number(kept.manifests, base, attempt, added_number))
             seeming = [m for m in manifests.deletes if m.sequence_number is not None and m.sequence_number < least]
-            found = attempt.gathered(seeming, _NumberRange(without_history(base)))
+            ranges = attempt.gathered(seeming, _number_range(base))
             all_too_old = frozenset(
                 m.manifest_path
-                for m, numbers in zip(seeming, found, strict=True)
+                for m, numbers in zip(seeming, ranges, strict=True)
                 if numbers is not None and numbers[1] < least
             )
         else:
@@ -247,7 +262,7 @@ def remove_deletes(  # noqa: PLR0913 - what goes, what is left, and who looks
             work = ProvenPaths(without_history(base), _OwnPathsIn(kept.paths), proof)
             proven = frozenset().union(*attempt.gathered(manifests.deletes, work))
         selected = LeftBehind(kept.paths, least, selected, all_too_old, proven)
-    return remove(manifests.deletes, base, attempt, as_read=as_read, selected=selected)
+    return remove(manifests.deletes, attempt, as_read=as_read, selected=selected)
 
 
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
@@ -264,43 +279,18 @@ def proven_min_number(
     manifests: Sequence[ManifestFile], base: TableMetadata, asks: Gatherer, added_number: int | None
 ) -> int:
     """The same by the entries of all data manifests, whatever the list says."""
-    found = asks.gathered(manifests, _NumberRange(without_history(base)))
-    numbers = [numbers[0] for numbers in found if numbers is not None]
+    numbers = [one[0] for one in asks.gathered(manifests, _number_range(base)) if one is not None]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
 
-def add(
-    files: Iterable[DataFile],
-    base: TableMetadata,
-    attempt: Attempt,
-    summary: SummaryBuilder,
-    *,
-    content: ManifestContent = ManifestContent.DATA,
-    sequence_number: int | None = None,
-    key: Hashable = "added",
-) -> list[ManifestFile]:
-    """Count new files, all of them data files or all delete files, and write manifests of them for each partition spec.
+def _number_range(base: TableMetadata) -> LiveFilesQuestion[tuple[int, int] | None]:
+    return LiveFilesQuestion.of(base, LastingKey("number range"), _range_of_numbers)
 
-    Args:
-        key: what tells these files from others that an attempt of the commit may add.
 
-    Raises:
-        ConflictError: a partition spec that they were written with is no longer there.
-    """
-    by_spec: dict[int, list[DataFile]] = defaultdict(list)
-    for file in files:
-        if (file.content is FileContent.DATA) is not (content is ManifestContent.DATA):
-            raise IcekeepBug(
-                f"{file.file_path!r} is added to manifests of {content.name.lower()}, and holds {file.content.name.lower()}"
-            )
-        summary.add(file)
-        by_spec[file.spec_id].append(file)
-    added: list[ManifestFile] = []
-    for spec_id, of_spec in by_spec.items():
-        require_spec(base, spec_id)
-        entries = (ManifestEntry(status=Status.ADDED, data_file=f, sequence_number=sequence_number) for f in of_spec)
-        added += attempt.write_manifests(key, entries, spec_id, content)
-    return added
+def _range_of_numbers(live: Iterator[ManifestEntry]) -> tuple[int, int] | None:
+    """The least and the greatest data sequence number; `None` where a manifest has no live file."""
+    numbers = {sequence_number(entry) for entry in live}
+    return (min(numbers), max(numbers)) if numbers else None
 
 
 class OwnPaths(Protocol):
@@ -333,7 +323,7 @@ class ProvenPaths(msgspec.Struct, frozen=True):
 
 
 class _OwnPathsIn(msgspec.Struct, frozen=True):
-    """Those of some data files, by the digests of their paths."""
+    """The delete files of some data files, by the digests of their paths."""
 
     paths: Set[PathDigest]
 
@@ -347,63 +337,46 @@ class _OwnPathsIn(msgspec.Struct, frozen=True):
         return own is not None and path_digest(own) in self.paths
 
 
-class _NumberRange(msgspec.Struct, frozen=True):
-    """The least and the greatest data sequence number of the live files of a manifest; `None` where it has none."""
+def add(
+    files: Iterable[DataFile],
+    attempt: Attempt,
+    summary: SummaryBuilder,
+    *,
+    content: ManifestContent = ManifestContent.DATA,
+    sequence_number: int | None = None,
+    key: Hashable = "added",
+) -> list[ManifestFile]:
+    """Count new files, all of them data files or all delete files, and write manifests of them for each partition spec.
 
-    base: TableMetadata
-
-    @property
-    def key(self) -> Hashable:
-        return LastingKey("number range")
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[int, int] | None:
-        numbers = {sequence_number(entry) for entry in reader.entries(manifest, self.base) if entry.is_live}
-        return (min(numbers), max(numbers)) if numbers else None
-
-
-def _kept(manifests: Sequence[ManifestFile], found: Mapping[Identity, Filtered]) -> KeptManifests:
-    summary = SummaryBuilder()
-    for filtered in found.values():
-        summary.absorb(filtered.summary)
-    return KeptManifests(
-        manifests=tuple(
-            new for m in manifests for new in (found[identity(m)].manifests if identity(m) in found else (m,))
-        ),
-        removed_count=sum(filtered.files_count for filtered in found.values()),
-        paths=frozenset().union(*(filtered.paths for filtered in found.values())),
-        summary=summary,
-    )
+    Args:
+        sequence_number: the data sequence number that they are given; `None`: the commit's own.
+        key: what tells these files from others that an attempt of the commit may add.
+    """
+    return add_numbered(((file, sequence_number) for file in files), attempt, summary, content=content, key=key)
 
 
-def _wanted_count(found: Mapping[Identity, Filtered]) -> int:
-    return sum(filtered.wanted_count for filtered in found.values())
-
-
-def _check_found(as_read: FileSet, missing_count: int, kept: KeptManifests, attempt: Attempt) -> None:
-    """Raise where not each named file was found, or one more than once."""
-    if missing_count == 0:
-        return
-    if missing_count < 0:
-        raise InvalidTableError("a file that is to be removed is live more than once in the table")
-    missing = frozenset(path for path in _paths(as_read, attempt) if path_digest(path) not in kept.paths)
-    what = "delete" if isinstance(as_read, tuple) and as_read[0].data_file.content is not FileContent.DATA else "data"
-    raise ConflictError(
-        f"{what} file {min(missing, default='')!r} ({missing_count} in all) is no longer live as it was read",
-        data_files=missing if what == "data" and len(missing) == missing_count else frozenset(),
-    )
-
-
-def _paths(as_read: FileSet, attempt: Attempt) -> Iterator[str]:
-    if isinstance(as_read, StoredFileSet):
-        for manifest_path in as_read.parts:
-            yield from as_read.load(attempt.reader.storage, [manifest_path]).paths.values()
-    else:
-        yield from (entry.data_file.file_path for entry in as_read)
-
-
-ENABLED = "commit.manifest-merge.enabled"
-MIN_COUNT = "commit.manifest.min-count-to-merge"
-_MIN_COUNT_DEFAULT = 100
+def add_numbered(
+    files: Iterable[tuple[DataFile, int | None]],
+    attempt: Attempt,
+    summary: SummaryBuilder,
+    *,
+    content: ManifestContent,
+    key: Hashable = "added",
+) -> list[ManifestFile]:
+    """The same for files each with its data sequence number."""
+    by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
+    for file, number in files:
+        if (file.content is FileContent.DATA) is not (content is ManifestContent.DATA):
+            raise IcekeepBug(
+                f"{file.file_path!r} is added to manifests of {content.name.lower()}, and holds {file.content.name.lower()}"
+            )
+        summary.add(file)
+        by_spec[file.spec_id].append(ManifestEntry(status=Status.ADDED, data_file=file, sequence_number=number))
+    added: list[ManifestFile] = []
+    for spec_id, entries in by_spec.items():
+        require_spec(attempt.base, spec_id)
+        added += attempt.write_manifests(key, entries, spec_id, content)
+    return added
 
 
 class MergePolicy(msgspec.Struct, frozen=True):
@@ -416,10 +389,11 @@ class MergePolicy(msgspec.Struct, frozen=True):
     def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
         """What a table's properties say, `None` where they turn merging off; raises `PropertyError` where they are wrong."""
         properties = metadata.properties
-        if not boolean_property(properties, ENABLED, default=True):
+        if not boolean_property(properties, "commit.manifest-merge.enabled", default=True):
             return None
         # Of fewer than two none is merged, whatever a number below that says.
-        return cls(whole_number(properties, MIN_COUNT, _MIN_COUNT_DEFAULT, least=None), manifest_target_bytes(metadata))
+        min_count = whole_number(properties, "commit.manifest.min-count-to-merge", 100, least=None)
+        return cls(min_count, manifest_target_bytes(metadata))
 
 
 def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:
@@ -439,24 +413,14 @@ def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[Manifest
     for (spec_id, content), group in by_spec.items():
         spec = attempt.base.specs_by_id.get(spec_id)
         is_known = spec is not None and not spec.has_unknown_transform
-        for bin_ in _bins_from_the_end(group, policy.target_bytes):
+        # Bins are filled from the oldest manifest on; bins and manifests stay in their order.
+        bins = [*packed(reversed(group), (lambda m: m.manifest_length, policy.target_bytes))]
+        for bin_ in (one[::-1] for one in reversed(bins)):
             is_newest = manifests[0] in bin_
-            if is_known and len(bin_) > 1 and (not is_newest or len(bin_) >= policy.min_count):
-                out += _merged(bin_, spec_id, content, attempt)
-            else:
+            if not is_known or len(bin_) < 2 or (is_newest and len(bin_) < policy.min_count):
                 out += bin_
+                continue
+            mergeable = [m for m in bin_ if not attempt.reader.header(m).unknown_field_ids]
+            out += attempt.merged(mergeable, spec_id, content) if len(mergeable) > 1 else mergeable
+            out += [m for m in bin_ if m not in mergeable]
     return out
-
-
-def _merged(
-    manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent, attempt: Attempt
-) -> list[ManifestFile]:
-    known = [m for m in manifests if not attempt.reader.header(m).unknown_field_ids]
-    left_alone = [m for m in manifests if m not in known]
-    return [*(attempt.merged(known, spec_id, content) if len(known) > 1 else known), *left_alone]
-
-
-def _bins_from_the_end(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
-    """Neighbours in bins of at most the target, filled from the oldest on; bins and manifests stay in their order."""
-    bins = [*packed(reversed(manifests), (lambda m: m.manifest_length, target_bytes))]
-    return [bin_[::-1] for bin_ in reversed(bins)]

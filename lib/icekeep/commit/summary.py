@@ -1,13 +1,10 @@
-"""The counters of a snapshot's summary (spec, Appendix F "Optional Snapshot Summary Fields").
+"""The summary of a snapshot (spec, Appendix F "Optional Snapshot Summary Fields"): its counters, and which engine made it.
 
 Counts of what was added and removed are written where they are not zero. Totals are the parent's plus the difference;
 where the parent has none, or they would fall below zero, none are written, since a wrong total is worse than none.
 
-Who made a snapshot, by what the summary says: each engine leaves its name there in keys of its own.
-
-Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in (spec,
-Appendix F "Optional Snapshot Summary Fields"), and so does icekeep; Spark, Flink, Trino, Presto and Kafka Connect have keys of
-their own, and so has icekeep for its runs.
+Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in, and so
+does icekeep; Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has icekeep for its runs.
 """
 
 from collections import Counter
@@ -30,11 +27,8 @@ TOTALS = {
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
 }
 
-
 FILE_TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
 """The totals that a manifest list can be held against: nothing else shows that it was cut between two blocks."""
-
-_KINDS = {ManifestContent.DATA: "data files", ManifestContent.DELETES: "delete files"}
 
 
 def check_file_total(
@@ -52,8 +46,9 @@ def check_file_total(
         InvalidTableError: they differ.
     """
     if recorded != str(listed):
+        kind = "data files" if content is ManifestContent.DATA else "delete files"
         raise InvalidTableError(
-            f"{where} leads to {listed} {_KINDS[content]}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}; "
+            f"{where} leads to {listed} {kind}, but snapshot {snapshot_id} says {FILE_TOTALS[content]} {recorded}; "
             "run `icekeep check --table NAME`: `icekeep repair --table NAME --fault 204` corrects wrong counts in the list, "
             "`--fault 215` corrects a wrong total, and a list that was cut short needs a rollback"
             f"{otherwise}",
@@ -86,49 +81,38 @@ def totals_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 class SummaryBuilder:
-    """Counts files as they are added and removed; `extra` is written as it is, where it claims no key of ours."""
+    """Counts files as they are added and removed, on top of what other builders have `counted`.
 
-    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+    `extra` is written as it is, where it claims no key of ours.
+    """
+
+    def __init__(self, extra: Mapping[str, str] | None = None, *counted: "SummaryBuilder") -> None:
         self._extra = dict(extra or {})
         self._counts: Counter[str] = Counter()
         self._partitions: set[PartitionKey] = set()
         self._corrections: Counter[str] = Counter()
-        self._anew: Mapping[str, int] | None = None
+        self._totals: Mapping[str, int] | None = None
+        for other in counted:
+            self._counts.update(other._counts)
+            self._corrections.update(other._corrections)
+            self._partitions |= other._partitions
 
     def add(self, file: DataFile) -> None:
         """Count a file that the snapshot adds."""
-        if file.content is FileContent.DATA:
-            self._counts["added-data-files"] += 1
-            self._counts["added-records"] += file.record_count
-        else:
-            self._count_deletes("added", file)
-        self._counts["added-files-size"] += file.file_size_in_bytes
-        self._partitions.add(partition_key(file))
+        self._count(file, "added", "added")
 
     def remove(self, file: DataFile) -> None:
         """Count a file that the snapshot removes."""
-        if file.content is FileContent.DATA:
-            self._counts["deleted-data-files"] += 1
-            self._counts["deleted-records"] += file.record_count
-        else:
-            self._count_deletes("removed", file)
-        self._counts["removed-files-size"] += file.file_size_in_bytes
-        self._partitions.add(partition_key(file))
+        self._count(file, "removed", "deleted")
 
     def correct(self, before: DataFile, after: DataFile | None) -> None:
         """Have totals count a file as it is described now, which is neither added nor removed; `None`: not once more."""
         self._corrections.update(totals_of(() if after is None else [after]))
         self._corrections.subtract(totals_of([before]))
 
-    def count_anew(self, totals: Mapping[str, int]) -> None:
+    def set_totals(self, totals: Mapping[str, int]) -> None:
         """Have totals say this, whatever those of the parent are."""
-        self._anew = totals
-
-    def absorb(self, other: "SummaryBuilder") -> None:
-        """Count what another one has counted, as well."""
-        self._counts.update(other._counts)
-        self._corrections.update(other._corrections)
-        self._partitions |= other._partitions
+        self._totals = totals
 
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """The summary of a snapshot whose parent on the branch has the summary `parent`; `None`: there is no parent."""
@@ -137,8 +121,8 @@ class SummaryBuilder:
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
         for total, (added, removed) in TOTALS.items():
-            if self._anew is not None:
-                after = self._anew[total]
+            if self._totals is not None:
+                after = self._totals[total]
             else:
                 before = "0" if parent is None else parent.get(total, "")
                 if not before.isdecimal():
@@ -148,15 +132,20 @@ class SummaryBuilder:
                 out[total] = str(after)
         return out
 
-    def _count_deletes(self, verb: str, file: DataFile) -> None:
-        self._counts[f"{verb}-delete-files"] += 1
-        if file.content is FileContent.EQUALITY_DELETES:
-            self._counts[f"{verb}-equality-delete-files"] += 1
-            self._counts[f"{verb}-equality-deletes"] += file.record_count
+    def _count(self, file: DataFile, verb: str, verb_of_data: str) -> None:
+        if file.content is FileContent.DATA:
+            self._counts[f"{verb_of_data}-data-files"] += 1
+            self._counts[f"{verb_of_data}-records"] += file.record_count
         else:
-            kind = "dvs" if is_deletion_vector(file) else "position-delete-files"
+            self._counts[f"{verb}-delete-files"] += 1
+            if file.content is FileContent.EQUALITY_DELETES:
+                kind, rows = "equality-delete-files", "equality-deletes"
+            else:
+                kind, rows = "dvs" if is_deletion_vector(file) else "position-delete-files", "position-deletes"
             self._counts[f"{verb}-{kind}"] += 1
-            self._counts[f"{verb}-position-deletes"] += file.record_count
+            self._counts[f"{verb}-{rows}"] += file.record_count
+        self._counts[f"{verb}-files-size"] += file.file_size_in_bytes
+        self._partitions.add(partition_key(file))
 
 
 JOB_KEY = "icekeep.job"
@@ -167,20 +156,7 @@ _OLD_RUN_KEY = "icekeep.run"
 """In which `repair` named its runs before all jobs did so."""
 
 _ENGINE_KEY, _ENGINE_VERSION_KEY, _APPLICATION_KEY = "engine-name", "engine-version", "app-id"
-_OWN_NAME = "icekeep"
-_OWN_PREFIX = "icekeep."
-_KAFKA_PREFIX = "kafka.connect."
-_ICEBERG = "Apache Iceberg "
-
-_NAMES = {
-    "spark": "Spark",
-    "flink": "Flink",
-    "trino": "Trino",
-    "presto": "Presto",
-    "hive": "Hive",
-    "icekeep": "icekeep",
-}
-
+_NAMES = {name.lower(): name for name in ("Spark", "Flink", "Trino", "Presto", "Hive", "icekeep")}
 _RUNS = (
     ("spark.app.id", "Spark", "application"),
     ("trino_query_id", "Trino", "query"),
@@ -190,19 +166,18 @@ _RUNS = (
 """Keys that only one engine writes: whose they are, and what their value names."""
 
 
-def maker_keys(run: Run | None) -> dict[str, str]:
-    """What a snapshot of ours says of who made it; without a run it says of the job, the run and the policy nothing."""
-    app_id = (run and run.app_id) or application_id()
-    told = {
-        _ENGINE_KEY: _OWN_NAME,
+def producer_keys(run: Run | None) -> dict[str, str]:
+    """What a snapshot of ours says of its producer; without a run it says nothing of the job, the run and the policy."""
+    keys = {
+        _ENGINE_KEY: "icekeep",
         _ENGINE_VERSION_KEY: icekeep_version(),
-        _APPLICATION_KEY: app_id,
+        _APPLICATION_KEY: (run and run.app_id) or application_id(),
         JOB_KEY: run and run.job,
         RUN_KEY: run and run.run_id,
         POLICY_KEY: run and run.policy,
         PLAN_KEY: run and run.plan,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in keys.items() if value}
 
 
 def run_of(summary: Mapping[str, str] | None) -> str:
@@ -223,38 +198,27 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     if not summary:
         return None
     engine = _engine(summary)
-    # Others may keep what they found in a summary of ours.
-    runs = _own_run(summary) if engine.startswith(_OWN_NAME) else [_run(summary)]
-    found = (engine, *runs, _library(summary))
-    return ", ".join(part for part in found if part) or None
+    work = next((f"{what} {summary[key]}" for key, _, what in _RUNS if summary.get(key)), "")
+    if not work and summary.get(_APPLICATION_KEY):
+        work = f"application {summary[_APPLICATION_KEY]}"
+    policy = ""
+    # Others may keep keys that they find in a summary of ours.
+    if engine.startswith("icekeep"):
+        work = f"run {run_of(summary)}" if run_of(summary) else work
+        policy = f"policy {summary[POLICY_KEY]}" if summary.get(POLICY_KEY) else ""
+    # Iceberg Java adds the commit that it was built from to its version.
+    library = summary.get("iceberg-version", "").removeprefix("Apache Iceberg ").partition(" (commit")[0]
+    parts = (engine, work, policy, f"Iceberg {library}" if summary.get("iceberg-version") else "")
+    return ", ".join(part for part in parts if part) or None
 
 
 def _engine(summary: Mapping[str, str]) -> str:
-    name = summary.get(_ENGINE_KEY, "")
-    if name:
+    if name := summary.get(_ENGINE_KEY, ""):
         version = summary.get(_ENGINE_VERSION_KEY, "")
         return f"{_NAMES.get(name.lower(), name)} {version}".rstrip()
     for key, engine, _ in _RUNS:
         if key in summary:
             return engine
-    if COMMIT_ID in summary or any(key.startswith(_OWN_PREFIX) for key in summary):
+    if any(key.startswith("icekeep.") for key in summary):
         return "icekeep"
-    return "Kafka Connect" if any(key.startswith(_KAFKA_PREFIX) for key in summary) else ""
-
-
-def _run(summary: Mapping[str, str]) -> str:
-    for key, _, what in _RUNS:
-        if summary.get(key):
-            return f"{what} {summary[key]}"
-    return f"application {summary[_APPLICATION_KEY]}" if summary.get(_APPLICATION_KEY) else ""
-
-
-def _own_run(summary: Mapping[str, str]) -> list[str]:
-    run, policy = run_of(summary), summary.get(POLICY_KEY)
-    return [f"run {run}" if run else _run(summary), f"policy {policy}" if policy else ""]
-
-
-def _library(summary: Mapping[str, str]) -> str:
-    """The version of Iceberg Java, which adds the commit that it was built from."""
-    text = summary.get("iceberg-version", "")
-    return f"Iceberg {text.removeprefix(_ICEBERG).partition(' (commit')[0]}" if text else ""
+    return "Kafka Connect" if any(key.startswith("kafka.connect.") for key in summary) else ""

@@ -273,7 +273,7 @@ def _planned_position_deletes(known: Known) -> DeletesPlan:
 
 
 def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int:
-    """How many of the delete files of a plan go with a compaction that comes first, as `commit.selection.LeftBehind` says."""
+    """How many of the delete files of a plan go with a compaction that comes first, as `commit.filtering.LeftBehind` says."""
     try:
         first = compaction()
     except (NeedsSpark, IcekeepError):

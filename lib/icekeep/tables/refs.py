@@ -20,7 +20,7 @@ from icekeep.commit.changes.snapshots import (
     RenameBranch,
     ReplaceRef,
     SetRefRetention,
-    named,
+    existing_ref,
     no_such_ref,
     ref_exists,
 )
@@ -130,7 +130,7 @@ def _existing(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or
     existing = table.metadata.refs.get(name)
     if existing is not None and not (if_not_exists or or_replace):
         raise ref_exists(name, existing)
-    return None if existing is None else named(table.metadata, name, kind)
+    return None if existing is None else existing_ref(table.metadata, name, kind)
 
 
 def _create(
@@ -174,7 +174,7 @@ def replace_tag(table: Table, name: str, snapshot_id: int) -> Table:
 
 
 def _replace(table: Table, name: str, kind: RefType, snapshot_id: int) -> Table:
-    seen_id = named(table.metadata, name, kind).snapshot_id
+    seen_id = existing_ref(table.metadata, name, kind).snapshot_id
     return commit(table, ReplaceRef(name=name, type=kind, snapshot_id=snapshot_id, expected_id=seen_id)).table
 
 
@@ -191,7 +191,7 @@ def fast_forward(table: Table, branch: str, to: str) -> Table:
     target_id = head_of(table, to)
     if (new := _new_branch(table, branch, target_id)) is not None:
         return commit(table, new).table
-    seen_id = named(table.metadata, branch, "branch").snapshot_id
+    seen_id = existing_ref(table.metadata, branch, "branch").snapshot_id
     # What others bring to the branch meanwhile, this snapshot among it, is no reason to refuse.
     if seen_id != target_id and is_ancestor(table.metadata, target_id, of=seen_id):
         raise UsageError(
@@ -209,7 +209,7 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
         NotFoundError: there is no such branch.
         ConflictError, OutcomeUnknownError: as `commit` raises them.
     """
-    seen_id = named(table.metadata, name, "branch").snapshot_id
+    seen_id = existing_ref(table.metadata, name, "branch").snapshot_id
     return commit(table, RenameBranch(name=name, new_name=new_name, snapshot_id=seen_id)).table
 
 
@@ -252,7 +252,7 @@ def drop_tag(table: Table, name: str, *, if_exists: bool = False) -> Table:
 def _drop(table: Table, name: str, kind: RefType, *, if_exists: bool) -> Table:
     if if_exists and name != MAIN and name not in table.metadata.refs:
         return table
-    seen_id = named(table.metadata, name, kind).snapshot_id
+    seen_id = existing_ref(table.metadata, name, kind).snapshot_id
     return commit(table, DropRef(name=name, type=kind, expected_id=seen_id)).table
 
 

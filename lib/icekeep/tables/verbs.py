@@ -7,7 +7,7 @@ from itertools import count
 import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
-from icekeep.commit.changes.definitions import DropStatistics, UpdateSchema, UpdateSortOrder, UpdateSpec, UpgradeTable
+from icekeep.commit.changes.definitions import ChangeStatistics, UpdateSchema, UpdateSortOrder, UpdateSpec, UpgradeTable
 from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick
 from icekeep.commit.changes.snapshots import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
@@ -250,7 +250,8 @@ def drop_statistics(table: Table, snapshot_id: int | None = None) -> Table:
     chosen = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if chosen is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot that could have statistics")
-    return commit(table, DropStatistics(table.metadata.snapshot(chosen).snapshot_id)).table
+    ids = (table.metadata.snapshot(chosen).snapshot_id,)
+    return commit(table, ChangeStatistics(removals=ids, partition_removals=ids)).table
 
 
 _BEFORE_SPARK = Limits(

@@ -20,7 +20,7 @@ from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
-from icekeep.commit.retry import remove_unused
+from icekeep.commit.outcome import remove_unused
 from icekeep.playground.clock import PastRuntime
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import ManifestEntry, Status

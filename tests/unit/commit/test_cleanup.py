@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from icekeep.commit.attempt import CommitFiles
-from icekeep.commit.retry import remove_all, remove_unused
+from icekeep.commit.outcome import remove_all, remove_unused
 from icekeep.errors import UnavailableError
 from icekeep.spec.snapshots import Snapshot
 from kit.storage import HookedStorage, MemoryStorage

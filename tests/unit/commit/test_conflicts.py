@@ -5,17 +5,12 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.conflicts import (
-    Since,
-    check_no_lost_data,
-    check_no_new_data,
-    check_no_new_deletes,
-    check_no_new_deletes_for,
-)
+from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Since
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import LONG, STRING, UUID, NestedField
@@ -24,7 +19,7 @@ from icekeep.spec.values import value_to_bytes
 from kit.cases import for_each
 from kit.changes import run
 from kit.row_deletes import add_deletes, equality_deletes, path_of, position_deletes
-from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, memory_table, set_ref, swap
+from kit.tables import BY_KIND, COLUMNS, add, data_file, entries_of, live, manifests_of, memory_table, set_ref, swap
 
 
 def ids(name, low, high, partition=("x",)):
@@ -66,7 +61,7 @@ def replaced(table, old, new):
 
 def test_nothing_happened_since_the_head_itself(table):
     assert since(table, table).snapshots == ()
-    assert names(since(table, table).added_data_files()) == []
+    assert names(since(table, table).changed_files(ADDED_DATA)) == []
 
 
 def test_history_is_newest_first_without_the_start(table):
@@ -80,33 +75,33 @@ def test_history_is_newest_first_without_the_start(table):
 def test_only_what_came_later_was_added_and_compaction_adds_nothing(table):
     later = add(add(table, ids("c", 1, 10)), ids("d", 1, 10, ("y",)))
     later = replaced(later, "a", "a2")
-    assert names(since(later, table).added_data_files()) == ["c", "d"]
-    assert names(since(later, None).added_data_files()) == ["a", "b", "c", "d"]
-    assert names(since(later, table).added_data_files(rows(table, "kind = 'x'"))) == ["c"]
-    assert names(since(later, table).removed_data_files()) == ["a"]
+    assert names(since(later, table).changed_files(ADDED_DATA)) == ["c", "d"]
+    assert names(since(later, None).changed_files(ADDED_DATA)) == ["a", "b", "c", "d"]
+    assert names(since(later, table).changed_files(ADDED_DATA, rows(table, "kind = 'x'"))) == ["c"]
+    assert names(since(later, table).changed_files(REMOVED_DATA)) == ["a"]
 
 
 def test_bounds_of_added_and_removed_files_count(table):
     later = add(table, ids("c", 1, 10), ids("d", 20, 30))
-    assert names(since(later, table).added_data_files(rows(table, "id > 15"))) == ["d"]
+    assert names(since(later, table).changed_files(ADDED_DATA, rows(table, "id > 15"))) == ["d"]
     gone = run(later, DeleteFiles(paths=frozenset({path_of("c"), path_of("d")}))).table
-    assert names(since(gone, later).removed_data_files(rows(table, "id < 5 AND kind = 'x'"))) == ["c"]
-    assert names(since(gone, later).removed_data_files(rows(table, "kind = 'y'"))) == []
+    assert names(since(gone, later).changed_files(REMOVED_DATA, rows(table, "id < 5 AND kind = 'x'"))) == ["c"]
+    assert names(since(gone, later).changed_files(REMOVED_DATA, rows(table, "kind = 'y'"))) == []
 
 
 def test_overwrites_and_deletes_remove_and_overwrites_add(table):
     overwritten = run(table, OverwriteFiles(removed=entries_of(table, "a"), added=(ids("a2", 1, 9),))).table
     assert overwritten.metadata.current_snapshot.operation == "overwrite"
-    assert names(since(overwritten, table).added_data_files()) == ["a2"]
-    assert names(since(overwritten, table).removed_data_files()) == ["a"]
+    assert names(since(overwritten, table).changed_files(ADDED_DATA)) == ["a2"]
+    assert names(since(overwritten, table).changed_files(REMOVED_DATA)) == ["a"]
 
 
 def test_delete_files_match_by_partition_not_by_the_rows_that_their_bounds_tell_of(table):
     by_id = equality_deletes("e", 1, partition=("x",), lower_bounds={1: value_to_bytes(LONG, 99)})
     later = add_deletes(table, by_id, position_deletes("p", "b", partition=("y",)), named=("b",))
-    assert names(since(later, table).added_delete_files()) == ["e", "p"]
-    assert names(since(later, table).added_delete_files(rows(table, "kind = 'x' AND id < 5"))) == ["e"]
-    assert names(since(later, table).added_data_files()) == []
+    assert names(since(later, table).changed_files(ADDED_DELETES)) == ["e", "p"]
+    assert names(since(later, table).changed_files(ADDED_DELETES, rows(table, "kind = 'x' AND id < 5"))) == ["e"]
+    assert names(since(later, table).changed_files(ADDED_DATA)) == []
 
 
 @for_each(
@@ -125,14 +120,14 @@ def test_partitions_of_a_uuid_and_of_null_are_judged_by_their_value(type_, value
     elsewhere = add(start, data_file("b", 1, (other,)))
     elsewhere = add_deletes(elsewhere, equality_deletes("f", partition=(other,)))
     seen = since(elsewhere, start)
-    check_no_new_data(seen, rows(elsewhere, where))
-    check_no_new_deletes(seen, rows(elsewhere, where))
-    for check, now in (
-        (check_no_new_data, add(start, data_file("c", 1, (value,)))),
-        (check_no_new_deletes, add_deletes(start, equality_deletes("e", partition=(value,)))),
+    seen.check_none(ADDED_DATA, rows(elsewhere, where))
+    seen.check_none(ADDED_DELETES, rows(elsewhere, where))
+    for change, now in (
+        (ADDED_DATA, add(start, data_file("c", 1, (value,)))),
+        (ADDED_DELETES, add_deletes(start, equality_deletes("e", partition=(value,)))),
     ):
         with pytest.raises(ConflictError, match=r"/[ce]', which may"):
-            check(since(now, start), rows(now, where))
+            since(now, start).check_none(change, rows(now, where))
 
 
 def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
@@ -141,17 +136,17 @@ def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
     start = table.metadata.current_snapshot_id
     silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, StorageManifestReader(later.storage))
-    assert names(silent.added_data_files()) == ["c"]
+    assert names(silent.changed_files(ADDED_DATA)) == ["c"]
 
 
 def test_a_start_that_is_no_ancestor_is_a_conflict(table):
     later = add(table, ids("c", 1, 10))
     rolled_back = set_ref(later, "main", table.metadata.current_snapshot_id, "branch")
-    for change in (since(rolled_back, later), since(memory_table(spec=BY_KIND), later)):
+    for history in (since(rolled_back, later), since(memory_table(spec=BY_KIND), later)):
         with pytest.raises(ConflictError, match="is not known"):
-            list(change.added_data_files())
+            list(history.changed_files(ADDED_DATA))
         with pytest.raises(ConflictError, match="is not known"):
-            change.check_known()
+            history.check_known()
 
 
 def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
@@ -160,24 +155,24 @@ def test_history_that_expired_is_a_conflict_where_it_is_needed(table):
     expired = swap(later, RemoveSnapshots((once.metadata.current_snapshot_id,)))
     for start in (table, None):
         with pytest.raises(ConflictError, match="snapshots expired, or the branch was moved"):
-            list(since(expired, start).removed_data_files())
-    assert names(since(expired, later).added_data_files()) == []
+            list(since(expired, start).changed_files(REMOVED_DATA))
+    assert names(since(expired, later).changed_files(ADDED_DATA)) == []
     # All that came after the start is known, though the start is not.
-    assert names(since(expired, once).added_data_files()) == ["d", "e"]
+    assert names(since(expired, once).changed_files(ADDED_DATA)) == ["d", "e"]
 
 
 def test_each_check_names_the_file_that_is_in_the_way(table):
     later = run(add(table, ids("c", 1, 10)), DeleteFiles(paths=frozenset({path_of("b")}))).table
     later = add_deletes(later, equality_deletes("e", partition=("x",)))
     of_x, of_y = rows(table, "kind = 'x'"), rows(table, "kind = 'y'")
-    for check, name, match, other in [
-        (check_no_new_data, "c", of_x, of_y),
-        (check_no_lost_data, "b", of_y, of_x),
-        (check_no_new_deletes, "e", of_x, of_y),
+    for change, name, match, other in [
+        (ADDED_DATA, "c", of_x, of_y),
+        (REMOVED_DATA, "b", of_y, of_x),
+        (ADDED_DELETES, "e", of_x, of_y),
     ]:
-        check(since(later, table), other)
+        since(later, table).check_none(change, other)
         with pytest.raises(ConflictError, match=f"/{name}'.* meanwhile"):
-            check(since(later, table), match)
+            since(later, table).check_none(change, match)
 
 
 def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_start(table):
@@ -185,8 +180,8 @@ def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_st
     later = add_deletes(known, position_deletes("p2", "b", partition=("y",)), named=("b",))
 
     def check(start, name):
-        deletes = [e for e in entries_of(later) if e.data_file.content.value]
-        check_no_new_deletes_for(since(later, start), entries_of(later, name), deletes, later.metadata)
+        deletes = [row for row in manifests_of(later) if row.content is ManifestContent.DELETES]
+        since(later, start).check_not_reached(entries_of(later, name), deletes, StorageManifestReader(later.storage))
 
     check(known, "a")
     check(later, "b")
@@ -201,11 +196,11 @@ def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
     start = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
     back = set_ref(start, "main", table.metadata.current_snapshot_id, "branch")
     with pytest.raises(ConflictError, match="is not known"):
-        check_no_new_deletes_for(since(back, start), entries_of(back, "a"), [], back.metadata)
+        since(back, start).check_not_reached(entries_of(back, "a"), [], StorageManifestReader(back.storage))
 
 
 def test_branches_have_histories_of_their_own(table):
     branched = set_ref(table, "audit", table.metadata.current_snapshot_id, "branch")
     later = add(add(branched, ids("c", 1, 10), branch="audit"), ids("d", 1, 10))
-    assert names(since(later, table, "audit").added_data_files()) == ["c"]
-    assert names(since(later, table).added_data_files()) == ["d"]
+    assert names(since(later, table, "audit").changed_files(ADDED_DATA)) == ["c"]
+    assert names(since(later, table).changed_files(ADDED_DATA)) == ["d"]

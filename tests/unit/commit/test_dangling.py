@@ -152,10 +152,10 @@ class DropsDataFile:
         self.name = name
 
     def apply(self, base, attempt):
-        manifests = live_manifests(base, "main", attempt)
+        manifests = live_manifests(attempt, "main")
         entries = (e for m in manifests.data for e in attempt.reader.entries(m, base) if e.is_live)
         gone = [entry for entry in entries if entry.data_file.file_path == path_of(self.name)]
-        kept = remove(manifests.data, base, attempt, as_read=tuple(gone))
+        kept = remove(manifests.data, attempt, as_read=tuple(gone))
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
 
 

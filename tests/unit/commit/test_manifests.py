@@ -5,7 +5,7 @@ import pytest
 
 from icekeep.commit import manifests
 from icekeep.commit.attempt import Attempt, CommitFiles
-from icekeep.commit.changes.mend_entries import LiveTotals, VectorsIn
+from icekeep.commit.changes.repair_entries import live_totals
 from icekeep.commit.live_files import proven_min_number
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
@@ -163,7 +163,7 @@ def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
     together, read = Barrier(3, timeout=10), three.storage.read
     rows, reader = manifests_of(three), StorageManifestReader(three.storage, EntryMemory(0))
     monkeypatch.setattr(three.storage, "read", lambda at, length=None: (together.wait(), read(at, length))[1])
-    found = reader.gathered(rows, LiveTotals(three.metadata))
+    found = reader.gathered(rows, live_totals(three.metadata))
     assert [one["total-records"] for one in found] == [row.added_rows_count for row in rows]
     reader.check_counts(rows, three.metadata)
 
@@ -177,12 +177,12 @@ def test_what_depends_on_a_manifest_alone_is_asked_once_in_a_run_and_other_quest
         opened.clear()
         assert proven_min_number(rows, table.metadata, attempt, 99) == 1
         assert len(opened) == new_count
-        attempt.gathered(rows, VectorsIn(table.metadata, frozenset()))
+        attempt.ask_live_files(rows, "entries", list)
         assert len(opened) == new_count + len(rows)
 
 
 def test_many_manifests_are_asked_in_tasks_however_few_their_entries(three):
-    rows, work = manifests_of(three), LiveTotals(three.metadata)
+    rows, work = manifests_of(three), live_totals(three.metadata)
     here, elsewhere = (
         SparkManifestReader(Engine(spark=no_spark, limits=Limits(commit_manifests_count=most)), three.storage)
         for most in (3, 2)

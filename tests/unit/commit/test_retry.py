@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.retry import RetryPolicy, commit
+from icekeep.commit.retry import RetryPolicy, attach, check_submitter, commit
 from icekeep.commit.summary import COMMIT_ID
-from icekeep.errors import ConflictError, IcekeepError, UsageError
+from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.events import CommitRetried, SnapshotCommitted
 from icekeep.runs import Run
 from kit.cases import for_each
+from kit.catalogs import COUNTER, set_counter
 from kit.changes import Applying, Recorder, run
 from kit.memory_catalog import (
     CONFLICTS,
@@ -298,3 +299,58 @@ def test_a_property_of_the_new_base_is_seen_by_the_next_attempt(catalog, table):
 def test_a_commit_without_a_snapshot_has_no_summary(table):
     assert run(table, SET).summary == {}
     assert run(table, ChangeProperties()).summary == {}
+
+
+@pytest.mark.parametrize("told", [None, "", "parent", "none"])
+def test_a_process_that_is_abandoned_is_told_by_which_variable(monkeypatch, told):
+    if told is not None:
+        monkeypatch.setenv("ICEKEEP_SUBMITTER", told)
+    runtime = FakeRuntime()
+    check_submitter(runtime)
+    runtime.abandoned = True
+    with pytest.raises(
+        UnavailableError, match=r"is gone, so nothing more is committed; .*ICEKEEP_SUBMITTER=none"
+    ) as raised:
+        check_submitter(runtime)
+    assert raised.value.exit_status == 75
+
+
+def test_a_variable_that_says_nothing_is_refused(monkeypatch):
+    monkeypatch.setenv("ICEKEEP_SUBMITTER", "nobody")
+    with pytest.raises(OptionError, match="option ICEKEEP_SUBMITTER is 'nobody'; give 'parent' or 'none'"):
+        check_submitter(FakeRuntime())
+
+
+class Listening:
+    def __init__(self, error=None):
+        self.heard, self._error = [], error
+
+    def on(self, event):
+        self.heard.append(event)
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.fixture
+def sound(catalog):
+    """An earlier version of a table, to take the place of the current one."""
+    earlier = memory_table(catalog)
+    current = catalog.swap(earlier, [], set_counter(1)).table
+    return replace(earlier, metadata_location=current.metadata_location)
+
+
+def test_where_the_metadata_is_then_is_told(catalog, sound):
+    listener = Listening()
+    after = attach(sound, listener)
+    assert listener.heard == [SnapshotCommitted("db.events", None, after.metadata_location)]
+    assert catalog.load(EVENTS).metadata == after.metadata
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the cell is gone"), SystemExit(143)], ids=["error", "interrupt"])
+def test_what_a_listener_raises_is_no_proof_that_nothing_landed(catalog, sound, error):
+    with pytest.raises(
+        OutcomeUnknownError, match=r"table 'db.events' may or may not have its metadata again"
+    ) as raised:
+        attach(sound, Listening(error))
+    assert raised.value.__cause__ is error
+    assert COUNTER not in catalog.load(EVENTS).metadata.properties

@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
@@ -25,7 +25,7 @@ def table():
             snapshot_id=number, statistics_path=f"memory://lake/{number}.parquet", file_size_in_bytes=50
         )
         table = commit(table, ChangeStatistics(updates=(of_table,))).table
-        table = commit(table, ChangePartitionStatistics(updates=(of_partitions,))).table
+        table = commit(table, ChangeStatistics(updates=(of_partitions,))).table
     return table
 
 

@@ -1,18 +1,7 @@
-"""Set and remove table properties.
+"""Changes of metadata alone: properties, statistics files, counters, schema, sort order, partition spec, format version.
 
-Set and remove the statistics files of snapshots (spec, "Table Statistics", "Partition Statistics").
-
-A snapshot has one file of each kind. Files are neither written nor deleted here; one that is no longer named is garbage.
-
-Raise the counters by which a table gives out ids to what they must be at least.
-
-Change a table's schema.
-
-Change how a table is sorted.
-
-Change how a table is partitioned.
-
-Raise a table's format version.
+Statistics files (spec, "Table Statistics", "Partition Statistics") are neither written nor deleted here; one that is no
+longer named is garbage.
 """
 
 from collections.abc import Mapping
@@ -57,59 +46,33 @@ class ChangeProperties(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         changed = {k: v for k, v in self.updates.items() if base.properties.get(k) != v}
         removed = tuple(name for name in self.removals if name in base.properties)
-        updates: list[Update] = []
-        if changed:
-            updates.append(SetProperties(changed))
-        if removed:
-            updates.append(RemoveProperties(removed))
-        return tuple(updates)
+        updates: tuple[Update, ...] = (SetProperties(changed),) if changed else ()
+        return (*updates, RemoveProperties(removed)) if removed else updates
 
 
 class ChangeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics files to set, each in place of the one that its snapshot has, and snapshots to have none.
+    """Statistics files to set, each in place of the one of its kind that its snapshot has, and snapshots to have none of a kind.
 
     A snapshot that is not there any more is a `NotFoundError` for a file, and fine for a removal.
     """
 
-    updates: tuple[StatisticsFile, ...] = ()
+    updates: tuple[StatisticsFile | PartitionStatisticsFile, ...] = ()
     removals: tuple[int, ...] = ()
+    partition_removals: tuple[int, ...] = ()
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        _check_snapshots(base, self.updates)
+        updates: list[Update] = []
+        for file in self.updates:
+            base.snapshot(file.snapshot_id)
+            if isinstance(file, StatisticsFile):
+                updates += [] if file in base.statistics else [SetStatistics(file)]
+            else:
+                updates += [] if file in base.partition_statistics else [SetPartitionStatistics(file)]
         held = {file.snapshot_id for file in base.statistics}
-        new = (SetStatistics(file) for file in self.updates if file not in base.statistics)
-        gone = (RemoveStatistics(snapshot_id) for snapshot_id in self.removals if snapshot_id in held)
-        return (*new, *gone)
-
-
-class ChangePartitionStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Partition statistics files to set and to remove, by the rules of `ChangeStatistics`."""
-
-    updates: tuple[PartitionStatisticsFile, ...] = ()
-    removals: tuple[int, ...] = ()
-
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        _check_snapshots(base, self.updates)
+        updates += [RemoveStatistics(snapshot_id) for snapshot_id in self.removals if snapshot_id in held]
         held = {file.snapshot_id for file in base.partition_statistics}
-        new = (SetPartitionStatistics(file) for file in self.updates if file not in base.partition_statistics)
-        gone = (RemovePartitionStatistics(snapshot_id) for snapshot_id in self.removals if snapshot_id in held)
-        return (*new, *gone)
-
-
-class DropStatistics(msgspec.Struct, frozen=True):
-    """The statistics of both kinds of a snapshot to go; where there are none, that is fine."""
-
-    snapshot_id: int
-
-    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        removals = (self.snapshot_id,)
-        of_both = (ChangeStatistics(removals=removals), ChangePartitionStatistics(removals=removals))
-        return tuple(update for change in of_both for update in change.apply(base, attempt))
-
-
-def _check_snapshots(base: TableMetadata, files: tuple[StatisticsFile | PartitionStatisticsFile, ...]) -> None:
-    for file in files:
-        base.snapshot(file.snapshot_id)
+        updates += [RemovePartitionStatistics(one) for one in self.partition_removals if one in held]
+        return tuple(updates)
 
 
 class RaiseLowCounters(msgspec.Struct, frozen=True):
@@ -145,10 +108,10 @@ class UpdateSortOrder(msgspec.Struct, frozen=True):
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         new = build_sort_order(base.schema, self.keys)
-        for known in base.sort_orders:
-            if known.fields == new.fields:
-                is_default = known.order_id == base.default_sort_order_id
-                return () if is_default else (SetDefaultSortOrder(known.order_id),)
+        for order in base.sort_orders:
+            if order.fields == new.fields:
+                is_default = order.order_id == base.default_sort_order_id
+                return () if is_default else (SetDefaultSortOrder(order.order_id),)
         return AddSortOrder(new), SetDefaultSortOrder(LAST_ADDED)
 
 

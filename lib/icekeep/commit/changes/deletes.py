@@ -1,8 +1,8 @@
-"""Add rows and deletes of rows in one snapshot: what UPDATE, DELETE and MERGE commit where they rewrite no data file.
+"""Add, replace and convert delete files.
 
-Replace position delete files by fewer that delete the same rows, or by vectors, and drop those that delete nothing.
-
-Put deletes of positions in the place of equality deletes, in one snapshot: no row comes back, and none goes.
+`RowDelta` is what UPDATE, DELETE and MERGE commit where they rewrite no data file. `RewriteDeletes` puts fewer position
+delete files, or vectors, in the place of others that delete the same rows, and drops those that delete nothing.
+`ConvertDeletes` puts deletes of positions in the place of equality deletes: no row comes back, and none goes.
 
 An equality delete file goes only if each live data file that it reaches was looked through for its rows. Which files these
 are is asked of every attempt's base: one may have come since, as old as the others, from a compaction that kept its starting
@@ -12,29 +12,21 @@ positions in no snapshot of that kind, so a compaction of theirs that began befo
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.conflicts import (
-    Isolation,
-    Since,
-    check_no_new_data,
-    check_no_new_deletes,
-    check_no_new_deletes_for,
-    deletes_newer_than,
-    live_at,
-    position_deletes_of,
-)
+from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
 from icekeep.commit.dangling import MinNumbersAt
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
-from icekeep.commit.filtering import EntryReader, OldVectors, without_history
+from icekeep.commit.filtering import Selection, without_history
 from icekeep.commit.live_files import (
-    KeptManifests,
     Manifests,
     add,
+    add_numbered,
     file_key,
     live_manifests,
     remove,
@@ -46,7 +38,7 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
     DeleteScopes,
@@ -106,21 +98,26 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         since = Since(base, base.head(self.branch), self.starting_snapshot_id, attempt.reader)
         if self.starting_snapshot_id is not None:
             since.check_start()
-        self._check_isolation(base, since)
-        manifests = live_manifests(base, self.branch, attempt)
+        if self.isolation is not None:
+            rows = bind(self.conflict_rows, base.schema, base.partition_specs)
+            since.check_none(ADDED_DELETES, rows)
+            if self.isolation is Isolation.SERIALIZABLE:
+                since.check_none(ADDED_DATA, rows)
+        manifests = live_manifests(attempt, self.branch)
         self._check_named(manifests, base, attempt, since)
         if self.removed and (self.added or self.isolation is not None):
-            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
-            check_no_new_deletes_for(since, self.removed, newer, base)
-        kept = remove(manifests.data, base, attempt, as_read=self.removed)
-        deletes = remove_deletes(manifests, kept, base, attempt, as_read=self.removed_deletes)
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        summary.absorb(deletes.summary)
-        added = add(self.added, base, attempt, summary)
-        added_deletes = add(self.added_deletes, base, attempt, summary, content=ManifestContent.DELETES)
+            since.check_not_reached(self.removed, manifests.deletes, attempt)
+        kept = remove(manifests.data, attempt, as_read=self.removed)
+        deletes = remove_deletes(manifests, kept, attempt, as_read=self.removed_deletes)
+        summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
+        added = add(self.added, attempt, summary)
+        added_deletes = add(self.added_deletes, attempt, summary, content=ManifestContent.DELETES)
         new = [*added, *kept.manifests, *added_deletes, *deletes.manifests]
-        return attempt.snapshot_updates(self._operation(kept), new, summary, branch=self.branch)
+        deletes_rows = bool(self.added_deletes or kept.removed_count)
+        operation = "delete" if deletes_rows and not self.added else "overwrite"
+        if self.added and not deletes_rows and not self.removed_deletes:
+            operation = "append"
+        return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
 
     def _check_equality_ids(self, base: TableMetadata) -> None:
         for file in self.added_deletes:
@@ -133,14 +130,6 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                     f"column {min(lost)}, by which {file.file_path!r} deletes rows, is no longer in the schema"
                 )
 
-    def _check_isolation(self, base: TableMetadata, since: Since) -> None:
-        if self.isolation is None:
-            return
-        rows = bind(self.conflict_rows, base.schema, base.partition_specs)
-        check_no_new_deletes(since, rows)
-        if self.isolation is Isolation.SERIALIZABLE:
-            check_no_new_data(since, rows)
-
     def _check_named(self, manifests: Manifests, base: TableMetadata, attempt: Attempt, since: Since) -> None:
         """Each data file that positions are deleted of is live, or new, and no position of it is forgotten."""
         named = self._named_files()
@@ -148,8 +137,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         for entry in self.removed:
             if entry.data_file.file_path in named:
                 raise IcekeepBug(f"data file {entry.data_file.file_path!r} is removed, and positions of it are deleted")
-        wanted = named.keys() - added.keys()
-        live = live_at(wanted, manifests.data, base, attempt)
+        live = live_at(named.keys() - added.keys(), manifests.data, attempt)
         for path, deletes in named.items():
             if path not in live and path not in added:
                 raise ConflictError(
@@ -163,9 +151,29 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         vectors = [f.referenced_data_file for f in self.added_deletes if is_deletion_vector(f)]
         if vectors:
             replaced = [live[path] for path in vectors if path is not None and path in live]
-            files = [entry.data_file for entry in replaced]
-            found = position_deletes_of(files, manifests.deletes, base, attempt)
-            self._check_vectors(replaced, found, base, since)
+            self._check_vectors(replaced, manifests, base, attempt, since)
+
+    def _check_vectors(
+        self,
+        data: list[ManifestEntry],
+        manifests: Manifests,
+        base: TableMetadata,
+        attempt: Attempt,
+        since: Since,
+    ) -> None:
+        """A vector holds all deleted positions of its data file, so none may be live that its writer did not see."""
+        positions = position_deletes_of([entry.data_file for entry in data], manifests.deletes, attempt)
+        replaced = {file_key(entry.data_file) for entry in self.removed_deletes}
+        for path, reaching in reaching_deletes(data, positions, base.specs_by_id).items():
+            for delete in reaching:
+                file = delete.data_file
+                if file.content is FileContent.EQUALITY_DELETES or file_key(file) in replaced:
+                    continue
+                if is_deletion_vector(file) or sequence_number(delete) > since.sequence_number:
+                    raise ConflictError(
+                        f"data file {path!r} has positions deleted by {file.file_path!r}, which the new deletion vector was "
+                        "made without"
+                    )
 
     def _named_files(self) -> dict[str, list[DataFile]]:
         """The data files that positions are deleted of, each with the delete files that may hold them."""
@@ -185,29 +193,6 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         if unused := self.named - named.keys():
             raise IcekeepBug(f"no delete file of the change may hold positions of {min(unused)!r}, which is named")
         return named
-
-    def _check_vectors(
-        self, data: list[ManifestEntry], deletes: Iterable[ManifestEntry], base: TableMetadata, since: Since
-    ) -> None:
-        """A vector stands for all position deletes of its data file, so none may be live that its writer did not see."""
-        replaced = {file_key(entry.data_file) for entry in self.removed_deletes}
-        start = since.sequence_number
-        for path, reaching in reaching_deletes(data, deletes, base.specs_by_id).items():
-            for delete in reaching:
-                file = delete.data_file
-                if file.content is FileContent.EQUALITY_DELETES or file_key(file) in replaced:
-                    continue
-                if is_deletion_vector(file) or sequence_number(delete) > start:
-                    raise ConflictError(
-                        f"data file {path!r} has positions deleted by {file.file_path!r}, which the new deletion vector was "
-                        "made without"
-                    )
-
-    def _operation(self, kept: KeptManifests) -> str:
-        if self.added and not (self.added_deletes or kept.removed_count or self.removed_deletes):
-            return "append"
-        deletes_rows = bool(self.added_deletes or kept.removed_count)
-        return "delete" if deletes_rows and not self.added else "overwrite"
 
 
 def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
@@ -242,7 +227,7 @@ class NamedFile(msgspec.Struct, frozen=True):
     Attributes:
         kept_from: the least data sequence number of a delete file whose rows were kept; null: of none.
         dropped_up_to: the greatest of one whose rows were dropped since it does not reach the data file; null: of none.
-        has_vector: rows were dropped since a deletion vector of the data file stands for them.
+        has_vector: rows were dropped since a deletion vector of the data file holds them.
     """
 
     kept_from: int | None = None
@@ -307,23 +292,21 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """Needs no history: in this base, too, the removed files are live, and delete what the added ones do.
 
         Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
-        a greater sequence number than some of its rows had: a data file that was added anew may have become reachable. A
-        new vector stands for all positions of its data file, so nobody else may have given it one.
-
-        Raises:
-            ConflictError: one of this is not so in the base, or its format version or specs are others.
-            InvalidTableError: a data file would be given two vectors, since delete files say wrongly of which they are.
+        a greater sequence number than some of its rows had: a data file that was added again may have become reachable. A
+        new vector holds all deleted positions of its data file, so nobody else may have given it one. Where one of this is
+        not so in the base, that is a conflict, as are another format version and lost specs.
         """
         if not self.rewritten and not self.dangling:
             return ()
         self._check_base(base)
-        manifests = live_manifests(base, self.branch, attempt)
+        manifests = live_manifests(attempt, self.branch)
         removed = (*self.rewritten, *self.dangling)
-        kept = remove(manifests.deletes, base, attempt, as_read=removed, first=self.manifest_paths)
+        kept = remove(manifests.deletes, attempt, as_read=removed, first=self.manifest_paths)
         self._check_data_files(manifests, base, attempt)
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        new = [*manifests.data, *self._added_manifests(attempt, summary), *kept.manifests]
+        summary = SummaryBuilder(self.summary, kept.summary)
+        files = ((one.file, one.sequence_number) for one in self.added)
+        added = add_numbered(files, attempt, summary, content=ManifestContent.DELETES)
+        new = [*manifests.data, *added, *kept.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
 
     @property
@@ -356,65 +339,48 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
-        found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
-        least = MinNumbers.union(found)
+        least = MinNumbers.union(attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked)))
         for entry in self.dangling:
             # Deletes for the whole table, of which there are none, would not be dangling.
             if not is_dangling(entry, least, 0, specs):
                 raise ConflictError(
                     f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
                 )
-        with_vectors = self._files_with_vectors(manifests, base, attempt)
+        with_vectors: frozenset[PathDigest] = frozenset()
+        if self._makes_vectors and self.named:
+            paths, going = frozenset(self.named), frozenset(map(entry_digest, self.dangling))
+            key = "vectors", digest_of_all(paths), digest_of_all(going)
+            answer = partial(_files_with_vectors, paths, going)
+            with_vectors = with_vectors.union(*attempt.ask_live_files(manifests.deletes, key, answer))
         for digest, named in self.named.items():
             problem = named.problem(
                 least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
             )
             if problem is not None:
-                raise ConflictError(f"a data file, of which {self._namer()} deletes rows, {problem}")
+                # Only digests are known of the data files, so one can look but into the delete files.
+                first, count = self.rewritten[0].data_file.file_path, len(self.rewritten)
+                names = (
+                    f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
+                )
+                raise ConflictError(f"a data file, of which {names} deletes rows, {problem}")
         if self._makes_vectors and self.added:
-            self._check_left_out(manifests, least, base, attempt)
+            self._check_left_out(manifests, least, attempt)
 
-    def _check_left_out(self, manifests: Manifests, least: MinNumbers, base: TableMetadata, attempt: Attempt) -> None:
-        """No delete file beside those that are rewritten reaches a data file that is given a vector, which would stand for it."""
+    def _check_left_out(self, manifests: Manifests, least: MinNumbers, attempt: Attempt) -> None:
+        """No delete file beside those that are rewritten reaches a data file that is given a vector, which would replace it."""
         targets: dict[PartitionKey, list[tuple[bytes, int]]] = defaultdict(list)
         for file in (added.file for added in self.added):
             path = str(file.referenced_data_file)
             targets[partition_key(file)].append((path.encode(), least.paths.get(path_digest(path), 0)))
-        work = _LeftOut(
-            without_history(base),
-            {partition: _Targets(*zip(*sorted(some), strict=True)) for partition, some in targets.items()},
-            frozenset(map(entry_digest, self.rewritten)),
-        )
-        for found in attempt.gathered(manifests.deletes, work):
-            if found is not None:
+        rewritten = frozenset(map(entry_digest, self.rewritten))
+        files = (file for some in targets.values() for file in some)
+        key = "left out", digest_of_all(files), digest_of_all(rewritten)
+        by_path = {partition: _Targets(*zip(*sorted(some), strict=True)) for partition, some in targets.items()}
+        for left_out in attempt.ask_live_files(manifests.deletes, key, partial(_left_out, by_path, rewritten)):
+            if left_out is not None:
                 raise ConflictError(
-                    f"position delete file {found!r} may be of a data file that is given a deletion vector without its rows"
+                    f"position delete file {left_out!r} may be of a data file that is given a deletion vector without its rows"
                 )
-
-    def _namer(self) -> str:
-        """Which file to look into; only digests are known of the data files."""
-        first, count = self.rewritten[0].data_file.file_path, len(self.rewritten)
-        return f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
-
-    def _files_with_vectors(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> frozenset[PathDigest]:
-        if not self._makes_vectors or not self.named:
-            return frozenset()
-        work = _VectorsAt(without_history(base), frozenset(self.named), frozenset(map(entry_digest, self.dangling)))
-        return frozenset().union(*attempt.gathered(manifests.deletes, work))
-
-    def _added_manifests(self, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
-        by_spec: dict[int, list[AddedDeletes]] = defaultdict(list)
-        for added in self.added:
-            summary.add(added.file)
-            by_spec[added.file.spec_id].append(added)
-        manifests: list[ManifestFile] = []
-        for spec_id, of_spec in by_spec.items():
-            entries = (
-                ManifestEntry(status=Status.ADDED, data_file=one.file, sequence_number=one.sequence_number)
-                for one in of_spec
-            )
-            manifests += attempt.write_manifests("added", entries, spec_id, ManifestContent.DELETES)
-        return manifests
 
 
 class _Targets(NamedTuple):
@@ -424,56 +390,33 @@ class _Targets(NamedTuple):
     numbers: tuple[int, ...]
 
 
-class _LeftOut(msgspec.Struct, frozen=True):
-    """A position delete file of a manifest, none of some, that reaches one of some data files; `None` where there is none.
-
-    Attributes:
-        targets: the data files by their partition.
-        rewritten: the delete files that are not looked for.
-    """
-
-    base: TableMetadata
-    targets: Mapping[PartitionKey, _Targets]
-    rewritten: frozenset[Digest]
-
-    @property
-    def key(self) -> Hashable:
-        files = (file for some in self.targets.values() for file in zip(*some, strict=True))
-        return "left out", digest_of_all(files), digest_of_all(self.rewritten)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> str | None:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return next((entry.data_file.file_path for entry in live if self._is_left_out(entry)), None)
-
-    def _is_left_out(self, entry: ManifestEntry) -> bool:
+def _left_out(
+    targets: Mapping[PartitionKey, _Targets], rewritten: frozenset[Digest], live: Iterator[ManifestEntry]
+) -> str | None:
+    """A position delete file, none of the rewritten ones, that reaches one of some data files, by their partition."""
+    for entry in live:
         file = entry.data_file
         if file.content is not FileContent.POSITION_DELETES or is_deletion_vector(file):
-            return False
-        some = self.targets.get(partition_key(file))
-        if some is None or entry_digest(entry) in self.rewritten:
-            return False
+            continue
+        some = targets.get(partition_key(file))
+        if some is None or entry_digest(entry) in rewritten:
+            continue
         own = own_path(file)
-        return any(is_newer(entry, number) for number in some.numbers[named_range(some.paths, (own, own))])
+        if any(is_newer(entry, number) for number in some.numbers[named_range(some.paths, (own, own))]):
+            return file.file_path
+    return None
 
 
-class _VectorsAt(msgspec.Struct, frozen=True):
-    """Which of some data files a manifest's deletion vectors are for, but for those that go since they reach nothing."""
-
-    base: TableMetadata
-    paths: frozenset[PathDigest]
-    going: frozenset[Digest]
-
-    @property
-    def key(self) -> Hashable:
-        return "vectors", digest_of_all(self.paths), digest_of_all(self.going)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
-        vectors = (
-            entry.data_file.referenced_data_file
-            for entry in reader.entries(manifest, self.base)
-            if entry.is_live and is_deletion_vector(entry.data_file) and entry_digest(entry) not in self.going
-        )
-        return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in self.paths)
+def _files_with_vectors(
+    paths: frozenset[PathDigest], going: frozenset[Digest], live: Iterator[ManifestEntry]
+) -> frozenset[PathDigest]:
+    """Which of some data files have deletion vectors, but for those that go since they reach nothing."""
+    vectors = (
+        entry.data_file.referenced_data_file
+        for entry in live
+        if is_deletion_vector(entry.data_file) and entry_digest(entry) not in going
+    )
+    return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in paths)
 
 
 _DIGEST_BYTES = 16
@@ -495,7 +438,7 @@ class EntryDigests(msgspec.Struct, frozen=True):
         return cls.of(digest for one in some for digest in one)
 
     def __iter__(self) -> Iterator[Digest]:
-        return (self._at(number) for number in range(len(self)))
+        return map(self._at, range(len(self)))
 
     def __len__(self) -> int:
         return len(self.packed) // _DIGEST_BYTES
@@ -511,7 +454,7 @@ class EntryDigests(msgspec.Struct, frozen=True):
 class ConvertedFile(msgspec.Struct, frozen=True):
     """A data file as it was read, of which rows are deleted by their values; and the deletes of its positions that reach it.
 
-    In format version 2, where these do not matter, none are said.
+    In format version 2, where these do not matter, there are none.
     """
 
     entry: ManifestEntry
@@ -524,8 +467,8 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         converted: live entries of equality delete files, as they were read; those that reach nothing among them.
         data_files: every data file that one of them reaches, as it was read; each was looked through for all of them.
-        added: delete files or vectors of the positions that were found.
-        named: the data files of which positions were found.
+        added: delete files or vectors of the positions of the deleted rows.
+        named: the data files that have such rows.
         replaced: live entries of vectors and position delete files that `added` hold the positions of, and that go.
         format_version: of the table that was read.
         starting_sequence_number: of the snapshot that was read.
@@ -544,8 +487,6 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         """The base with the new deletes and without the converted ones.
 
-        A vector that is older than its data file deletes nothing, and goes where the file is given one.
-
         Raises:
             ConflictError: a live data file that a converted delete file reaches was not looked through, one that positions
                 are deleted of is not live as it was read, or has other vectors or position deletes in format version 3,
@@ -557,17 +498,16 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         require_format_version(base, self.format_version)
         check_kinds(self.added, base.format_version)
         self._check_added()
-        manifests = live_manifests(base, self.branch, attempt)
+        manifests = live_manifests(attempt, self.branch)
         self._check_reached(manifests, base, attempt)
         if base.format_version > 2:
             self._check_position_deletes(manifests, base, attempt)
         given = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
         entries = {one.entry.data_file.file_path: one.entry for one in self.named}
-        old = OldVectors({path: sequence_number(entry) for path, entry in entries.items() if path in given})
-        kept = remove(manifests.deletes, base, attempt, as_read=(*self.converted, *self.replaced), selected=old)
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        added = add(self.added, base, attempt, summary, content=ManifestContent.DELETES)
+        old = _OldVectors({path: sequence_number(entry) for path, entry in entries.items() if path in given})
+        kept = remove(manifests.deletes, attempt, as_read=(*self.converted, *self.replaced), selected=old)
+        summary = SummaryBuilder(self.summary, kept.summary)
+        added = add(self.added, attempt, summary, content=ManifestContent.DELETES)
         new = [*manifests.data, *added, *kept.manifests]
         operation = "delete" if self.added else "overwrite"
         return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
@@ -598,22 +538,20 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         """Each live data file that is reached was looked through, and each that is named is live."""
         reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
-        question = _Question(
-            base=without_history(base),
-            reached=reached,
-            data_files=self.data_files,
-            named=EntryDigests.of(named),
-            starting_sequence_number=self.starting_sequence_number,
+        answer = partial(
+            _reached_files, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
         )
-        matter = [manifest for manifest in manifests.data if reached.may_be_in(manifest)]
-        answers = attempt.gathered(matter, question)
-        for answer in answers:
-            if answer.stranger is not None:
+        # By their specs alone: their numbers may be wrong in the list.
+        spec_ids = {spec_id for spec_id, _ in reached.partitions}
+        matter = [m for m in manifests.data if reached.anywhere >= 0 or m.partition_spec_id in spec_ids]
+        answers = attempt.ask_live_files(matter, "converted", answer)
+        for stranger, _ in answers:
+            if stranger is not None:
                 raise ConflictError(
-                    f"data file {answer.stranger!r}, which equality deletes reach that are to go, came after it was planned "
+                    f"data file {stranger!r}, which equality deletes reach that are to go, came after it was planned "
                     "which of its rows they delete"
                 )
-        live = {digest for answer in answers for digest in answer.named}
+        live = {digest for _, some in answers for digest in some}
         missing = sorted(path for digest, path in named.items() if digest not in live)
         if missing:
             raise ConflictError(
@@ -626,7 +564,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         if not self.named:
             return
         files = [one.entry.data_file for one in self.named]
-        positions = position_deletes_of(files, manifests.deletes, base, attempt)
+        positions = position_deletes_of(files, manifests.deletes, attempt)
         live = reaching_deletes([one.entry for one in self.named], positions, base.specs_by_id)
         for one in self.named:
             path = one.entry.data_file.file_path
@@ -634,69 +572,57 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConflictError(f"other positions of data file {path!r} are deleted than when it was read")
 
 
-class ReachedNumbers(msgspec.Struct, frozen=True):
-    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions of some specs."""
+class _OldVectors(Selection):
+    """The deletion vectors that are older than their data files, of some by path with their data sequence numbers.
 
-    anywhere: int = -1
-    partitions: Mapping[PartitionKey, int] = {}
-    spec_ids: frozenset[int] = frozenset()
+    They delete no row, but a data file may have one vector alone (spec, "Delete Formats").
+    """
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers, self._digest = numbers, digest_of_all(numbers.items())
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        return ("old vectors", self._digest) if self._numbers else None
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        number = self._numbers.get(entry.data_file.referenced_data_file or "")
+        return number is not None and is_deletion_vector(entry.data_file) and not is_newer(entry, number)
+
+
+class ReachedNumbers(msgspec.Struct, frozen=True):
+    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions."""
+
+    anywhere: int
+    partitions: Mapping[PartitionKey, int]
 
     @classmethod
-    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "ReachedNumbers":
-        """What equality delete files reach.
-
-        Raises:
-            InvalidTableError: the partition spec of one of them is missing.
-        """
-        anywhere = -1
-        partitions: dict[PartitionKey, int] = {}
-        for delete in deletes:
-            number = max_reached(delete)
-            if is_global(delete.data_file, specs):
-                anywhere = max(anywhere, number)
-            else:
-                place = partition_key(delete.data_file)
-                partitions[place] = max(number, partitions.get(place, -1))
-        return cls(anywhere, partitions, frozenset(spec_id for spec_id, _ in partitions))
-
-    def may_be_in(self, manifest: ManifestFile) -> bool:
-        """Whether a data manifest may list a file that is reached, by its spec; its numbers may be wrong in the list."""
-        return self.anywhere >= 0 or manifest.partition_spec_id in self.spec_ids
+    def of(cls, deletes: Sequence[ManifestEntry], specs: Specs) -> "ReachedNumbers":
+        """What equality delete files reach; raises `InvalidTableError` where the partition spec of one of them is missing."""
+        anywhere = max((max_reached(one) for one in deletes if is_global(one.data_file, specs)), default=-1)
+        return cls(anywhere, DeleteScopes.of(deletes, specs).partitions)
 
     def has(self, data: ManifestEntry) -> bool:
         """Whether a data file is reached."""
-        number = sequence_number(data)
-        return number <= self.anywhere or number <= self.partitions.get(partition_key(data.data_file), -1)
+        return sequence_number(data) <= max(self.anywhere, self.partitions.get(partition_key(data.data_file), -1))
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    """A reached file that was not looked through, if a manifest has one; and which of the named files it has."""
-
-    stranger: str | None
-    named: tuple[Digest, ...]
-
-
-class _Question(msgspec.Struct, frozen=True, kw_only=True):
-    base: TableMetadata
-    reached: ReachedNumbers
-    data_files: EntryDigests
-    named: EntryDigests
-    starting_sequence_number: int
-
-    @property
-    def key(self) -> Hashable:
-        return "converted"
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> _Answer:
-        named: list[Digest] = []
-        for entry in reader.entries(manifest, self.base):
-            if not entry.is_live or not self.reached.has(entry):
-                continue
-            digest = entry_digest(entry)
-            # A file that went and came back may be another one by the same name.
-            is_old = (entry.file_sequence_number or 0) <= self.starting_sequence_number
-            if not is_old or digest not in self.data_files:
-                return _Answer(entry.data_file.file_path, ())
-            if digest in self.named:
-                named.append(digest)
-        return _Answer(None, tuple(named))
+def _reached_files(
+    reached: ReachedNumbers,
+    looked_through: EntryDigests,
+    named: EntryDigests,
+    starting_sequence_number: int,
+    live: Iterator[ManifestEntry],
+) -> tuple[str | None, tuple[Digest, ...]]:
+    """The path of a reached file that was not looked through, if there is one; and which of the named files are reached."""
+    live_and_named: list[Digest] = []
+    for entry in live:
+        if not reached.has(entry):
+            continue
+        digest = entry_digest(entry)
+        # A file that went and came back may be another one by the same name.
+        is_old = (entry.file_sequence_number or 0) <= starting_sequence_number
+        if not is_old or digest not in looked_through:
+            return entry.data_file.file_path, ()
+        if digest in named:
+            live_and_named.append(digest)
+    return None, tuple(live_and_named)

@@ -1,13 +1,8 @@
-"""Add data files to a branch; existing files stay as they are.
+"""Add and remove data files whole: append, overwrite, delete, and the replay of a snapshot that was staged.
 
-Remove data files, by name or because all their rows match a filter, and add others, in one snapshot.
-
-Remove data files whole, by path or because all their rows match a filter: a delete that rewrites no data.
-
-Publish a snapshot that is not in the history of `main`: one that was staged (write, audit, publish), or of a branch.
-
-Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append and a dynamic
-overwrite are replayed as a new snapshot, which names the one it was made from.
+`CherryPick` publishes a snapshot that is not in the history of `main`: one that was staged (write, audit, publish), or of a
+branch. Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append and a
+dynamic overwrite are replayed as a new snapshot, which names the one it was made from.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,17 +10,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.conflicts import (
-    Isolation,
-    Since,
-    any_live_at,
-    check_no_lost_data,
-    check_no_new_data,
-    check_no_new_deletes,
-    check_no_new_deletes_for,
-    deletes_newer_than,
-)
-from icekeep.commit.filtering import AtPaths, DataFilesOf, DeleteFilesOf, Matching
+from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Since, live_at
+from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching, Selection
 from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, SafetyError, UsageError
@@ -54,8 +40,8 @@ class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
         if not self.files:
             return ()
         summary = SummaryBuilder(self.summary)
-        added = add(self.files, base, attempt, summary)
-        kept = live_manifests(base, self.branch, attempt)
+        added = add(self.files, attempt, summary)
+        kept = live_manifests(attempt, self.branch)
         data = [*added, *kept.data]
         data = merged(data, attempt) if self.merges_manifests else data
         return attempt.snapshot_updates("append", [*data, *kept.deletes], summary, branch=self.branch)
@@ -93,20 +79,18 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self._check_added(base, rows)
         since = Since(base, base.head(self.branch), self.starting_snapshot_id, attempt.reader)
         self._check_isolation(base, since, rows)
-        manifests = live_manifests(base, self.branch, attempt)
+        manifests = live_manifests(attempt, self.branch)
         if self.removed and (self.added or self.isolation is not None):
-            newer = deletes_newer_than(since.sequence_number, manifests.deletes, base, attempt)
-            check_no_new_deletes_for(since, self.removed, newer, base)
-        kept = remove(manifests.data, base, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
-        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
-        if not self.added and not kept.removed_count and not deletes.removed_count:
+            since.check_not_reached(self.removed, manifests.deletes, attempt)
+        kept = remove(manifests.data, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
+        deletes = remove_deletes(manifests, kept, attempt, selected=DeleteFilesOf(rows, base))
+        removes = kept.removed_count or deletes.removed_count
+        if not self.added and not removes:
             return ()
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        summary.absorb(deletes.summary)
-        added = add(self.added, base, attempt, summary)
-        new = [*added, *kept.manifests, *deletes.manifests]
-        return attempt.snapshot_updates(self._operation(kept, deletes), new, summary, branch=self.branch)
+        summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
+        new = [*add(self.added, attempt, summary), *kept.manifests, *deletes.manifests]
+        operation = ("overwrite" if removes else "append") if self.added else "delete"
+        return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
 
     def _check_added(self, base: TableMetadata, rows: Expression) -> None:
         for spec_id in sorted({file.spec_id for file in self.added}):
@@ -123,17 +107,12 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             return
         asked = None if self.conflict_rows is None else bind(self.conflict_rows, base.schema, base.partition_specs)
         if rows is not ALWAYS_FALSE:
-            check_no_new_deletes(since, asked or rows)
-            check_no_lost_data(since, asked or rows)
+            since.check_none(ADDED_DELETES, asked or rows)
+            since.check_none(REMOVED_DATA, asked or rows)
         if self.isolation is Isolation.SERIALIZABLE:
             # The rows of named files may have been chosen by any other row.
             read = ALWAYS_TRUE if self.removed or rows is ALWAYS_FALSE else rows
-            check_no_new_data(since, asked or read)
-
-    def _operation(self, kept: KeptManifests, deletes: KeptManifests) -> str:
-        if not self.added:
-            return "delete"
-        return "overwrite" if kept.removed_count or deletes.removed_count else "append"
+            since.check_none(ADDED_DATA, asked or read)
 
 
 class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,30 +128,20 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base without these files, and without the delete files that were for them alone.
-
-        Raises:
-            ConflictError: a path is not live, and must be.
-            UnsupportedError: the filter matches some rows of a file, but perhaps not all.
-        """
+        """The base without these files, and without the delete files that were for them alone."""
         rows = bind(self.rows, base.schema, base.partition_specs)
         if not self.paths and rows is ALWAYS_FALSE:
             return ()
-        manifests = live_manifests(base, self.branch, attempt)
-        kept = remove(manifests.data, base, attempt, selected=AtPaths(self.paths, DataFilesOf(rows, base)))
-        self._check_found(kept)
-        deletes = remove_deletes(manifests, kept, base, attempt, selected=DeleteFilesOf(rows, base))
-        if not kept.removed_count and not deletes.removed_count:
-            return ()
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        summary.absorb(deletes.summary)
-        return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
-
-    def _check_found(self, kept: KeptManifests) -> None:
+        manifests = live_manifests(attempt, self.branch)
+        kept = remove(manifests.data, attempt, selected=DataFilesOf(rows, base, self.paths))
         missing = [path for path in self.paths if path_digest(path) not in kept.paths]
         if missing and self.must_exist:
             raise ConflictError(f"data file {min(missing)!r} ({len(missing)} in all) is not live in the table")
+        deletes = remove_deletes(manifests, kept, attempt, selected=DeleteFilesOf(rows, base))
+        if not kept.removed_count and not deletes.removed_count:
+            return ()
+        summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
+        return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
 
 
 STAGED_WAP_ID = "wap.id"
@@ -180,7 +149,6 @@ STAGED_WAP_ID = "wap.id"
 
 _PUBLISHED_WAP_ID = "published-wap-id"
 _SOURCE_SNAPSHOT_ID = "source-snapshot-id"
-_REPLACE_PARTITIONS = "replace-partitions"
 
 
 class CherryPick(msgspec.Struct, frozen=True):
@@ -189,31 +157,26 @@ class CherryPick(msgspec.Struct, frozen=True):
     snapshot_id: int
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        picked = base.snapshot(self.snapshot_id)
-        if is_ancestor(base, picked.snapshot_id, of=base.current_snapshot_id):
+        picked, head_id = base.snapshot(self.snapshot_id), base.current_snapshot_id
+        if is_ancestor(base, picked.snapshot_id, of=head_id):
             return ()
         _check_unpublished(base, picked)
-        if picked.parent_snapshot_id == base.current_snapshot_id:
+        if picked.parent_snapshot_id == head_id:
             return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), picked.snapshot_id)),)
-        if picked.operation == "append":
-            return _replayed(base, picked, attempt)
-        if not _is_dynamic_overwrite(picked):
-            raise UsageError(
-                f"cannot cherry-pick snapshot {picked.snapshot_id}: it is neither an append nor a dynamic overwrite, and "
-                f"its parent {picked.parent_snapshot_id} is not the current snapshot"
-            )
-        parent_id = picked.parent_snapshot_id
-        if parent_id is not None and not is_ancestor(base, parent_id, of=base.current_snapshot_id):
-            raise UsageError(
-                f"cannot cherry-pick the overwrite of snapshot {picked.snapshot_id}: its parent {parent_id} is not in the "
-                "history of main"
-            )
+        if picked.operation != "append":
+            replaces_partitions = (picked.summary or {}).get("replace-partitions", "").lower() == "true"
+            parent_id = picked.parent_snapshot_id
+            if picked.operation != "overwrite" or not replaces_partitions:
+                raise UsageError(
+                    f"cannot cherry-pick snapshot {picked.snapshot_id}: it is neither an append nor a dynamic overwrite, and "
+                    f"its parent {parent_id} is not the current snapshot"
+                )
+            if parent_id is not None and not is_ancestor(base, parent_id, of=head_id):
+                raise UsageError(
+                    f"cannot cherry-pick the overwrite of snapshot {picked.snapshot_id}: its parent {parent_id} is not in the "
+                    "history of main"
+                )
         return _replayed(base, picked, attempt)
-
-
-def _is_dynamic_overwrite(snapshot: Snapshot) -> bool:
-    replaces = (snapshot.summary or {}).get(_REPLACE_PARTITIONS, "")
-    return snapshot.operation == "overwrite" and replaces.lower() == "true"
 
 
 def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
@@ -238,20 +201,23 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
     if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
         extra[_PUBLISHED_WAP_ID] = wap_id
     _check_history(base, picked)
-    summary = SummaryBuilder(extra)
     files, replaced_paths = _differences(base, picked, attempt)
-    manifests = live_manifests(base, MAIN, attempt)
-    _check_not_live(files, manifests.data, base, attempt, picked)
-    kept = [*manifests.data, *manifests.deletes]
+    manifests = live_manifests(attempt, MAIN)
+    # Main may have a file already: by history that has expired, or another pick of the same files.
+    spec_ids = {file.spec_id for file in files}
+    likely = [m for m in manifests.data if m.partition_spec_id in spec_ids]
+    if live := live_at({file.file_path for file in files}, likely, attempt, at_once=True):
+        raise UsageError(
+            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {next(iter(live))!r} is in the table already"
+        )
+    kept, summary = [*manifests.data, *manifests.deletes], SummaryBuilder(extra)
     if picked.operation == "overwrite":
         replaced = _Replaced(base, picked, files, replaced_paths)
-        data = remove(manifests.data, base, attempt, selected=replaced)
-        replaced.check_found(data)
-        deletes = remove_deletes(manifests, data, base, attempt)
-        summary.absorb(data.summary)
-        summary.absorb(deletes.summary)
-        kept = [*data.manifests, *deletes.manifests]
-    added = add(files, base, attempt, summary)
+        data = remove(manifests.data, attempt, selected=replaced)
+        replaced.check_removed(data)
+        deletes = remove_deletes(manifests, data, attempt)
+        kept, summary = [*data.manifests, *deletes.manifests], SummaryBuilder(extra, data.summary, deletes.summary)
+    added = add(files, attempt, summary)
     updates = attempt.snapshot_updates(picked.operation or "append", [*added, *kept], summary)
     # A catalog that applies updates to whatever is current refuses a reference to a snapshot that has expired meanwhile,
     # whose files are about to be deleted.
@@ -266,7 +232,7 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
 def _check_history(base: TableMetadata, picked: Snapshot) -> None:
     """Raise `SafetyError` where main may have held a snapshot at a time whose history has expired.
 
-    Its rows may be in other files by now, so that nothing but the history can tell.
+    Its rows may be in other files since, so that nothing but the history can tell.
     """
     oldest = [*base.ancestors(base.current_snapshot_id)][-1:]
     for first in oldest:
@@ -276,22 +242,6 @@ def _check_history(base: TableMetadata, picked: Snapshot) -> None:
                 f"cannot cherry-pick snapshot {picked.snapshot_id}: main may have held it before snapshot "
                 f"{first.snapshot_id}, whose history has expired, and its rows would be there twice; nothing was changed"
             )
-
-
-def _check_not_live(
-    files: Sequence[DataFile],
-    manifests: Sequence[ManifestFile],
-    base: TableMetadata,
-    attempt: Attempt,
-    picked: Snapshot,
-) -> None:
-    """Raise `UsageError` where main has a file already: by history that has expired, or another pick of the same files."""
-    paths, spec_ids = {file.file_path for file in files}, {file.spec_id for file in files}
-    likely = [m for m in manifests if m.partition_spec_id in spec_ids]
-    if live := any_live_at(paths, likely, base, attempt):
-        raise UsageError(
-            f"cannot cherry-pick snapshot {picked.snapshot_id}: its data file {live!r} is in the table already"
-        )
 
 
 def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[list[DataFile], frozenset[str]]:
@@ -316,20 +266,20 @@ def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tup
                 # Merged into its manifest: from older snapshots, which main may have or not.
                 continue
             if entry.status is Status.ADDED:
-                # The row ids that the picked snapshot gave are those of other rows by now.
+                # The row ids that the picked snapshot gave are those of other rows now.
                 added.append(msgspec.structs.replace(entry.data_file, first_row_id=None))
             elif entry.status is Status.DELETED:
                 removed.add(entry.data_file.file_path)
     return added, frozenset(removed)
 
 
-class _Replaced:
+class _Replaced(Selection):
     """The files that a dynamic overwrite replaced, which must be all that its partitions hold in the base."""
 
     def __init__(self, base: TableMetadata, picked: Snapshot, added: Sequence[DataFile], paths: frozenset[str]) -> None:
-        self._picked = picked
         self._paths = paths
         self._partitions = {partition_key(file) for file in added}
+        self._problem = f"cannot cherry-pick the overwrite of snapshot {picked.snapshot_id}"
         specs = (base.specs_by_id.get(file.spec_id) for file in added)
         # Without partitions an overwrite replaces the whole table.
         self._is_all = any(spec is not None and spec.is_unpartitioned for spec in specs)
@@ -337,21 +287,18 @@ class _Replaced:
     def key(self, manifest: ManifestFile) -> Hashable:
         return "replaced"
 
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return True
-
     def entry(self, entry: ManifestEntry) -> bool:
         """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""
-        if entry.data_file.file_path in self._paths:
+        path = entry.data_file.file_path
+        if path in self._paths:
             return True
         if self._is_all or partition_key(entry.data_file) in self._partitions:
-            raise self._refusal(f"a partition that it replaced now holds data file {entry.data_file.file_path!r}")
+            raise UsageError(f"{self._problem}: a partition that it replaced now holds data file {path!r}")
         return False
 
-    def check_found(self, kept: KeptManifests) -> None:
+    def check_removed(self, kept: KeptManifests) -> None:
         """Raise `UsageError` where one of them is no longer live."""
         if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
-            raise self._refusal(f"data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone")
-
-    def _refusal(self, reason: str) -> UsageError:
-        return UsageError(f"cannot cherry-pick the overwrite of snapshot {self._picked.snapshot_id}: {reason}")
+            raise UsageError(
+                f"{self._problem}: data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone"
+            )

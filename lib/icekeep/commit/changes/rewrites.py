@@ -1,11 +1,9 @@
-"""Replace data files by others that hold the same rows: what compaction commits.
-
-Replace manifests by others that list the same live files.
+"""Replace data files by others that hold the same rows, which compaction commits, and manifests by others that list the same
+live files.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -16,9 +14,8 @@ from icekeep.commit.file_sets import (
     DeleteCarrier,
     Digest,
     FileSet,
+    FilesToFind,
     StoredFileSet,
-    Wanted,
-    count_of,
     digest_of_all,
     live_twice,
 )
@@ -78,7 +75,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     removed: FileSet
     added: tuple[DataFile, ...]
     schema_id: int
-    applied_deletes: Mapping[str, AbstractSet[AppliedDelete]] = {}
+    applied_deletes: Mapping[str, Set[AppliedDelete]] = {}
     moved_spec_ids: frozenset[int] | None = None
     format_version: int | None = None
     starting_sequence_number: int | None = None
@@ -101,42 +98,60 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
         starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
         move to another spec, any equality delete that is newer than the start is a conflict.
-
-        Raises:
-            ConflictError: that is not so, or the deletes of a removed file cannot be carried over.
         """
-        replaces = bool(count_of(self.removed) or self.added)
+        replaces = bool(self.removed or self.added)
         if not replaces and not self.remove_dangling:
             return ()
         self._check_base(base)
-        manifests = live_manifests(base, self.branch, attempt)
-        kept = remove(
-            manifests.data,
-            base,
-            attempt,
-            as_read=self.removed,
-            first=self.manifest_paths,
-            check=self._check(manifests.deletes, base),
+        manifests = live_manifests(attempt, self.branch)
+        moved, added_spec_ids = self.moved_spec_ids, {file.spec_id for file in self.added}
+        if moved is None:
+            moved = frozenset(spec_id for spec_id in base.specs_by_id if added_spec_ids - {spec_id})
+        check = AppliedDeletes(
+            base=without_history(base),
+            deletes=manifests.deletes,
+            applied=self.applied_deletes,
+            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
+            number=self.data_sequence_number,
+            moved_spec_ids=moved,
+            field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
+            carries=self.carrier is not None,
         )
+        kept = remove(manifests.data, attempt, as_read=self.removed, first=self.manifest_paths, check=check)
         if len(kept.paths) != kept.removed_count:
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
         carried = self._carried(kept.changed, base, attempt)
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
         # What is dangling has the delete files of replaced data files among it: their rows were read.
         proof = None if self.remove_dangling else self.proof
-        deletes = remove_deletes(
-            manifests, kept, base, attempt, selected=selected, added_number=self._added_number, proof=proof
-        )
+        # What no live file has is no number that counts.
+        number = self.data_sequence_number if self.added else None
+        deletes = remove_deletes(manifests, kept, attempt, selected=selected, added_number=number, proof=proof)
         if not replaces and not deletes.removed_count:
             return ()
-        summary = SummaryBuilder(self.summary)
-        summary.absorb(kept.summary)
-        summary.absorb(deletes.summary)
-        added = add(self.added, base, attempt, summary, sequence_number=self.data_sequence_number)
+        summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
+        added = add(self.added, attempt, summary, sequence_number=self.data_sequence_number)
         paths = frozenset((file.file_path, file.content_offset) for file in carried)
-        added += add(carried, base, attempt, summary, content=ManifestContent.DELETES, key=paths)
+        added += add(carried, attempt, summary, content=ManifestContent.DELETES, key=paths)
         new = [*added, *kept.manifests, *deletes.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
+
+    def _check_base(self, base: TableMetadata) -> None:
+        if isinstance(self.removed, StoredFileSet):
+            removed_count = self.removed.records_count
+        else:
+            paths = Counter(entry.data_file.file_path for entry in self.removed)
+            if twice := [path for path, count in paths.items() if count > 1]:
+                raise live_twice(twice[0])
+            removed_count = sum(entry.data_file.record_count for entry in self.removed)
+        if sum(f.record_count for f in self.added) > removed_count:
+            raise IcekeepBug("a rewrite would add more rows than it removes")
+        if self.format_version is not None:
+            require_format_version(base, self.format_version)
+        if self.schema_id not in base.schemas_by_id:
+            raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
+        for file in self.added:
+            require_spec(base, file.spec_id)
 
     def _carried(
         self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, attempt: Attempt
@@ -147,8 +162,8 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         assert self.carrier is not None
         carried = self.carrier.carried(changed, base, attempt.delete_file_written)
         raise_refusals(carried.refusals)
-        born = {file.file_path for file in self.added}
-        if any(file.referenced_data_file not in born for file in carried.deletes):
+        added = {file.file_path for file in self.added}
+        if any(file.referenced_data_file not in added for file in carried.deletes):
             raise IcekeepBug("deletes that a rewrite carries over are for another file than one that it adds")
         attempt.name_delete_files(file.file_path for file in carried.deletes)
         return carried.deletes
@@ -157,46 +172,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
-        found = dangling(
-            manifests.deletes, data, self.added, base, attempt, added_number=self._added_number, proof=self.proof
-        )
-        return found if found is None or self.only_dangling is None else Among(found, self.only_dangling)
-
-    @property
-    def _added_number(self) -> int | None:
-        """What no live file has is no number that counts."""
-        return self.data_sequence_number if self.added else None
-
-    def _removed_records_count(self) -> int:
-        if isinstance(self.removed, StoredFileSet):
-            return self.removed.records_count
-        paths = Counter(entry.data_file.file_path for entry in self.removed)
-        if twice := [path for path, count in paths.items() if count > 1]:
-            raise live_twice(twice[0])
-        return sum(entry.data_file.record_count for entry in self.removed)
-
-    def _check(self, deletes: tuple[ManifestFile, ...], base: TableMetadata) -> "AppliedDeletes":
-        return AppliedDeletes(
-            base=without_history(base),
-            deletes=deletes,
-            applied=self.applied_deletes,
-            start=self.data_sequence_number if self.starting_sequence_number is None else self.starting_sequence_number,
-            number=self.data_sequence_number,
-            moved_spec_ids=self.moved_spec_ids,
-            added_spec_ids=frozenset(file.spec_id for file in self.added),
-            field_ids=frozenset(base.schemas_by_id[self.schema_id].fields_by_id),
-            carries=self.carrier is not None,
-        )
-
-    def _check_base(self, base: TableMetadata) -> None:
-        if sum(f.record_count for f in self.added) > self._removed_records_count():
-            raise IcekeepBug("a rewrite would add more rows than it removes")
-        if self.format_version is not None:
-            require_format_version(base, self.format_version)
-        if self.schema_id not in base.schemas_by_id:
-            raise ConflictError(f"schema {self.schema_id}, which the new files were written with, is no longer there")
-        for file in self.added:
-            require_spec(base, file.spec_id)
+        number = self.data_sequence_number if self.added else None
+        selected = dangling(manifests.deletes, data, self.added, base, attempt, added_number=number, proof=self.proof)
+        return selected if selected is None or self.only_dangling is None else Among(selected, self.only_dangling)
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,18 +185,17 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
         start: the sequence number of the snapshot that was read, `None` if nobody says.
         number: the data sequence number of the new files, `None` for the commit's own.
-        moved_spec_ids: as in `RewriteFiles`; `None`: those that any of `added_spec_ids`, of the new files, differs from.
+        moved_spec_ids: the partition specs of removed files whose rows may be in files of another spec now.
         field_ids: the columns of the schema that they were written with.
         carries: whether deletes of positions that have changed are carried over, and so no conflict.
     """
 
     base: TableMetadata
     deletes: tuple[ManifestFile, ...]
-    applied: Mapping[str, AbstractSet[AppliedDelete]]
+    applied: Mapping[str, Set[AppliedDelete]]
     start: int | None
     number: int | None
-    moved_spec_ids: frozenset[int] | None
-    added_spec_ids: frozenset[int]
+    moved_spec_ids: frozenset[int]
     field_ids: frozenset[int]
     carries: bool = False
 
@@ -226,19 +203,19 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Hashable:
         return digest_of_all(map(identity, self.deletes))
 
-    def checked(self, removed: Sequence[ManifestEntry], wanted: Wanted, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
         for entry in removed:
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
         refusals: dict[str, str] = {}
-        moved = [path for path, spec_id in spec_ids.items() if self._is_moved(spec_id)]
+        moved = [path for path, spec_id in spec_ids.items() if spec_id in self.moved_spec_ids]
         if moved and (problem := self._problem_of_moving(reader)):
             refusals.update(dict.fromkeys(moved, problem))
         changed: dict[str, ChangedDeletes] = {}
         reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
         comparison = Comparison(reached)
         for path in reached.positions:
-            applied = self.applied.get(path) or wanted.applied.get(path, frozenset())
+            applied = self.applied.get(path) or named.applied.get(path, frozenset())
             difference = comparison.difference(path, applied)
             if difference is None:
                 continue
@@ -257,30 +234,12 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 file_path=entry.data_file.file_path,
             )
 
-    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
-        """Why a file may not be replaced now that other deletes reach it than were applied."""
-        if difference.gone and not self.carries:
-            name = min(delete.file_path for delete in difference.gone)
-            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
-        for delete in difference.new:
-            if self.carries and _is_of_positions(delete):
-                continue
-            if not self._still_reaches(delete, spec_id):
-                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
-        return None
-
     def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
         for manifest in self.deletes:
             for entry in reader.entries(manifest, self.base):
                 if entry.is_live:
                     self._check_number(entry)
                     yield entry
-
-    def _is_moved(self, spec_id: int) -> bool:
-        """Whether rows of files of a partition spec may be in files of another now."""
-        if self.moved_spec_ids is not None:
-            return spec_id in self.moved_spec_ids
-        return any(added != spec_id for added in self.added_spec_ids)
 
     def _problem_of_moving(self, reader: EntryReader) -> str | None:
         """An equality delete that came meanwhile: it may reach rows where they were and not where they are put, or there alone.
@@ -297,6 +256,18 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 )
         return None
 
+    def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
+        """Why a file may not be replaced now that other deletes reach it than were applied."""
+        if difference.gone and not self.carries:
+            name = min(delete.file_path for delete in difference.gone)
+            return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
+        for delete in difference.new:
+            if self.carries and _is_of_positions(delete):
+                continue
+            if not self._still_reaches(delete, spec_id):
+                return f"delete file {delete.data_file.file_path!r} reaches data file {path!r}, whose rewrite did not apply it"
+        return None
+
     def _still_reaches(self, delete: ManifestEntry, spec_id: int) -> bool:
         """Whether an equality delete that came meanwhile deletes the same rows of the new files."""
         file = delete.data_file
@@ -304,7 +275,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
             file.content is FileContent.EQUALITY_DELETES
             and self.number is not None
             and is_newer(delete, self.number)
-            and not self._is_moved(spec_id)
+            and spec_id not in self.moved_spec_ids
             and bool(file.equality_ids)
             and self.field_ids >= set(file.equality_ids or ())
         )
@@ -352,18 +323,13 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """What others have added meanwhile stays.
-
-        Raises:
-            ConflictError: others have replaced one of these manifests, as whoever deletes or merges what it lists does.
-            InvalidTableError: as `head_manifests`.
-        """
+        """What others have added meanwhile stays; a conflict is a manifest that they have replaced, by a delete or a merge."""
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
             raise ConflictError(f"the table has format version {base.format_version} now")
         _check_counts(self.replaced, self.added)
-        current = head_manifests(base, self.branch, attempt)
+        current = head_manifests(attempt, self.branch)
         here = {identity(m) for m in current}
         replaced = self._replaced(here)
         _check_counts(replaced, self.added)
@@ -380,8 +346,14 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         created = [m for m in rows if identity(m) not in here]
         stays = [m for m in rows if identity(m) in here]
-        summary = SummaryBuilder({**self.summary, **_counts(created, stays, len(here - listed))})
-        summary.absorb(dropped)
+        # As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none.
+        counts = {
+            "manifests-created": str(len(created)),
+            "manifests-kept": str(len(stays)),
+            "manifests-replaced": str(len(here - listed)),
+            "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
+        }
+        summary = SummaryBuilder({**self.summary, **counts}, dropped)
         return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
 
     def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
@@ -400,13 +372,15 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
 
         Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
         """
-        base, live = attempt.base, live_among(current)
-        found = dangling(live.deletes, live.data, (), base, attempt, proof=self.proof)
-        if found is None:
+        live = live_among(current)
+        dangling_files = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
+        if dangling_files is None:
             return list(rows), SummaryBuilder()
-        selected: Selection = found if self.only_dangling is None else Among(found, self.only_dangling)
+        selected: Selection = (
+            dangling_files if self.only_dangling is None else Among(dangling_files, self.only_dangling)
+        )
         deletes = live_among(rows).deletes
-        kept = remove(deletes, base, attempt, selected=selected)
+        kept = remove(deletes, attempt, selected=selected)
         filtered = {identity(m) for m in deletes}
         return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
 
@@ -416,13 +390,3 @@ def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile
     after = sum(m.existing_files_count or 0 for m in added)
     if before != after or any(m.added_files_count or m.deleted_files_count for m in added):
         raise IcekeepBug(f"rewritten manifests hold {after} live files, the replaced ones {before}")
-
-
-def _counts(created: Sequence[ManifestFile], kept: Sequence[ManifestFile], replaced_count: int) -> dict[str, str]:
-    """As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none."""
-    return {
-        "manifests-created": str(len(created)),
-        "manifests-kept": str(len(kept)),
-        "manifests-replaced": str(replaced_count),
-        "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
-    }

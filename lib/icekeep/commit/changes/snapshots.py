@@ -1,32 +1,27 @@
-"""Remove the snapshots and references that a retention policy does not keep; no file is deleted here.
+"""Which snapshots a table has, and what its branches and tags name: expire and restore, references, rollback. No file is
+written or deleted here.
 
-Create, rename and drop branches and tags, and set their retention.
-
-Names are resolved by whoever decides: a change holds the snapshot that a reference was seen at. So it can tell what it
-wants from what others made of it meanwhile, and one that is applied again after it landed finds nothing left to do.
-
-Take back snapshots that had expired, each under a tag of its own; their files must be back in their places.
-
-Make another snapshot the current one: what a rollback, and its undoing, commit.
-
-Both take snapshots out of the history of `main`. So they hold where `main` was seen when they were decided, and are a
-conflict as soon as it is elsewhere: what another writer committed meanwhile is never undone unseen.
+Names are resolved before: a change holds the snapshot that a reference was seen at. So it can tell what it is to do from
+what others did meanwhile, and one that is applied again after it landed has nothing left to do. What takes snapshots out of
+the history of `main` is a conflict as soon as `main` is elsewhere than it was seen: what another writer committed meanwhile
+is never undone unseen.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from icekeep.commit.attempt import Attempt, used_spec_ids
-from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, identity, without_history
+from icekeep.commit.attempt import Attempt
+from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, LiveFilesQuestion, identity
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
-from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
+from icekeep.spec.collections import growing
+from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.refs import has_been_current_since, is_ancestor, moved, validated_ref
 from icekeep.spec.retention import (
     Expired,
@@ -36,7 +31,6 @@ from icekeep.spec.retention import (
     unused_schema_ids,
     unused_spec_ids,
 )
-from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import (
@@ -57,8 +51,8 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         clean_expired_metadata: schemas and partition specs that neither snapshots nor their files use any more are removed as
             well.
-        expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it by
-            now, it is a conflict. `None`: whatever the policy expires.
+        expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it now,
+            it is a conflict. `None`: whatever the policy expires.
     """
 
     policy: RetentionPolicy
@@ -72,8 +66,9 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         if self.expected is not None:
             expired = _as_planned(base, expired, self.expected)
         if self.clean_expired_metadata:
-            found = _with_unused(base, expired, attempt.reader, attempt)
-            expired = found if self.expected is None else _unused_as_planned(base, found, self.expected)
+            expired = _with_unused(base, expired, attempt.reader, attempt)
+            if self.expected is not None:
+                expired = _unused_as_planned(base, expired, self.expected)
         return removals(expired)
 
     def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
@@ -96,77 +91,58 @@ def removals(expired: Expired) -> tuple[Update, ...]:
 
 def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, asks: Gatherer) -> Expired:
     """The same, and the schemas and partition specs that nothing uses without it."""
-    retained = _retained(base, expired)
-    others = {s.spec_id for s in base.partition_specs} - {base.default_spec_id}
-    used = used_spec_ids(others, retained, reader)
+    # Heads first, whose manifests are most often of every spec that is in use at all.
+    heads = {ref.snapshot_id for ref in base.refs.values()}
+    retained = [s for s in reversed(base.snapshots) if s.snapshot_id not in expired.snapshot_ids]
+    retained.sort(key=lambda s: s.snapshot_id not in heads)
+    used = _used_spec_ids(
+        (s.spec_id for s in base.partition_specs if s.spec_id != base.default_spec_id), retained, reader
+    )
     spec_ids = unused_spec_ids(base, used)
     if spec_ids:
         # A manifest list may be wrong about them, and without its spec nobody can read a manifest's partitions.
-        spec_ids = unused_spec_ids(base, used | _written_spec_ids(retained, reader, asks))
+        written = asks.gathered(_manifests_of(retained, reader), _WrittenSpec())
+        spec_ids = unused_spec_ids(base, used | {spec_id for spec_id in written if spec_id is not None})
     schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
     if columns := columns_of_schemas(base, schema_ids):
-        compared = _compared_ids(base, columns, retained, reader, asks)
+        # All delete manifests are read, whatever their lists say of counts.
+        question = LiveFilesQuestion.of(base, ("compared", columns), partial(_compared, columns))
+        deletes = [m for m in _manifests_of(retained, reader) if m.content is ManifestContent.DELETES]
+        compared = frozenset[int]().union(*asks.gathered(deletes, question))
         schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids, compared)
     return msgspec.structs.replace(expired, schema_ids=frozenset(schema_ids), spec_ids=frozenset(spec_ids))
 
 
-class _ComparedIds(msgspec.Struct, frozen=True):
-    """Which of some columns the live equality deletes of a manifest compare."""
-
-    base: TableMetadata
-    columns: frozenset[int]
-
-    @property
-    def key(self) -> Hashable:
-        return "compared", self.columns
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[int]:
-        live = (entry.data_file.equality_ids or () for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return self.columns.intersection(chain.from_iterable(live))
+def _manifests_of(snapshots: Sequence[Snapshot], reader: ManifestReader) -> list[ManifestFile]:
+    return [*{identity(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
 
 
-def _compared_ids(
-    base: TableMetadata,
-    columns: frozenset[int],
-    retained: Sequence[Snapshot],
-    reader: ManifestReader,
-    asks: Gatherer,
-) -> frozenset[int]:
-    """Which of some columns equality deletes of the snapshots compare: all delete manifests are read, whatever their lists say
-    of counts.
+def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
+    """Those of some partition specs that a manifest of any of the snapshots has.
+
+    More and more manifest lists are read, until none of the specs is left to be found: so the more likely come first.
     """
-    manifests = {
-        identity(manifest): manifest
-        for snapshot in retained
-        for manifest in reader.manifests(snapshot)
-        if manifest.content is ManifestContent.DELETES
-    }
-    found = asks.gathered([*manifests.values()], _ComparedIds(without_history(base), columns))
-    return frozenset().union(*found)
+    asked = frozenset(spec_ids)
+    unseen = set(asked)
+    for some in growing(snapshots):
+        if not unseen:
+            break
+        unseen -= reader.spec_ids(some)
+    return asked - unseen
 
 
 class _WrittenSpec(msgspec.Struct, frozen=True):
-    """The partition spec that a manifest names itself; `None` where it names none."""
+    """A question: the partition spec that a manifest names itself; `None` where it names none."""
 
-    @property
-    def key(self) -> Hashable:
-        return LastingKey("written spec")
+    key: Hashable = LastingKey("written spec")
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
         return reader.header(manifest).partition_spec_id
 
 
-def _written_spec_ids(retained: Sequence[Snapshot], reader: ManifestReader, asks: Gatherer) -> set[int]:
-    """The partition specs that the manifests of the snapshots name themselves."""
-    manifests = {identity(manifest): manifest for snapshot in retained for manifest in reader.manifests(snapshot)}
-    return {number for number in asks.gathered([*manifests.values()], _WrittenSpec()) if number is not None}
-
-
-def _retained(base: TableMetadata, expired: Expired) -> list[Snapshot]:
-    """The snapshots that stay: heads first, whose manifests are most often of every spec that is in use at all."""
-    heads = {ref.snapshot_id for ref in base.refs.values()}
-    retained = [s for s in reversed(base.snapshots) if s.snapshot_id not in expired.snapshot_ids]
-    return sorted(retained, key=lambda s: s.snapshot_id not in heads)
+def _compared(columns: frozenset[int], live: Iterator[ManifestEntry]) -> frozenset[int]:
+    """Which of some columns the equality deletes of a manifest compare."""
+    return columns.intersection(chain.from_iterable(entry.data_file.equality_ids or () for entry in live))
 
 
 def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
@@ -184,18 +160,18 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
     return planned
 
 
-def _unused_as_planned(base: TableMetadata, found: Expired, expected: Expired) -> Expired:
+def _unused_as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
     """What was planned of schemas and specs, without what others have removed; raises where any of it is in use."""
     schema_ids = expected.schema_ids & base.schemas_by_id.keys()
     spec_ids = expected.spec_ids & base.specs_by_id.keys()
-    used_count = len(schema_ids - found.schema_ids) + len(spec_ids - found.spec_ids)
+    used_count = len(schema_ids - expired.schema_ids) + len(spec_ids - expired.spec_ids)
     if used_count:
         raise ConflictError(
             f"the table at {base.location!r} has changed: {used_count} of the schemas and partition specs that were to go "
             f"{'is' if used_count == 1 else 'are'} in use",
             used_count=used_count,
         )
-    return msgspec.structs.replace(found, schema_ids=schema_ids, spec_ids=spec_ids)
+    return msgspec.structs.replace(expired, schema_ids=schema_ids, spec_ids=spec_ids)
 
 
 RefType = Literal["branch", "tag"]
@@ -212,14 +188,14 @@ class CreateRef(msgspec.Struct, frozen=True):
     exists_ok: bool = False
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        known = base.refs.get(self.name)
-        if known is not None and self.exists_ok:
-            named(base, self.name, _kind(self.ref))
+        there = base.refs.get(self.name)
+        if there is not None and self.exists_ok:
+            existing_ref(base, self.name, self.ref.type)
             return ()
-        if known == self.ref:
+        if there == self.ref:
             return ()
-        if known is not None:
-            raise ref_exists(self.name, known)
+        if there is not None:
+            raise ref_exists(self.name, there)
         validated_ref(self.name, self.ref)
         base.snapshot(self.ref.snapshot_id)
         return (SetSnapshotRef(self.name, self.ref),)
@@ -238,12 +214,12 @@ class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
     max_ref_age_ms: int | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if (known := base.refs.get(self.name)) is not None:
-            if self.exists_ok and known.is_branch:
+        if (there := base.refs.get(self.name)) is not None:
+            if self.exists_ok and there.is_branch:
                 return ()
-            raise ref_exists(self.name, known)
+            raise ref_exists(self.name, there)
         if base.current_snapshot_id is not None:
-            # From which of main's snapshots the branch is to start is for the one to say who knows that there are any.
+            # Which of main's snapshots the branch starts from is for the caller to say, who saw none.
             raise ConflictError(f"the table at {base.location!r} is no longer empty; create the branch again")
         ref = SnapshotRef(
             snapshot_id=attempt.snapshot_id,
@@ -267,7 +243,7 @@ class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        ref = named(base, self.name, self.type)
+        ref = existing_ref(base, self.name, self.type)
         if ref.snapshot_id == self.snapshot_id:
             return ()
         check_unmoved(self.name, ref, self.expected_id)
@@ -286,20 +262,19 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int | None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        new, known = self.ref, base.refs.get(self.name)
-        if known is not None:
-            known = named(base, self.name, _kind(self.ref))
-            given = {name: getattr(self.ref, name) for name in self.ref.__struct_fields__}
-            new = msgspec.structs.replace(known, **{name: value for name, value in given.items() if value is not None})
-            if new == known:
+        new, there = self.ref, base.refs.get(self.name)
+        if there is not None:
+            there = existing_ref(base, self.name, self.ref.type)
+            new = msgspec.structs.replace(there, **_given(self.ref))
+            if new == there:
                 return ()
             if self.expected_id is None:
                 raise ConflictError(
-                    f"{known.type} {self.name!r} was made meanwhile, at snapshot {known.snapshot_id}; look at what is there now "
+                    f"{there.type} {self.name!r} was made meanwhile, at snapshot {there.snapshot_id}; look at what is there now "
                     "and run it again",
                     ref=self.name,
                 )
-            check_unmoved(self.name, known, self.expected_id)
+            check_unmoved(self.name, there, self.expected_id)
         validated_ref(self.name, new)
         base.snapshot(new.snapshot_id)
         return (SetSnapshotRef(self.name, new),)
@@ -318,7 +293,7 @@ class FastForwardBranch(msgspec.Struct, frozen=True):
         base.snapshot(self.snapshot_id)
         ref = None
         if self.branch != MAIN or base.head() is not None:
-            ref = named(base, self.branch, "branch")
+            ref = existing_ref(base, self.branch, "branch")
             if is_ancestor(base, self.snapshot_id, of=ref.snapshot_id):
                 return ()
             if not is_ancestor(base, ref.snapshot_id, of=self.snapshot_id):
@@ -343,10 +318,11 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
         if self.name == MAIN:
             raise UsageError("main cannot be renamed")
         taken = base.refs.get(self.new_name)
-        if self.name not in base.refs and taken is not None and _holds(base, taken, self.snapshot_id):
+        is_free = self.name not in base.refs
+        if is_free and taken and taken.is_branch and is_ancestor(base, self.snapshot_id, of=taken.snapshot_id):
             # A commit of ours whose answer was lost has renamed it; others may have committed to it since.
             return ()
-        ref = named(base, self.name, "branch")
+        ref = existing_ref(base, self.name, "branch")
         if taken is not None:
             raise ref_exists(self.new_name, taken)
         return SetSnapshotRef(self.new_name, validated_ref(self.new_name, ref)), RemoveSnapshotRef(self.name)
@@ -367,7 +343,7 @@ class DropRef(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("main cannot be dropped")
         if self.name not in base.refs:
             return ()
-        check_unmoved(self.name, named(base, self.name, self.type), self.expected_id)
+        check_unmoved(self.name, existing_ref(base, self.name, self.type), self.expected_id)
         return (RemoveSnapshotRef(self.name),)
 
 
@@ -392,33 +368,24 @@ class SetRefRetention(msgspec.Struct, frozen=True, kw_only=True):
         ref = base.refs.get(self.name)
         if ref is None:
             raise no_such_ref(base, self.name, "branch or tag")
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
-        changed = {name: limit for name, limit in given.items() if limit is not None}
-        new = validated_ref(self.name, msgspec.structs.replace(ref, **changed))
+        limits = {name: limit for name, limit in _given(self).items() if name != "name"}
+        new = validated_ref(self.name, msgspec.structs.replace(ref, **limits))
         return () if new == ref else (SetSnapshotRef(self.name, new),)
 
 
-def _holds(base: TableMetadata, ref: SnapshotRef, snapshot_id: int) -> bool:
-    return ref.is_branch and is_ancestor(base, snapshot_id, of=ref.snapshot_id)
+def _given(value: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a value that are not null."""
+    return {name: field for name, field in msgspec.structs.asdict(value).items() if field is not None}
 
 
-def named(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
-    """The branch or tag of this name.
-
-    Raises:
-        NotFoundError: there is no reference of this name.
-        UsageError: it is of the other type.
-    """
+def existing_ref(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
+    """The branch or tag of this name; raises `NotFoundError` where there is none, `UsageError` where it is of the other type."""
     ref = base.refs.get(name)
     if ref is None:
         raise no_such_ref(base, name, kind)
     if ref.type != kind:
         raise UsageError(f"{name!r} is a {ref.type}, not a {kind}")
     return ref
-
-
-def _kind(ref: SnapshotRef) -> RefType:
-    return "branch" if ref.is_branch else "tag"
 
 
 def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
@@ -433,9 +400,9 @@ def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
 
 def no_such_ref(base: TableMetadata, name: str, kind: str) -> NotFoundError:
     """The error for a reference that is not there, with those that are."""
-    known = ", ".join(repr(n) for n, ref in sorted(base.refs.items()) if ref.type in kind)
+    others = ", ".join(repr(n) for n, ref in sorted(base.refs.items()) if ref.type in kind)
     return NotFoundError(
-        f"the table at {base.location!r} has no {kind} {name!r}{f'; there is {known}' if known else ''}", ref=name
+        f"the table at {base.location!r} has no {kind} {name!r}{f'; there is {others}' if others else ''}", ref=name
     )
 
 
@@ -466,12 +433,22 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
         if not snapshots:
             return ()
         tags = tuple(self._tag(snapshot, base, attempt.now_ms) for snapshot in snapshots)
-        specs = self._specs(snapshots, base, attempt)
+        # What the base has not, or has with another content.
+        specs = [s for s in self.before.partition_specs if base.specs_by_id.get(s.spec_id) != s]
+        used = _used_spec_ids((s.spec_id for s in specs), snapshots, attempt.reader)
+        specs = [s for s in specs if s.spec_id in used]
+        # Their own schemas, and those that alone know the columns of the partition specs that come back.
+        schema_ids = {s.schema_id for s in snapshots}
+        sources = {field.source_id for spec in specs for field in spec.fields}
+        columns = {field_id for schema in base.schemas for field_id in schema.fields_by_id}
+        schema_ids.update(self.before.schema_of(source).schema_id for source in sources - columns)
         ids = {s.snapshot_id for s in snapshots}
         restored = RestoreSnapshots(
             snapshots=snapshots,
-            schemas=self._schemas(snapshots, specs, base),
-            partition_specs=specs,
+            schemas=tuple(
+                s for s in self.before.schemas if s.schema_id in schema_ids and base.schemas_by_id.get(s.schema_id) != s
+            ),
+            partition_specs=tuple(specs),
             statistics=tuple(file for file in self.before.statistics if file.snapshot_id in ids),
             partition_statistics=tuple(file for file in self.before.partition_statistics if file.snapshot_id in ids),
         )
@@ -493,30 +470,12 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
         return SetSnapshotRef(name, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="tag", max_ref_age_ms=age_ms))
 
     def _snapshots(self) -> list[Snapshot]:
-        wanted = {*self.snapshot_ids}
-        if unknown := wanted - self.before.snapshots_by_id.keys():
+        ids = {*self.snapshot_ids}
+        if unknown := ids - self.before.snapshots_by_id.keys():
             raise InvalidTableError(
                 f"snapshot {min(unknown)} cannot be restored: the metadata from before it expired does not have it"
             )
-        return [s for s in self.before.snapshots if s.snapshot_id in wanted]
-
-    def _specs(self, snapshots: Sequence[Snapshot], base: TableMetadata, attempt: Attempt) -> tuple[PartitionSpec, ...]:
-        """The partition specs of their manifests that the base has not, or has with another content."""
-        differing = [s for s in self.before.partition_specs if base.specs_by_id.get(s.spec_id) != s]
-        used = used_spec_ids((s.spec_id for s in differing), snapshots, attempt.reader)
-        return tuple(s for s in differing if s.spec_id in used)
-
-    def _schemas(
-        self, snapshots: Iterable[Snapshot], specs: Iterable[PartitionSpec], base: TableMetadata
-    ) -> tuple[Schema, ...]:
-        """Their own schemas, and those that alone know the columns of the partition specs that come back."""
-        needed = {s.schema_id for s in snapshots}
-        sources = {field.source_id for spec in specs for field in spec.fields}
-        known = {field_id for schema in base.schemas for field_id in schema.fields_by_id}
-        needed.update(self.before.schema_of(source).schema_id for source in sources - known)
-        return tuple(
-            s for s in self.before.schemas if s.schema_id in needed and base.schemas_by_id.get(s.schema_id) != s
-        )
+        return [s for s in self.before.snapshots if s.snapshot_id in ids]
 
 
 def restored_tag(snapshot_id: int) -> str:
@@ -531,45 +490,27 @@ class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int | None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if _is_done(base, self.snapshot_id, self.expected_id):
+        # Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
+        if has_been_current_since(base, self.snapshot_id, self.expected_id):
             return ()
-        return _main_at(base, self.snapshot_id)
+        if base.current_snapshot_id != self.expected_id:
+            raise ConflictError(
+                f"main was moved from snapshot {self.expected_id} to {base.current_snapshot_id} meanwhile; look at what is "
+                "there now and run it again",
+                ref=MAIN,
+            )
+        base.snapshot(self.snapshot_id)
+        return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), self.snapshot_id)),)
 
 
-class RollbackToSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class RollbackToSnapshot(SetCurrentSnapshot, frozen=True, kw_only=True):
     """An ancestor of the snapshot that was seen as current, to take its place."""
 
-    snapshot_id: int
-    expected_id: int | None
-
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if _is_done(base, self.snapshot_id, self.expected_id):
-            return ()
-        base.snapshot(self.snapshot_id)
-        if not is_ancestor(base, self.snapshot_id, of=self.expected_id):
+        updates = SetCurrentSnapshot.apply(self, base, attempt)
+        if updates and not is_ancestor(base, self.snapshot_id, of=self.expected_id):
             raise UsageError(
                 f"cannot roll back to snapshot {self.snapshot_id}: it is not an ancestor of the current snapshot "
                 f"{self.expected_id}; `icekeep rollback --set-current`, in Python set_current_snapshot, takes any snapshot"
             )
-        return _main_at(base, self.snapshot_id)
-
-
-def _is_done(base: TableMetadata, snapshot_id: int, expected_id: int | None) -> bool:
-    """Whether `main` has been at the snapshot since it was where it was seen; raises `ConflictError` if it is elsewhere.
-
-    Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
-    """
-    if has_been_current_since(base, snapshot_id, expected_id):
-        return True
-    if base.current_snapshot_id != expected_id:
-        raise ConflictError(
-            f"main was moved from snapshot {expected_id} to {base.current_snapshot_id} meanwhile; look at what is there "
-            "now and run it again",
-            ref=MAIN,
-        )
-    return False
-
-
-def _main_at(base: TableMetadata, snapshot_id: int) -> tuple[Update, ...]:
-    base.snapshot(snapshot_id)
-    return (SetSnapshotRef(MAIN, moved(base.refs.get(MAIN), snapshot_id)),)
+        return updates

@@ -6,8 +6,8 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt, Change
-from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics, RaiseLowCounters
-from icekeep.commit.changes.mend_entries import MendEntries
+from icekeep.commit.changes.definitions import ChangeStatistics, RaiseLowCounters
+from icekeep.commit.changes.repair_entries import RepairEntries
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import CommitResult, commit
 from icekeep.errors import ConflictError
@@ -80,7 +80,7 @@ class Run:
             self._commit(StillNamed(change, files))
             self.mended += _of_files(mends, files)
         if planned.partition_statistics:
-            change = ChangePartitionStatistics(removals=tuple(sorted(planned.partition_statistics)))
+            change = ChangeStatistics(partition_removals=tuple(sorted(planned.partition_statistics)))
             named = tuple(
                 file for file in read.partition_statistics if file.snapshot_id in planned.partition_statistics
             )
@@ -91,11 +91,11 @@ class Run:
         """Carry out the work on one branch; each commit that lands is noted at once, with what it has mended."""
         summary = self._summary(work.faults)
         if work.writes_entries:
-            change = MendEntries(
+            change = RepairEntries(
                 entries=tuple(work.entries[key] for key in sorted(work.entries)),
                 rows=frozenset(work.rows),
                 once=frozenset(work.once),
-                counts_anew=work.counts_anew,
+                recounts_totals=work.recounts_totals,
                 format_version=work.format_version,
                 branch=work.branch,
                 summary=summary,

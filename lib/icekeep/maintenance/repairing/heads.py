@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.mend_entries import read_by_wrong_row
+from icekeep.commit.changes.repair_entries import read_by_wrong_row
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import FILE_TOTALS, TOTALS, live_counts
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, first_line

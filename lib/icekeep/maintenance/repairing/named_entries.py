@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import msgspec
 
-from icekeep.commit.changes.mend_entries import MendedEntry
+from icekeep.commit.changes.repair_entries import RepairedEntry
 from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
@@ -29,9 +29,9 @@ class Place(msgspec.Struct, frozen=True):
         """Which entry it is."""
         return self.row.manifest_path, self.index
 
-    def mended(self, file: DataFile | None, *, is_deleted: bool = True, is_replaced: bool = False) -> MendedEntry:
+    def mended(self, file: DataFile | None, *, is_deleted: bool = True, is_replaced: bool = False) -> RepairedEntry:
         """What is to become of it."""
-        return MendedEntry(
+        return RepairedEntry(
             manifest=self.row.manifest_path,
             index=self.index,
             planned=self.entry,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.changes.mend_entries import AddedCopy, MendedEntry, MendEntries
+from icekeep.commit.changes.repair_entries import AddedCopy, RepairedEntry, RepairEntries
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Update
 
@@ -21,7 +21,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     locations: tuple[str, ...]
-    entries: tuple[MendedEntry, ...] = ()
+    entries: tuple[RepairedEntry, ...] = ()
     deletes: tuple[AddedDeletes, ...] = ()
     copies: tuple[AddedCopy, ...] = ()
 
@@ -40,11 +40,11 @@ class Maker(Protocol):
 class WithNewFiles(msgspec.Struct, frozen=True):
     """A change with what makers add to it."""
 
-    change: MendEntries
+    change: RepairEntries
     makers: Sequence[Maker]
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Raises as `Maker.made` and `MendEntries.apply`."""
+        """Raises as `Maker.made` and `RepairEntries.apply`."""
         change = self.change
         for maker in self.makers:
             new = maker.made(base, attempt)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.commit.changes.mend_entries import MendedEntry
+from icekeep.commit.changes.repair_entries import RepairedEntry
 from icekeep.maintenance.checking.classes import CLASSES
 from icekeep.maintenance.checking.faults import Fault
 from icekeep.rendered import Rendered
@@ -96,7 +96,7 @@ class VectorMerge(msgspec.Struct, frozen=True, kw_only=True):
     """Vectors of one data file that are to become one: what each is, and how many positions they have together."""
 
     data_file: str
-    entries: tuple[MendedEntry, ...]
+    entries: tuple[RepairedEntry, ...]
     cardinality: int
 
 
@@ -147,7 +147,7 @@ class BranchWork(msgspec.Struct, kw_only=True):
 
     Attributes:
         entries: by location of the manifest and place in it.
-        rows, once, counts_anew: as for `MendEntries`.
+        rows, once, recounts_totals: as for `RepairEntries`.
         sorts: position delete files that are written in order.
         replacements: by the first of the lost files, where copies of older files come in their place.
         gone: locations of files that must be missing still when their entries go.
@@ -158,22 +158,22 @@ class BranchWork(msgspec.Struct, kw_only=True):
     branch: str
     snapshot_id: int
     format_version: int
-    entries: dict[tuple[str, int], MendedEntry] = {}
+    entries: dict[tuple[str, int], RepairedEntry] = {}
     rows: set[str] = set()
     once: set[str] = set()
     merges: list[VectorMerge] = []
-    sorts: list[MendedEntry] = []
+    sorts: list[RepairedEntry] = []
     replacements: dict[str, Replacement] = {}
     gone: set[str] = set()
     broken: dict[str, FileInfo] = {}
-    counts_anew: bool = False
+    recounts_totals: bool = False
     drops_dangling: bool = False
     faults: set[int] = set()
 
     @property
     def writes_entries(self) -> bool:
         """Whether there is a commit that writes manifests, or totals, anew."""
-        return bool(self.entries or self.rows or self.once or self.merges or self.sorts or self.counts_anew)
+        return bool(self.entries or self.rows or self.once or self.merges or self.sorts or self.recounts_totals)
 
     @property
     def is_empty(self) -> bool:

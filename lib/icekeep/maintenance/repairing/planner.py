@@ -126,8 +126,8 @@ class _Planner:
             if number not in ROWS:
                 self._class(number)
         for head in self._heads:
-            if head.work.writes_entries and not head.work.counts_anew:
-                head.work.counts_anew = can_count_anew(head, self._reader)
+            if head.work.writes_entries and not head.work.recounts_totals:
+                head.work.recounts_totals = can_count_anew(head, self._reader)
         works = tuple(head.work for head in self._heads if not head.work.is_empty)
         refuse_unchecked(self._heads, self._tally)
         refuse_wrong_row_ids(self._heads, self._tally)

@@ -80,8 +80,8 @@ class RemoveData:
         self.entries = entries
 
     def apply(self, base: Any, attempt: Attempt) -> Any:
-        manifests = live_manifests(base, MAIN, attempt)
-        kept = remove(manifests.data, base, attempt, as_read=self.entries)
+        manifests = live_manifests(attempt, MAIN)
+        kept = remove(manifests.data, attempt, as_read=self.entries)
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
 
 

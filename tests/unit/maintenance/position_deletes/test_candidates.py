@@ -38,8 +38,8 @@ class RemoveData:
         self.entries = entries
 
     def apply(self, base: Any, attempt: Attempt) -> Any:
-        manifests = live_manifests(base, "main", attempt)
-        kept = remove(manifests.data, base, attempt, as_read=self.entries)
+        manifests = live_manifests(attempt, "main")
+        kept = remove(manifests.data, attempt, as_read=self.entries)
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
 
 
@@ -51,8 +51,8 @@ class AddAgain:
 
     def apply(self, base: Any, attempt: Attempt) -> Any:
         summary = SummaryBuilder()
-        manifests = live_manifests(base, "main", attempt)
-        added = add_files([self.file], base, attempt, summary)
+        manifests = live_manifests(attempt, "main")
+        added = add_files([self.file], attempt, summary)
         return attempt.snapshot_updates("append", [*added, *manifests.data, *manifests.deletes], summary)
 
 

@@ -118,8 +118,8 @@ class RemoveData(Struct, frozen=True):
     removed: tuple[ManifestEntry, ...]
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        manifests = live_manifests(base, "main", attempt)
-        kept = remove(manifests.data, base, attempt, as_read=self.removed)
+        manifests = live_manifests(attempt, "main")
+        kept = remove(manifests.data, attempt, as_read=self.removed)
         return attempt.snapshot_updates("delete", [*kept.manifests, *manifests.deletes], kept.summary)
 
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.changes.mend_entries import MendedEntry
+from icekeep.commit.changes.repair_entries import RepairedEntry
 from icekeep.errors import ConflictError, InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.deletes.read import (
     BATCH_ROWS,
@@ -109,7 +109,7 @@ def _sorted(rows: pa.Table) -> pa.Table:
 class Sorting:
     """Makes the files of one branch that are in order."""
 
-    def __init__(self, entries: Sequence[MendedEntry], run_id: str, table: Table) -> None:
+    def __init__(self, entries: Sequence[RepairedEntry], run_id: str, table: Table) -> None:
         self._entries, self._run_id, self._table = tuple(entries), run_id, table
         self._made: NewFiles | None = None
 
@@ -121,7 +121,7 @@ class Sorting:
             self._made = NewFiles(locations=locations, entries=self._entries, deletes=added)
         return self._made
 
-    def _written(self, entry: MendedEntry, attempt: Attempt) -> AddedDeletes:
+    def _written(self, entry: RepairedEntry, attempt: Attempt) -> AddedDeletes:
         old, storage, metadata = entry.planned.data_file, attempt.reader.storage, self._table.metadata
         rows = read_deletes(storage, old)
         if rows.num_rows != old.record_count:

@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from icekeep.commit.changes.mend_entries import LiveTotals
+from icekeep.commit.changes.repair_entries import live_totals
 from icekeep.commit.dangling import dangling_deletes_count
-from icekeep.commit.filtering import without_history
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
@@ -170,7 +169,7 @@ def count_anew(head: Head, reader: ManifestReader, number: int) -> str:
     said = [f"{n} {totals[n]} in place of {summary[n]}" for n in names if n in summary and summary[n] != str(totals[n])]
     if not said:
         raise CannotMendError(NOT_FOUND)
-    head.work.counts_anew = True
+    head.work.recounts_totals = True
     return ", ".join(said)
 
 
@@ -189,7 +188,7 @@ def _totals(head: Head, reader: ManifestReader) -> Mapping[str, int]:
     rows = {row.manifest_path: row for row in head.rows}
     sound = [row for path, row in rows.items() if path not in head.work.rows]
     try:
-        found = reader.gathered(sound, LiveTotals(without_history(head.table.metadata)))
+        found = reader.gathered(sound, live_totals(head.table.metadata))
         anew = [
             totals_of(p.entry.data_file for p in head.live(row)) for path, row in rows.items() if path in head.work.rows
         ]

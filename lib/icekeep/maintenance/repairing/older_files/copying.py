@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.changes.mend_entries import AddedCopy
+from icekeep.commit.changes.repair_entries import AddedCopy
 from icekeep.commit.filtering import without_history
 from icekeep.errors import ConflictError, MissingFileError, first_line
 from icekeep.formats.deletes.apply import deleted_positions

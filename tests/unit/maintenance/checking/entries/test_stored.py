@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.definitions import ChangePartitionStatistics, ChangeStatistics
+from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, UnavailableError, UsageError
@@ -205,7 +205,7 @@ def test_statistics_files(table: Table, kind: str) -> None:
         change = ChangeStatistics(updates=(file,))
     else:
         one = PartitionStatisticsFile(snapshot_id=head.snapshot_id, statistics_path=path, file_size_in_bytes=7)
-        change = ChangePartitionStatistics(updates=(one,))
+        change = ChangeStatistics(updates=(one,))
     before, table = table, commit(table, change, runtime=table.runtime).table
     [fault] = all_faults(checked(table))
     assert (fault.number, fault.where, fault.snapshot_id) == (304, path, head.snapshot_id)

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.commit.changes.files import DeleteFiles
-from icekeep.commit.changes.mend_entries import MendedEntry, MendEntries
+from icekeep.commit.changes.repair_entries import RepairedEntry, RepairEntries
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.manifests import StorageManifestReader
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
@@ -58,11 +58,11 @@ def mended(table, name, **changes):
     """An entry described otherwise; one that goes if nothing is changed."""
     manifest, index, entry = all_entries(table)[name]
     file = replace(entry.data_file, **changes) if changes else None
-    return MendedEntry(manifest=manifest, index=index, planned=entry, file=file)
+    return RepairedEntry(manifest=manifest, index=index, planned=entry, file=file)
 
 
 def mend(table, *entries, **options):
-    return MendEntries(entries=entries, format_version=table.metadata.format_version, **options)
+    return RepairEntries(entries=entries, format_version=table.metadata.format_version, **options)
 
 
 def totals(table):
@@ -108,7 +108,7 @@ def test_a_doubled_entry_goes_without_a_mark_since_expiration_deletes_the_files_
     damager(catalog).edit_manifest(place.manifest, lambda entries: entries.append(dict(entries[place.index])))
     table = catalog.load(EVENTS)
     assert live(table)["a"] == 2
-    done = run(table, mend(table, replace(mended(table, "a"), is_deleted=False), counts_anew=True)).table
+    done = run(table, mend(table, replace(mended(table, "a"), is_deleted=False), recounts_totals=True)).table
     assert live(done) == {"a": 1, "b": 1, "c": 1}
     assert [e.name for e in raw_entries(done) if e.status == 2] == []
     assert totals(done)["total-data-files"] == 3
@@ -122,10 +122,10 @@ def test_totals_are_counted_anew_from_all_live_files(catalog, table):
         ]
     )
     wrong = catalog.load(EVENTS)
-    done = run(wrong, mend(wrong, counts_anew=True)).table
+    done = run(wrong, mend(wrong, recounts_totals=True)).table
     assert totals(done) == totals(table)
     assert raw_list(done) == raw_list(wrong)
-    both = run(wrong, mend(wrong, mended(wrong, "a", record_count=4), counts_anew=True)).table
+    both = run(wrong, mend(wrong, mended(wrong, "a", record_count=4), recounts_totals=True)).table
     assert totals(both)["total-records"] == 24
 
 
@@ -167,7 +167,7 @@ def test_a_manifest_that_is_listed_twice_is_listed_once(catalog, table):
     path = raw_list(spoilt)[0]["manifest_path"]
     with pytest.raises(InvalidTableError, match=r"is listed twice; fix that first$"):
         run(spoilt, mend(spoilt, rows=frozenset({path})))
-    done = run(spoilt, mend(spoilt, once=frozenset({path}), counts_anew=True)).table
+    done = run(spoilt, mend(spoilt, once=frozenset({path}), recounts_totals=True)).table
     assert live(done) == {"a": 1, "b": 1, "c": 1}
     assert totals(done) == totals(table)
 

@@ -1,13 +1,14 @@
-"""Write manifests anew whose entries, or whose rows of the manifest list, say what is not so."""
+"""Rewrite manifests whose entries, or whose rows of the manifest list, say what is not so."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.filtering import EntryReader, identity, without_history
+from icekeep.commit.filtering import LiveFilesQuestion, identity
 from icekeep.commit.live_files import FileKey, add, file_key, require_format_version
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
@@ -22,7 +23,7 @@ from icekeep.spec.updates import Update
 from icekeep.storage.base import Storage
 
 
-class MendedEntry(msgspec.Struct, frozen=True, kw_only=True):
+class RepairedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one entry.
 
     Attributes:
@@ -50,65 +51,71 @@ class AddedCopy(msgspec.Struct, frozen=True):
     sequence_number: int
 
 
-class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries to be described anew or to go, on one branch; what else their manifests list is carried, as it was read.
+class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries to be described as they are or to go, on one branch; what else their manifests list is carried, as it was read.
 
     An entry that stays keeps its snapshot, both sequence numbers, first row id, spec and partition, and is an existing one.
 
     Attributes:
-        rows: locations of manifests that are written anew since their rows are wrong.
+        rows: locations of manifests that are rewritten since their rows are wrong.
         once: locations of manifests that the list is to name once.
         added: delete files in the place of those that go.
         copies: data files in the place of those that go.
-        counts_anew: whether the totals are counted from all live entries, in place of being carried on.
+        recounts_totals: whether the totals are counted from all live entries, in place of being carried on.
         format_version: of the table that was read.
     """
 
-    entries: tuple[MendedEntry, ...] = ()
+    entries: tuple[RepairedEntry, ...] = ()
     rows: frozenset[str] = frozenset()
     once: frozenset[str] = frozenset()
     added: tuple[AddedDeletes, ...] = ()
     copies: tuple[AddedCopy, ...] = ()
-    counts_anew: bool = False
+    recounts_totals: bool = False
     format_version: int
     branch: str = MAIN
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Nothing is trusted that a plan said of a manifest: each is read again.
-
-        Raises:
-            ConflictError: an entry is not live any more in its manifest, or another one than was planned.
-            InvalidTableError: nothing proves that a manifest whose row is wrong is whole.
-            UnsupportedError: a manifest holds what is not known here, and would lose it.
-        """
-        if not (self.entries or self.rows or self.once or self.counts_anew):
+        """Nothing that a plan says of a manifest is trusted: each is read again, and its entries must be what was planned."""
+        if not (self.entries or self.rows or self.once or self.recounts_totals):
             return ()
         require_format_version(base, self.format_version)
-        self._check()
+        self._check_entries()
         head = base.head(self.branch)
         rows = self._listed_once([] if head is None else attempt.reader.manifests(head))
-        self._check_listed(rows)
         summary, totals = SummaryBuilder(self.summary), Counter[str]()
-        mends, used = self._by_manifest(), self._used_puffins(rows, base, attempt)
+        repairs: defaultdict[str, dict[int, RepairedEntry]] = defaultdict(dict, {path: {} for path in self.rows})
+        for one in self.entries:
+            repairs[one.manifest][one.index] = one
+        used = self._used_puffins(rows, base, attempt)
         manifests: list[ManifestFile] = []
         for row in rows:
-            if row.manifest_path in mends:
-                manifests += self._mended(row, mends[row.manifest_path], used, base, attempt, summary, totals)
-            else:
+            if row.manifest_path not in repairs:
                 manifests.append(row)
-        added = self._added(base, attempt, summary)
-        if self.counts_anew:
-            stays = [row for row in rows if row.manifest_path not in mends]
-            totals.update(totals_of(one.file for one in self._new))
-            for found in attempt.gathered(stays, LiveTotals(without_history(base))):
-                totals.update(found)
-            summary.count_anew(totals)
+                continue
+            entries = self._repaired(row, repairs[row.manifest_path], used, base, attempt)
+            totals.update(totals_of(entry.data_file for entry in entries if entry.is_live))
+            of_row = ("repaired", identity(row), row.sequence_number, used)
+            manifests += attempt.write_manifests(of_row, entries, row.partition_spec_id, row.content)
+        for one in self.entries:
+            if one.file is None and one.is_deleted:
+                summary.remove(one.planned.data_file)
+            else:
+                summary.correct(one.planned.data_file, one.file)
+        both: tuple[AddedDeletes | AddedCopy, ...] = (*self.added, *self.copies)
+        new = [(one.file, one.sequence_number) for one in both]
+        added: list[ManifestFile] = []
+        for file, number in new:
+            content = ManifestContent.DATA if file.content is FileContent.DATA else ManifestContent.DELETES
+            key = ("added", file.file_path, file.content_offset)
+            added += add([file], attempt, summary, content=content, sequence_number=number, key=key)
+        if self.recounts_totals:
+            totals.update(totals_of(file for file, _ in new))
+            stays = [row for row in rows if row.manifest_path not in repairs]
+            for of_manifest in attempt.gathered(stays, live_totals(base)):
+                totals.update(of_manifest)
+            summary.set_totals(totals)
         return attempt.snapshot_updates(self._operation, [*added, *manifests], summary, branch=self.branch)
-
-    @property
-    def _new(self) -> "list[AddedDeletes | AddedCopy]":
-        return [*self.added, *self.copies]
 
     @property
     def _operation(self) -> str:
@@ -123,7 +130,7 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         )
         return "delete" if only_data else "overwrite"
 
-    def _check(self) -> None:
+    def _check_entries(self) -> None:
         if len({(one.manifest, one.index) for one in self.entries}) < len(self.entries):
             raise IcekeepBug("an entry is to be mended in two ways")
         for one in self.entries:
@@ -135,69 +142,64 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
             if not is_same or any(getattr(old, name) != getattr(new, name) for name in kept):
                 raise IcekeepBug(f"the entry of {old.file_path!r} would be one of another file")
 
-    def _by_manifest(self) -> Mapping[str, Mapping[int, MendedEntry]]:
-        found: defaultdict[str, dict[int, MendedEntry]] = defaultdict(dict)
-        for path in self.rows:
-            found[path] = {}
-        for one in self.entries:
-            found[one.manifest][one.index] = one
-        return found
-
     def _listed_once(self, rows: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """The rows of a list, in which each manifest that is to be rewritten or named once is one row."""
         first: dict[str, ManifestFile] = {}
         kept = []
         for row in rows:
-            if row.manifest_path in self.once and row.manifest_path in first:
-                if row != first[row.manifest_path]:
+            path = row.manifest_path
+            if path in self.once and path in first:
+                if row != first[path]:
                     raise InvalidTableError(
-                        f"manifest {row.manifest_path!r} is listed twice, and not in the same way; it is not known which row is "
-                        "right",
-                        location=row.manifest_path,
+                        f"manifest {path!r} is listed twice, and not in the same way; it is not known which row is right",
+                        location=path,
                     )
                 continue
-            first[row.manifest_path] = row
+            first[path] = row
             kept.append(row)
-        return kept
-
-    def _check_listed(self, rows: Sequence[ManifestFile]) -> None:
-        wanted = {*self.rows, *self.once, *(one.manifest for one in self.entries)}
-        times = Counter(row.manifest_path for row in rows)
-        if missing := wanted - times.keys():
+        expected = {*self.rows, *self.once, *(one.manifest for one in self.entries)}
+        times = Counter(row.manifest_path for row in kept)
+        if missing := expected - times.keys():
             raise ConflictError(
                 f"manifest {min(missing)!r} ({len(missing)} in all) is no longer in the table as it was read"
             )
-        if doubled := [path for path in wanted if times[path] > 1]:
+        if doubled := [path for path in expected if times[path] > 1]:
             raise InvalidTableError(f"manifest {min(doubled)!r} is listed twice; fix that first", location=min(doubled))
+        return kept
 
-    def _mended(
+    def _repaired(
         self,
         row: ManifestFile,
-        mends: Mapping[int, MendedEntry],
+        repairs: Mapping[int, RepairedEntry],
         used: frozenset[str],
         base: TableMetadata,
         attempt: Attempt,
-        summary: SummaryBuilder,
-        totals: Counter[str],
-    ) -> tuple[ManifestFile, ...]:
-        """What comes in the place of a manifest; counted in the summary, and with its live files in the totals."""
-        read, is_odd = self._read(row, base, attempt)
-        if is_odd or base.specs_by_id[row.partition_spec_id].has_unknown_transform:
+    ) -> list[ManifestEntry]:
+        """The entries of the manifest that comes in the place of one; `used`: Puffin files in which live vectors stay."""
+        read, has_unknown_fields = self._read(row, base, attempt)
+        if has_unknown_fields or base.specs_by_id[row.partition_spec_id].has_unknown_transform:
             raise UnsupportedError(
                 f"manifest {row.manifest_path!r} holds what icekeep does not know, a transform or fields, and would lose it",
                 location=row.manifest_path,
             )
-        for index, mend in mends.items():
-            if index >= len(read) or not _is_same(read[index], mend.planned) or not read[index].is_live:
+        for index, repair in repairs.items():
+            if index >= len(read) or not _is_same(read[index], repair.planned) or not read[index].is_live:
                 raise ConflictError(
-                    f"file {mend.planned.data_file.file_path!r} is not live any more as it was read",
+                    f"file {repair.planned.data_file.file_path!r} is not live any more as it was read",
                     manifest=row.manifest_path,
                 )
-        entries = [*_entries(read, mends, used, attempt.snapshot_id)]
-        for mend in mends.values():
-            _count(mend, summary)
-        totals.update(totals_of(entry.data_file for entry in entries if entry.is_live))
-        key = ("mended", identity(row), row.sequence_number, used)
-        return attempt.write_manifests(key, entries, row.partition_spec_id, row.content)
+        entries = []
+        for index, entry in enumerate(read):
+            if not entry.is_live:
+                continue
+            planned = repairs.get(index)
+            file = entry.data_file if planned is None else planned.file
+            if file is not None:
+                entries.append(msgspec.structs.replace(entry, status=Status.EXISTING, data_file=file))
+            elif planned is not None and planned.is_deleted and entry.data_file.file_path not in used:
+                deleted = msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=attempt.snapshot_id)
+                entries.append(deleted)
+        return entries
 
     def _used_puffins(self, rows: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt) -> frozenset[str]:
         """The Puffin files of vectors that go, in which other vectors stay; all, where not every manifest can be read."""
@@ -206,16 +208,16 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
         if not going:
             return frozenset()
         paths = frozenset(path for path, _ in going)
-        asked = VectorsIn(without_history(base), paths)
         deletes = [row for row in rows if row.content is ManifestContent.DELETES]
+        sound = [row for row in deletes if row.manifest_path not in self.rows]
         try:
-            found = attempt.gathered([row for row in deletes if row.manifest_path not in self.rows], asked)
-            found += [
-                asked.among(self._read(row, base, attempt)[0]) for row in deletes if row.manifest_path in self.rows
-            ]
+            vectors = attempt.ask_live_files(sound, ("vectors in", paths), partial(_vectors_in, paths))
+            for row in deletes:
+                if row.manifest_path in self.rows:
+                    vectors.append(_vectors_in(paths, (e for e in self._read(row, base, attempt)[0] if e.is_live)))
         except (InvalidTableError, UnsupportedError):
             return paths
-        return frozenset(path for some in found for path, offset in some if (path, offset) not in going)
+        return frozenset(path for some in vectors for path, offset in some if (path, offset) not in going)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:
         """The entries of a manifest, and whether it has fields that are not known."""
@@ -223,51 +225,18 @@ class MendEntries(msgspec.Struct, frozen=True, kw_only=True):
             return [*attempt.reader.entries(row, base)], attempt.reader.has_unknown_fields(row)
         return read_by_wrong_row(row, base.partition_type(row.partition_spec_id), attempt.reader.storage)
 
-    def _added(self, base: TableMetadata, attempt: Attempt, summary: SummaryBuilder) -> list[ManifestFile]:
-        manifests: list[ManifestFile] = []
-        for one in self._new:
-            is_data = one.file.content is FileContent.DATA
-            manifests += add(
-                [one.file],
-                base,
-                attempt,
-                summary,
-                content=ManifestContent.DATA if is_data else ManifestContent.DELETES,
-                sequence_number=one.sequence_number,
-                key=("added", one.file.file_path, one.file.content_offset),
-            )
-        return manifests
+
+def _vectors_in(paths: frozenset[str], live: Iterable[ManifestEntry]) -> list[FileKey]:
+    return [file_key(entry.data_file) for entry in live if entry.data_file.file_path in paths]
 
 
-class VectorsIn(msgspec.Struct, frozen=True):
-    """The live vectors of a manifest that are in some Puffin files: location and offset of each."""
-
-    base: TableMetadata
-    paths: frozenset[str]
-
-    @property
-    def key(self) -> Hashable:
-        return "vectors in", self.paths
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[FileKey]:
-        return self.among(reader.entries(manifest, self.base))
-
-    def among(self, entries: Iterable[ManifestEntry]) -> list[FileKey]:
-        """Those of some entries."""
-        return [file_key(e.data_file) for e in entries if e.is_live and e.data_file.file_path in self.paths]
+def live_totals(base: TableMetadata) -> LiveFilesQuestion[Counter[str]]:
+    """Asks for the totals of the live files of a manifest."""
+    return LiveFilesQuestion.of(base, "totals", _totals)
 
 
-class LiveTotals(msgspec.Struct, frozen=True):
-    """The totals of the live files of a manifest."""
-
-    base: TableMetadata
-
-    @property
-    def key(self) -> Hashable:
-        return "totals"
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> Mapping[str, int]:
-        return totals_of(entry.data_file for entry in reader.entries(manifest, self.base) if entry.is_live)
+def _totals(live: Iterator[ManifestEntry]) -> Counter[str]:
+    return totals_of(entry.data_file for entry in live)
 
 
 def read_by_wrong_row(row: ManifestFile, partition: StructType, storage: Storage) -> tuple[list[ManifestEntry], bool]:
@@ -302,26 +271,3 @@ def _is_same(entry: ManifestEntry, other: ManifestEntry) -> bool:
         msgspec.structs.replace(e, data_file=msgspec.structs.replace(e.data_file, partition=())) for e in (entry, other)
     )
     return one == two and partition_key(entry.data_file) == partition_key(other.data_file)
-
-
-def _entries(
-    read: Sequence[ManifestEntry], mends: Mapping[int, MendedEntry], used: frozenset[str], snapshot_id: int
-) -> Iterator[ManifestEntry]:
-    for index, entry in enumerate(read):
-        if not entry.is_live:
-            continue
-        mend = mends.get(index)
-        if mend is None:
-            yield msgspec.structs.replace(entry, status=Status.EXISTING)
-        elif mend.file is not None:
-            yield msgspec.structs.replace(entry, status=Status.EXISTING, data_file=mend.file)
-        elif mend.is_deleted and entry.data_file.file_path not in used:
-            yield msgspec.structs.replace(entry, status=Status.DELETED, snapshot_id=snapshot_id)
-
-
-def _count(mend: MendedEntry, summary: SummaryBuilder) -> None:
-    file = mend.planned.data_file
-    if mend.file is None and mend.is_deleted:
-        summary.remove(file)
-    else:
-        summary.correct(file, mend.file)
