@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError, NotFoundError
 from icekeep.spec.metadata import TableMetadata, format_metadata, parse_metadata
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, build_spec
-from icekeep.spec.schema import PROPERTY, Schema, parse_name_mapping
+from icekeep.spec.schema import NAME_MAPPING_PROPERTY, Schema, parse_name_mapping
 from icekeep.spec.snapshots import (
     MetadataLogEntry,
     PartitionStatisticsFile,
@@ -985,13 +985,13 @@ def test_nothing_is_changed_where_no_property_names_a_column_that_changed():
 
 
 def mapping_after(mapping: list[dict[str, Any]], new: Schema) -> Any:
-    updates = column_property_updates(OLD, new, {PROPERTY: json.dumps(mapping)})
+    updates = column_property_updates(OLD, new, {NAME_MAPPING_PROPERTY: json.dumps(mapping)})
     if not updates:
         return mapping
     (change,) = updates
     assert isinstance(change, SetProperties)
-    parse_name_mapping(change.updates[PROPERTY])
-    return json.loads(change.updates[PROPERTY])
+    parse_name_mapping(change.updates[NAME_MAPPING_PROPERTY])
+    return json.loads(change.updates[NAME_MAPPING_PROPERTY])
 
 
 A = {"names": ["a", "alpha"], "field-id": 1}
@@ -1028,4 +1028,4 @@ def test_a_mapping_that_says_it_already_stays():
 
 def test_a_mapping_that_nobody_can_read_is_left_alone():
     new = Schema(fields=(field(1, "aa"),))
-    assert column_property_updates(OLD, new, {PROPERTY: "{"}) == ()
+    assert column_property_updates(OLD, new, {NAME_MAPPING_PROPERTY: "{"}) == ()
