@@ -28,7 +28,7 @@ from icekeep.commit.conflicts import (
     live_at,
     position_deletes_of,
 )
-from icekeep.commit.dangling import MinNumbersAt
+from icekeep.commit.dangling import DeleteScopes, MinNumbers, MinNumbersAt, is_dangling
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.filtering import EntryReader, OldVectors, without_history
 from icekeep.commit.live_files import (
@@ -49,13 +49,10 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
-    DeleteScopes,
-    MinNumbers,
     PartitionKey,
     PathDigest,
     Specs,
     applied_delete,
-    is_dangling,
     is_deletion_vector,
     is_global,
     is_newer,

@@ -1,4 +1,4 @@
-"""Few delete files and data files, matched in Arrow, against the pure rule of `spec.applicability`."""
+"""Few delete files and data files, matched in Arrow, against the pure rule of `spec.delete_runs`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from icekeep.errors import InvalidTableError
 from icekeep.planning.deletes import reaching
 from icekeep.spec.manifests.structs import ManifestEntry
-from icekeep.spec.reach import may_name, own_path, reaches, reaching_deletes
+from icekeep.spec.reach import may_name, own_path, reaches
 from kit.cases import for_each
 from kit.reaching import (
     REFUSED,
@@ -21,6 +21,7 @@ from kit.reaching import (
     expected,
     generated_tables,
     positions,
+    reaching_by_rule,
     table_of,
     vector,
 )
@@ -48,7 +49,7 @@ def test_each_data_file_gets_the_deletes_that_the_rule_gives_it(table: tuple[Ent
 @for_each(("deletes", "problem"), REFUSED)
 def test_what_cannot_be_is_refused_as_by_the_rule(deletes: Entries, problem: str) -> None:
     with pytest.raises(InvalidTableError) as of_rule:
-        reaching_deletes([A], deletes, SPECS)
+        reaching_by_rule([A], deletes)
     with pytest.raises(InvalidTableError) as of_tables:
         found([A], deletes)
     assert of_tables.value.message == of_rule.value.message == problem
@@ -120,7 +121,7 @@ def test_positions_of_a_data_file_alone_are_those_of_deletes_whose_own_path_is_i
     data, deletes = table
     held = reaching(table_of(data), table_of(deletes), SPECS)
     assert held is not None
-    in_force = reaching_deletes(data, deletes, SPECS)
+    in_force = reaching_by_rule(data, deletes)
     wanted = [
         sum(d.data_file.record_count for d in in_force[path] if own_path(d.data_file) == path.encode())
         for path in (one.data_file.file_path for one in data)
