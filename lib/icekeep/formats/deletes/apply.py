@@ -1,20 +1,14 @@
-"""Which rows equality deletes remove (spec, "Equality Delete Files").
-
-A row goes if all its key columns equal those of one delete. Null equals null. Floating point values are equal if their bits
-are, but for NaN, which equals every NaN: as Iceberg Java compares them, so 0.0 does not delete -0.0.
-
-Deletes may outnumber the rows by far, so they pass by in batches, each of which is looked up in and forgotten.
-
-What the delete files of a data file say, read within the budget of a cache that the files of a task share.
-
-The rows of a data file that its delete files leave, as a task reads them (spec, "Delete Formats").
+"""The rows of a data file that its delete files leave, as a task reads them (spec, "Delete Formats").
 
 Which delete files reach the data file was planned; here they are applied, part by part of the data file. What is held of
 them at one time does not grow with their number of equality deletes: the rows of a part are what is bounded, and deletes pass
-by in batches.
+by in batches, each of which is looked up in and forgotten. What small delete files say is kept for the next data file.
+
+A row goes if all its key columns equal those of one equality delete. Null equals null. Floating point values are equal if
+their bits are, but for NaN, which equals every NaN: as Iceberg Java compares them, so 0.0 does not delete -0.0.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
@@ -39,7 +33,7 @@ from icekeep.formats.deletes.read import (
 from icekeep.formats.filter import rows_that_match
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
-from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
+from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped, positions_in
 from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -55,6 +49,15 @@ costs a look at every row."""
 BATCH_BYTES = 32 * MIB
 """The same as an amount of data, for keys that are long."""
 
+PIECE_ROWS = 1_048_576
+"""Rows that equality deletes are applied to at one time: more share a reading of the deletes, and take more memory."""
+
+PIECE_BYTES = 128 * MIB
+"""The same as an amount of data."""
+
+_POSITION_BYTES = 8
+_MAX_KNOWN = 64
+
 
 def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa.Table:
     """The values of key columns in forms of which Arrow's notion of equality is right, in the order of their ids.
@@ -62,9 +65,11 @@ def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa
     Args:
         table: data in the columns of `schema`.
         schema: as `leaf_schema` makes it.
-        field_ids: of the key columns.
     """
-    columns = [_comparable(leaf_values(table, schema, id_)) for id_ in field_ids]
+    columns = [
+        pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
+        for column in (leaf_values(table, schema, id_) for id_ in field_ids)
+    ]
     return pa.Table.from_arrays(columns, names=[str(id_) for id_ in field_ids])
 
 
@@ -104,16 +109,16 @@ def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables large enough that looking up pays, and no larger than a batch may be."""
+
+    def pieces() -> Iterator[pa.Table]:
+        for table in tables:
+            row_bytes = table.nbytes / max(1, table.num_rows)
+            step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
+            for start in range(0, table.num_rows, step):
+                yield table.slice(start, step)
+
     limits = (lambda piece: piece.num_rows, BATCH_ROWS), (lambda piece: piece.nbytes, BATCH_BYTES)
-    return map(pa.concat_tables, packed(_pieces(tables), *limits))
-
-
-def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    for table in tables:
-        row_bytes = table.nbytes / max(1, table.num_rows)
-        step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
-        for start in range(0, table.num_rows, step):
-            yield table.slice(start, step)
+    return map(pa.concat_tables, packed(pieces(), *limits))
 
 
 def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -158,14 +163,6 @@ def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
     return places
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
-
-
-_POSITION_BYTES = 8
-_MAX_KNOWN = 64
-
-
 class EqualityRun(msgspec.Struct, frozen=True):
     """Equality deletes that are a run of a list: those from `start` up to `stop`, without it.
 
@@ -176,13 +173,9 @@ class EqualityRun(msgspec.Struct, frozen=True):
     start: int
     stop: int
 
-    def ends_as(self, other: "EqualityRun") -> bool:
-        """Whether both go to the same place of one list, so that the longer one has all of the other."""
-        return self.places is other.places and self.stop == other.stop
 
-
-class Kinds(msgspec.Struct, frozen=True):
-    """The delete files of a data file by their kinds.
+class DeletesByKind(msgspec.Struct, frozen=True):
+    """The delete files of a data file.
 
     Attributes:
         by_position: deletes of positions.
@@ -194,8 +187,36 @@ class Kinds(msgspec.Struct, frozen=True):
     by_equality: dict[tuple[int, ...], list[DataFile]]
     run: EqualityRun | None = None
 
+    @classmethod
+    def of(cls, deletes: Iterable[DataFile]) -> "DeletesByKind":
+        """Raises:
+        InvalidTableError: equality deletes compare nothing.
+        IcekeepBug: a file is none of deletes.
+        """
+        by_position: list[DataFile] = []
+        by_equality: dict[tuple[int, ...], list[DataFile]] = {}
+        for file in deletes:
+            match file.content:
+                case FileContent.POSITION_DELETES:
+                    by_position.append(file)
+                case FileContent.EQUALITY_DELETES:
+                    if not file.equality_ids:
+                        raise InvalidTableError(
+                            f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
+                        )
+                    by_equality.setdefault(_ascending(file.equality_ids), []).append(file)
+                case _:
+                    raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
+        return cls(by_position, by_equality)
 
-class KindsOfParts:
+
+@lru_cache(maxsize=128)
+def _ascending(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Each id once; a data file asks it of each of its delete files, which have few ids among them."""
+    return tuple(sorted(set(ids)))
+
+
+class SharedDeletes:
     """Tells the kinds of the delete files of data files, whose deletes are parts of one list.
 
     Equality deletes of one run are told apart once; data files that have the same ones are given the same dictionary.
@@ -204,66 +225,33 @@ class KindsOfParts:
     def __init__(self) -> None:
         self._whole: Sequence[DataFile] = ()
         self._places: dict[str, int] = {}
-        self._known: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
+        self._by_equality: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
-    def by_kind(self, deletes: Sequence[DataFile]) -> Kinds:
-        """The kinds of some delete files; raises as `deletes_by_kind`."""
+    def by_kind(self, deletes: Sequence[DataFile]) -> DeletesByKind:
+        """The kinds of a data file's delete files; raises as `DeletesByKind.of`."""
         if not isinstance(deletes, Part):
-            return deletes_by_kind(deletes)
+            return DeletesByKind.of(deletes)
         if deletes.whole is not self._whole:
-            self._begin(deletes.whole)
+            self._whole, self._by_equality = deletes.whole, {}
+            first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, deletes.whole)
+            self._places = {one.file_path: place for place, one in enumerate(first)}
         of_equality = deletes.positions & of_spans([(0, len(self._places))])
-        rest = deletes_by_kind(Part(self._whole, deletes.positions - of_equality))
+        rest = DeletesByKind.of(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
             # They do not come first in the list.
-            return deletes_by_kind(deletes)
-        if of_equality not in self._known:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[of_equality] = deletes_by_kind(Part(self._whole, of_equality)).by_equality
+            return DeletesByKind.of(deletes)
+        if of_equality not in self._by_equality:
+            if len(self._by_equality) >= _MAX_KNOWN:
+                self._by_equality.clear()
+            self._by_equality[of_equality] = DeletesByKind.of(Part(self._whole, of_equality)).by_equality
         run = None
         if is_span(of_equality):
             run = EqualityRun(self._places, of_equality.min(), of_equality.max() + 1)
-        return Kinds(rest.by_position, self._known[of_equality], run)
-
-    def _begin(self, whole: Sequence[DataFile]) -> None:
-        self._whole, self._known = whole, {}
-        first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, whole)
-        self._places = {one.file_path: place for place, one in enumerate(first)}
-
-
-def deletes_by_kind(deletes: Iterable[DataFile]) -> Kinds:
-    """Tell the kinds of delete files.
-
-    Raises:
-        InvalidTableError: equality deletes compare nothing.
-        IcekeepBug: a file is none of deletes.
-    """
-    by_position: list[DataFile] = []
-    by_equality: dict[tuple[int, ...], list[DataFile]] = {}
-    for file in deletes:
-        match file.content:
-            case FileContent.POSITION_DELETES:
-                by_position.append(file)
-            case FileContent.EQUALITY_DELETES:
-                if not file.equality_ids:
-                    raise InvalidTableError(
-                        f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
-                    )
-                by_equality.setdefault(_in_order(file.equality_ids), []).append(file)
-            case _:
-                raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
-    return Kinds(by_position, by_equality)
-
-
-@lru_cache(maxsize=128)
-def _in_order(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Each id once, ascending; a data file asks it of each of its delete files, which have few ids among them."""
-    return tuple(sorted(set(ids)))
+        return DeletesByKind(rest.by_position, self._by_equality[of_equality], run)
 
 
 def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, cache: DeleteCache) -> Positions:
-    """The positions in the data file at `path` that any of some delete files deletes.
+    """The positions in the data file at `path` that any of some delete files, one at least, deletes.
 
     Raises:
         InvalidTableError: there are two deletion vectors, or a delete file is not what its entry says.
@@ -275,100 +263,78 @@ def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, ca
         raise InvalidTableError(
             f"data file {path!r} has {len(vectors)} deletion vectors; it may have one", location=path
         )
-    found = [_vector_positions(storage, file, path) for file in vectors]
+    found = []
+    for file in vectors:
+        validate_plain(file)
+        if file.referenced_data_file != path:
+            raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
+        found.append(positions_in(read_deletion_vector(storage, file)))
     found += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
     return np.concatenate(found)
-
-
-def equality_keys(
-    storage: Storage,
-    files: list[DataFile],
-    schema: Schema,
-    ids: tuple[int, ...],
-    cache: DeleteCache,
-    run: EqualityRun | None = None,
-    name_mapping: NameMapping | None = None,
-) -> Iterator[pa.Table]:
-    """The keys of equality delete files, batch by batch; what is small enough is kept for the next who asks.
-
-    Args:
-        schema: the columns that `ids` name, as `leaf_schema` makes it.
-        run: what all the files are in; with it there is one column more, the place of a key's file.
-        name_mapping: the table's.
-
-    Raises:
-        InvalidTableError: a delete file is damaged, or does not fit the schema.
-        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
-    """
-    # The types as well: promoted ones have other values to compare.
-    types = str(schema.as_struct())
-    for file in files:
-        key = (file.file_path, ids, types, name_mapping)
-        for batch in _keys_of_file(storage, file, schema, ids, key, cache, name_mapping):
-            if run is None:
-                yield batch
-            else:
-                place = np.full(batch.num_rows, run.places[file.file_path])
-                yield batch.append_column("place", pa.array(place))
-
-
-def _keys_of_file(
-    storage: Storage,
-    file: DataFile,
-    schema: Schema,
-    ids: tuple[int, ...],
-    key: Hashable,
-    cache: DeleteCache,
-    name_mapping: NameMapping | None,
-) -> Iterator[pa.Table]:
-    known = cache.get(key)
-    if known is not None:
-        yield from known
-        return
-    kept: list[pa.Table] = []
-    size_bytes = 0
-    for table in read_equality_keys(storage, file, schema, name_mapping=name_mapping):
-        batch = key_columns(table, schema, ids)
-        size_bytes += batch.nbytes
-        if cache.make_room(size_bytes):
-            kept.append(batch)
-        else:
-            kept.clear()
-        yield batch
-    cache.keep(key, kept, size_bytes)
-
-
-def _vector_positions(storage: Storage, file: DataFile, path: str) -> Positions:
-    validate_plain(file)
-    if file.referenced_data_file != path:
-        raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
-    positions = read_deletion_vector(storage, file)
-    return np.array(positions.to_array(), dtype=np.int64)
 
 
 def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCache) -> Positions:
     """What one position delete file says of a data file; read for all data files at once if that can be kept."""
     key = (file.file_path,)
-    known = cache.get(key)
+    by_path = cache.get(key)
     limit_bytes = _POSITION_BYTES * file.record_count
-    if known is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
-        known = read_all_position_deletes(storage, file, limit_bytes)
-        if known is not None:
-            if len(known) == 1:
-                cache.proven.add(path_pair_digest(file.file_path, next(iter(known)).encode()))
-            size_bytes = sum(len(text) + positions.nbytes for text, positions in known.items())
-            cache.keep(key, known, size_bytes)
-    if known is None:
+    if by_path is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
+        by_path = read_all_position_deletes(storage, file, limit_bytes)
+        if by_path is not None:
+            if len(by_path) == 1:
+                cache.proven.add(path_pair_digest(file.file_path, next(iter(by_path)).encode()))
+            size_bytes = sum(len(text) + positions.nbytes for text, positions in by_path.items())
+            cache.keep(key, by_path, size_bytes)
+    if by_path is None:
         return read_position_deletes(storage, file, path)
-    found: Positions = known.get(path, np.empty(0, np.int64))
-    return found
+    positions: Positions = by_path.get(path, np.empty(0, np.int64))
+    return positions
 
 
-PIECE_ROWS = 1_048_576
-"""Rows that equality deletes are applied to at one time: more share a reading of the deletes, and take more memory."""
+def _equality_keys(
+    storage: Storage,
+    files: list[DataFile],
+    schema: Schema,
+    ids: tuple[int, ...],
+    cache: DeleteCache,
+    run: EqualityRun | None,
+    name_mapping: NameMapping | None,
+) -> Iterator[pa.Table]:
+    """The keys of equality delete files, batch by batch; what is small enough is kept for the next data file.
 
-PIECE_BYTES = 128 * MIB
-"""The same as an amount of data."""
+    Args:
+        schema: the columns that `ids` name, as `leaf_schema` makes it.
+        run: what all the files are in; with it there is one column more, the place of a key's file.
+
+    Raises:
+        InvalidTableError: a delete file is damaged, or does not fit the schema.
+        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
+    """
+
+    def keys_of(file: DataFile) -> Iterator[pa.Table]:
+        # The types as well: promoted ones have other values to compare.
+        key = (file.file_path, ids, types, name_mapping)
+        if (held := cache.get(key)) is not None:
+            yield from held
+            return
+        kept: list[pa.Table] = []
+        size_bytes = 0
+        for table in read_equality_keys(storage, file, schema, name_mapping=name_mapping):
+            batch = key_columns(table, schema, ids)
+            size_bytes += batch.nbytes
+            if cache.make_room(size_bytes):
+                kept.append(batch)
+            else:
+                kept.clear()
+            yield batch
+        cache.keep(key, kept, size_bytes)
+
+    types = str(schema.as_struct())
+    for file in files:
+        for batch in keys_of(file):
+            if run is not None:
+                batch = batch.append_column("place", pa.array(np.full(batch.num_rows, run.places[file.file_path])))
+            yield batch
 
 
 class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -411,11 +377,9 @@ class LiveRowsReader:
         notes: ReadNotes | None = None,
     ) -> None:
         """Args:
-        storage: where the files are.
         schema: the columns that are wanted, one at least, metadata columns among them. Where `_deleted` is one of them,
             deleted rows are read too, and marked.
         table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
-        cache: of delete files.
         kept_dictionaries: as for `FileColumns`.
         piece_bytes: the most data that equality deletes are applied to at one time, `PIECE_BYTES` where nothing is said.
         notes: take down what is read and which rows are dropped, where no filter drops others and none are marked. If they
@@ -427,7 +391,7 @@ class LiveRowsReader:
         self._schema = schema
         self._table_schemas = table_schemas
         self._cache = DeleteCache() if cache is None else cache
-        self._kinds = KindsOfParts()
+        self._shared = SharedDeletes()
         self._kept_dictionaries = frozenset(kept_dictionaries)
         self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
@@ -471,7 +435,7 @@ class LiveRowsReader:
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
         for piece in pieces:
             source = piece.source
-            kinds = self._kinds.by_kind(piece.deletes)
+            kinds = self._shared.by_kind(piece.deletes)
             by_position, by_equality = kinds.by_position, kinds.by_equality
             self._cache.begin_file()
             columns, file_columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
@@ -521,7 +485,7 @@ class LiveRowsReader:
             if rows.num_rows:
                 run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
                 leaves, mapping = leaf_schema(ids, columns.schemas), plan.name_mapping
-                keys = equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
+                keys = _equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
                 found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
                 deleted[live[found]] = True
@@ -574,7 +538,8 @@ class _Plan(msgspec.Struct, frozen=True):
             return False
         if self.run is None or other.run is None:
             return self.run is other.run and self.by_equality == other.by_equality
-        return self.run.ends_as(other.run)
+        # Both end at the same place of one list, so that the longer run has all of the other.
+        return self.run.places is other.run.places and self.run.stop == other.run.stop
 
 
 _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
