@@ -11,13 +11,13 @@ manifests the least data sequence number there (`MinNumbers`), and a delete file
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.filtering import EntryReader, Gatherer, PartitionRanges, identity, without_history
+from icekeep.commit.filtering import EntryReader, Gatherer, Gathering, PartitionRanges, identity, without_history
 from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
@@ -39,6 +39,7 @@ from icekeep.spec.reach import (
 from icekeep.spec.types import OPAQUE, Type
 
 _Key = TypeVar("_Key")
+_T = TypeVar("_T")
 _Scope = tuple[tuple[Any, ...], int]
 """A partition, and the greatest data sequence number that is reached there."""
 
@@ -119,9 +120,6 @@ def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, spe
     Args:
         least: of all live data files, those that the same commit adds among them.
         min_of_table: the least data sequence number of any of them, or one below it.
-
-    Raises:
-        InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
     """
     file = delete.data_file
     only = only_data_file(file)
@@ -222,11 +220,12 @@ def dangling(
     if not deletes:
         return None
     bare = without_history(base)
-    asked = DeleteScopes.union(scopes for scopes, _ in asks.gathered(deletes, _ScopesOf(bare)))
+    scopes_of = _OfLive("places", bare, partial(DeleteScopes.of, specs=base.specs_by_id))
+    asked = DeleteScopes.union(asks.gathered(deletes, scopes_of))
     possible = PossibleManifests(asked, base)
     likely = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = asks.gathered(likely, MinNumbersAt(bare, asked))
+    found = asks.gathered(likely, min_numbers_in(asked, base))
     least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
     by_lists = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
     likely_ids = {*map(identity, likely)}
@@ -248,12 +247,12 @@ def _proved(
     added_number: int,
 ) -> Dangling:
     """What is dangling by the manifest list, as far as the data manifests that were not asked yet (`others`) agree."""
-    bare = without_history(base)
-    found = asks.gathered(deletes, _ScopesOf(bare, by_lists))
+    work = _OfLive(("seeming", by_lists.numbers), without_history(base), partial(_seeming_scopes, by_lists))
+    found = asks.gathered(deletes, work)
     scopes = DeleteScopes.union(one for one, _ in found)
     least, min_of_table = by_lists.least, by_lists.min_of_table
     if scopes.partitions and others:
-        least = MinNumbers.union([least, *asks.gathered(others, MinNumbersAt(bare, scopes))])
+        least = MinNumbers.union([least, *asks.gathered(others, min_numbers_in(scopes, base))])
     if any(has_global for _, has_global in found):
         min_of_table = min(min_of_table, proven_min_number(data, base, asks, added_number))
     return Dangling(least, min_of_table, base.specs_by_id)
@@ -268,55 +267,39 @@ def dangling_deletes_count(
     found = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
     if found is None:
         return 0
-    return sum(reader.gathered(live.deletes, _CountOf(without_history(metadata), found)))
+    work = _OfLive(("count", found.numbers), without_history(metadata), partial(_count, found))
+    return sum(reader.gathered(live.deletes, work))
 
 
-class _ScopesOf(msgspec.Struct, frozen=True):
-    """The scopes of a manifest's delete files; or of those that are dangling or seem so, and whether one of these is global."""
+class _OfLive(msgspec.Struct, Generic[_T], frozen=True):
+    """What a function makes of the live entries of each manifest; a `Gathering`."""
 
+    key: Hashable
     base: TableMetadata
-    dangling: Dangling | None = None
+    function: Callable[[Iterator[ManifestEntry]], _T]
 
-    @property
-    def key(self) -> Hashable:
-        return "places" if self.dangling is None else ("seeming", self.dangling.numbers)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[DeleteScopes, bool]:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        one, specs = self.dangling, self.base.specs_by_id
-        if one is None:
-            return DeleteScopes.of(live, specs), False
-        chosen = [entry for entry in live if one.entry(entry) or seems_dangling(entry, one.least)]
-        return DeleteScopes.of(chosen, specs), any(is_global(entry.data_file, specs) for entry in chosen)
+    def run(self, manifest: ManifestFile, reader: EntryReader) -> _T:
+        return self.function(entry for entry in reader.entries(manifest, self.base) if entry.is_live)
 
 
-class MinNumbersAt(msgspec.Struct, frozen=True):
-    """The least data sequence numbers of a manifest's data files in some scopes."""
-
-    base: TableMetadata
-    asked: DeleteScopes
-
-    @property
-    def key(self) -> Hashable:
-        return "least", digest_of_all(self.asked.partitions), digest_of_all(self.asked.paths)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> MinNumbers:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
+def min_numbers_in(asked: DeleteScopes, base: TableMetadata) -> Gathering[MinNumbers]:
+    """Asks manifests for the least data sequence numbers of their data files in some scopes."""
+    key = "least", digest_of_all(asked.partitions), digest_of_all(asked.paths)
+    return _OfLive(key, without_history(base), partial(_min_numbers, asked))
 
 
-class _CountOf(msgspec.Struct, frozen=True):
-    """How many live files of a manifest are dangling."""
+def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbers:
+    return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), asked)
 
-    base: TableMetadata
-    dangling: Dangling
 
-    @property
-    def key(self) -> Hashable:
-        return "count", self.dangling.numbers
+def _seeming_scopes(found: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
+    """The scopes of the delete files that are dangling or seem so, and whether one of these is global."""
+    chosen = [entry for entry in live if found.entry(entry) or seems_dangling(entry, found.least)]
+    return DeleteScopes.of(chosen, found.specs), any(is_global(entry.data_file, found.specs) for entry in chosen)
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
-        return sum(entry.is_live and self.dangling.entry(entry) for entry in reader.entries(manifest, self.base))
+
+def _count(found: Dangling, live: Iterator[ManifestEntry]) -> int:
+    return sum(map(found.entry, live))
 
 
 class PossibleManifests:

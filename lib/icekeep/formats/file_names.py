@@ -15,11 +15,6 @@ def attempt_name(operation_id: str, partition_id: int = 0, task_attempt_id: int 
     return f"{partition_id:05d}-{task_attempt_id}-{operation_id}"
 
 
-def file_name(attempt: str, number: int, suffix: str) -> str:
-    """The name of a file of an attempt, as `attempt_name` gives it."""
-    return f"{attempt}-{number:05d}{suffix}"
-
-
 class FileNames:
     """Locations of an attempt's new files, one after the other, where the table's properties put data files."""
 
@@ -30,4 +25,4 @@ class FileNames:
 
     def location(self, suffix: str, partition_path: str = "") -> str:
         """The location of the next file; one for several partitions has no `partition_path`."""
-        return self._layout.location(file_name(self._attempt, next(self._numbers), suffix), partition_path)
+        return self._layout.location(f"{self._attempt}-{next(self._numbers):05d}{suffix}", partition_path)

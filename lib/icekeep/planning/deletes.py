@@ -104,16 +104,13 @@ def reaching(
     """Match delete files to data files; `None` where too many reach too many.
 
     Args:
-        data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
-        deletes: live delete files; the columns `entry_schema.MATCHED_COLUMNS`.
-        specs: the partition specs of the table.
+        data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `ENTRIES`.
+        deletes: live delete files; the columns `MATCHED_COLUMNS`.
         max_pairs: of a data file and a delete file; there are never more runs than `MAX_RUNS`.
 
     Raises:
         InvalidTableError: two deletion vectors reach one data file, a delete file for one data file lies in another partition,
             a vector names no data file, or a partition spec is missing.
-
-    Spec: "Scan Planning", "Delete Formats".
     """
     ordered = in_order(deletes, ("sequence_number", "file_path"))
     only, is_of_positions = ordered["referenced_data_file"], pc.equal(ordered["content"], _POSITIONS)
@@ -199,20 +196,12 @@ def with_deletes(
 ) -> "DataFrame":
     """The data files, each with the delete files that a reader must apply to it; lazy.
 
-    Both are read once. The new column `deletes` has the type `entry_schema.REACHING_DELETES`, is never null, and is ordered by
-    sequence number, path and offset. A row with many deletes is wide: narrow it before it is shuffled.
+    Both are read once; their columns are those that `reaching` asks for, whose errors come when rows are computed. The new
+    column `deletes` has the type `REACHING_DELETES`, is never null, and is ordered by sequence number, path and offset. A row
+    with many deletes is wide: narrow it before it is shuffled.
 
     Args:
-        data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `entry_schema.ENTRIES`.
-        deletes: live delete files; the columns `entry_schema.MATCHED_COLUMNS`.
-        specs: the partition specs of the table.
         deletes_count: how many delete files there are at most, as manifest lists tell; `None` where they do not.
-
-    Raises:
-        InvalidTableError: (when rows are computed) two deletion vectors reach one data file, a delete file for one data
-            file lies in another partition, a vector names no data file, or a partition spec is missing.
-
-    Spec: "Scan Planning", "Delete Formats"; `spec.reach.reaching_deletes` says the same of values.
     """
     scopes = _scopes(deletes, specs)
     is_small = deletes_count is not None and deletes_count <= BROADCAST_MAX_COUNT
@@ -358,23 +347,16 @@ def _error(*parts: "str | Column") -> "Column":
     return F.raise_error(F.concat(F.lit("icekeep.errors.InvalidTableError: "), *columns))
 
 
-class Crowd(msgspec.Struct, frozen=True):
-    """Delete files that are not for one data file alone: how many there are, and the most that one partition has."""
+def crowded_count(
+    storage: Storage, spark: SparkSource, manifests: Sequence[ManifestFile], wanted: EntryFilter
+) -> int | None:
+    """How many delete files are not for one data file alone, where a partition is crowded with them; `None` where none is.
 
-    shared_count: int
-    most_count: int
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether `with_deletes_in_tasks` is the way to match them."""
-        return self.most_count > CROWDED_COUNT
-
-
-def crowd_of(storage: Storage, spark: SparkSource, manifests: Sequence[ManifestFile], wanted: EntryFilter) -> Crowd:
-    """Count the delete files of some manifests; raises as `folded` does."""
+    Then `with_deletes_in_tasks` is the way to match them. Raises as `folded` does.
+    """
     columns = {"content", "spec_id", "partition", "referenced_data_file"}
     counts = folded(storage, spark, manifests, wanted, columns, _Counts).by_partition
-    return Crowd(counts.total(), max(counts.values(), default=0))
+    return counts.total() if max(counts.values(), default=0) > CROWDED_COUNT else None
 
 
 class _Counts:
@@ -425,17 +407,16 @@ def _part(path: "Column", parts_count: int) -> "Column":
 
 
 def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The data files of one part with what reaches each, in an order that does not hang on that in which rows come."""
+    """The data files of one part with what reaches each, in an order that does not depend on how rows arrive."""
     prepare_worker()
-    together = [(_rows(batch["data"]), _rows(batch["delete"])) for batch in batches]
-    if together:
-        data, deletes = map(pa.Table.from_batches, zip(*together, strict=True))
+    both: tuple[list[pa.RecordBatch], ...] = [], []
+    for batch in batches:
+        for name, rows in zip(("data", "delete"), both, strict=True):
+            rows.append(pa.RecordBatch.from_struct_array(batch[name].filter(batch[name].is_valid())))
+    if both[0]:
+        data, deletes = map(pa.Table.from_batches, both)
         by_path = [("file_path", "ascending"), ("sequence_number", "ascending")]
         yield from _with_deletes(data.sort_by(by_path).combine_chunks(), deletes, specs)
-
-
-def _rows(structs: pa.StructArray) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(structs.filter(structs.is_valid()))
 
 
 def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec]) -> Iterator[pa.RecordBatch]:

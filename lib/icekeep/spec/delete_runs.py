@@ -130,8 +130,7 @@ def match(
     own = whole_table + 1 + np.where(only < 0, np.arange(count), count + only)
     lists = np.where(is_listed, lists, own)
     order = np.lexsort((deletes.sequence_numbers, lists))
-    places = np.empty(count, np.int64)
-    places[order] = np.arange(count)
+    places = np.argsort(order)
 
     # Within a list the greatest numbers that are reached ascend: their places among all of them make one key with the list's.
     listed = order[: np.count_nonzero(is_listed)]
@@ -142,17 +141,17 @@ def match(
     found = [(rows, places[singles], places[singles] + 1)]
     for numbers in (2 * of_row + 2, 2 * of_row + 3, np.full(len(of_row), whole_table)):
         starts, stops = np.searchsorted(keys, numbers * width + since), np.searchsorted(keys, (numbers + 1) * width)
-        reached = np.flatnonzero(starts < stops)
-        found.append((reached, starts[reached], stops[reached]))
+        met = np.flatnonzero(starts < stops)
+        found.append((met, starts[met], stops[met]))
     rows, starts, stops = (np.concatenate(some) for some in zip(*found, strict=True))
     if int((stops - starts).sum()) > max_pairs or len(rows) > max_runs:
         return None
-    lists = np.unique(lists[order], return_inverse=True)[1].astype(np.int32)
+    list_of = np.unique(lists[order], return_inverse=True)[1].astype(np.int32)
     reached = _covered(starts, stops, count)
-    rows, starts, stops = _in_force(data, deletes, order, lists, (rows, starts, stops))
+    rows, starts, stops = _in_force(data, deletes, order, list_of, (rows, starts, stops))
     return DeleteRuns(
         ranks=order.astype(np.int32),
-        lists=lists,
+        lists=list_of,
         reached=reached,
         offsets=np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(data.files)))]),
         starts=starts.astype(np.int32),

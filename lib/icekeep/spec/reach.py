@@ -16,13 +16,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.spec.collections import PartSet, PositionSet, Renumbering, spans
+from icekeep.spec.collections import PartSet, PositionSet, Renumbering
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import DELETE_FILE_PATH
@@ -119,11 +118,7 @@ def only_data_file(file: DataFile) -> str | None:
 
 
 def may_name(file: DataFile, path: str) -> bool:
-    """Whether a position delete file or deletion vector may hold positions of the data file at a path.
-
-    Raises:
-        InvalidTableError: a deletion vector does not say which data file it is for.
-    """
+    """Whether a position delete file or deletion vector may hold positions of the data file at a path."""
     only = only_data_file(file)
     if only is not None:
         return only == path
@@ -160,9 +155,6 @@ def own_path(file: DataFile) -> bytes | None:
 
     It chooses files and counts rows. Equal bounds may be wrong, and where they were cut they are the path of no data file, so
     no delete file is dropped because of them before its rows were read.
-
-    Raises:
-        InvalidTableError: a deletion vector does not say which data file it is for.
     """
     if file.content is not FileContent.POSITION_DELETES:
         return None
@@ -216,11 +208,7 @@ class DataFileIndex:
             self.by_partition[partition_key(entry.data_file)].append(entry)
 
     def that_may_be_reached(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
-        """All that a delete file reaches, and others that it is too old for or that its bounds of paths leave out.
-
-        Raises:
-            InvalidTableError: a deletion vector names no data file, or a partition spec is missing.
-        """
+        """All that a delete file reaches, and others that it is too old for or that its bounds of paths leave out."""
         file = delete.data_file
         if is_global(file, specs):
             return self.by_path.values()
@@ -339,41 +327,26 @@ class Comparison:
             self._places.setdefault(name, place)
         # A delete file that is listed twice has one name.
         self._named = Renumbering([self._places[name] for name in self._names])
-        self._wholes: dict[int, _Whole] = {}
+        self._wholes: dict[int, tuple[Sequence[AppliedDelete], Renumbering, PositionSet]] = {}
 
     def difference(self, path: str, applied: AbstractSet[AppliedDelete]) -> Difference | None:
         """How what reaches a data file differs from what was applied to it; None where it does not."""
         reaching = self._named.moved(self._reached.positions[path])
-        was, lost = self._applied(applied)
+        if isinstance(applied, PartSet):
+            if id(applied.whole) not in self._wholes:
+                places = [self._places.get(name, -1) for name in applied.whole]
+                lost_places = PositionSet(number for number, place in enumerate(places) if place < 0)
+                # The list itself is held, too, so that its id stays its own.
+                self._wholes[id(applied.whole)] = applied.whole, Renumbering(places), lost_places
+            whole, numbers, lost_places = self._wholes[id(applied.whole)]
+            was, lost = numbers.moved(applied.positions), [whole[n] for n in applied.positions & lost_places]
+        else:
+            was = PositionSet(self._places[name] for name in applied if name in self._places)
+            lost = [name for name in applied if name not in self._places]
         if was == reaching and not lost:
             return None
         gone = {self._names[place] for place in was - reaching}
         return Difference(frozenset(gone.union(lost)), self._reached.in_order(reaching - was))
-
-    def _applied(self, applied: AbstractSet[AppliedDelete]) -> tuple[PositionSet, Sequence[AppliedDelete]]:
-        """The places of what was applied, and what has none."""
-        if not isinstance(applied, PartSet):
-            lost = [name for name in applied if name not in self._places]
-            return PositionSet(self._places[name] for name in applied if name in self._places), lost
-        known = self._wholes.get(id(applied.whole))
-        if known is None:
-            known = self._wholes[id(applied.whole)] = _Whole(applied.whole, self._places)
-        return known.numbers.moved(applied.positions), known.lost(applied.positions)
-
-
-class _Whole:
-    """A list that sets of applied delete files are parts of, and where its members stand among those that are live."""
-
-    def __init__(self, members: Sequence[AppliedDelete], places: Mapping[AppliedDelete, int]) -> None:
-        found = [places.get(member, -1) for member in members]
-        self.numbers = Renumbering(found)
-        self._members, self._found = members, found
-        self._lost_before = [*accumulate((place < 0 for place in found), initial=0)]
-
-    def lost(self, positions: PositionSet) -> list[AppliedDelete]:
-        """Those of some members that are not live any more."""
-        some = [span for span in spans(positions) if self._lost_before[span[0]] < self._lost_before[span[1]]]
-        return [self._members[n] for span in some for n in range(*span) if self._found[n] < 0]
 
 
 BLOB_TYPE = "deletion-vector-v1"
@@ -389,11 +362,7 @@ def frame(bitmap: bytes) -> bytes:
 
 
 def unframe(blob: bytes, where: str) -> bytes:
-    """The bitmap in a blob, its length, magic and checksum verified; `where` names the blob in errors.
-
-    Raises:
-        InvalidTableError: the blob is damaged or is no deletion vector.
-    """
+    """The bitmap in a blob, its length, magic and checksum verified; `where` names the blob in errors."""
     body, checksum = blob[_NUMBER_BYTES:-_NUMBER_BYTES], blob[-_NUMBER_BYTES:]
     if len(blob) < 2 * _NUMBER_BYTES + len(_MAGIC) or int.from_bytes(blob[:_NUMBER_BYTES], "big") != len(body):
         raise InvalidTableError(

@@ -28,7 +28,7 @@ from icekeep.commit.conflicts import (
     live_at,
     position_deletes_of,
 )
-from icekeep.commit.dangling import DeleteScopes, MinNumbers, MinNumbersAt, is_dangling
+from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_numbers_in
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.filtering import EntryReader, OldVectors, without_history
 from icekeep.commit.live_files import (
@@ -353,7 +353,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
-        found = attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked))
+        found = attempt.gathered(manifests.data, min_numbers_in(asked, base))
         least = MinNumbers.union(found)
         for entry in self.dangling:
             # Deletes for the whole table, of which there are none, would not be dangling.

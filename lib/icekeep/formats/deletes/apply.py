@@ -189,10 +189,7 @@ class DeletesByKind(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, deletes: Iterable[DataFile]) -> "DeletesByKind":
-        """Raises:
-        InvalidTableError: equality deletes compare nothing.
-        IcekeepBug: a file is none of deletes.
-        """
+        """Raises `InvalidTableError` for equality deletes that compare nothing."""
         by_position: list[DataFile] = []
         by_equality: dict[tuple[int, ...], list[DataFile]] = {}
         for file in deletes:
@@ -254,9 +251,8 @@ def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, ca
     """The positions in the data file at `path` that any of some delete files, one at least, deletes.
 
     Raises:
-        InvalidTableError: there are two deletion vectors, or a delete file is not what its entry says.
-        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
-        IcekeepBug: a deletion vector is another data file's.
+        InvalidTableError: there are two deletion vectors; and as `read_position_deletes`, `read_deletion_vector`.
+        UnsupportedError: a delete file is encrypted.
     """
     vectors = [file for file in files if is_deletion_vector(file)]
     if len(vectors) > 1:
@@ -305,10 +301,6 @@ def _equality_keys(
     Args:
         schema: the columns that `ids` name, as `leaf_schema` makes it.
         run: what all the files are in; with it there is one column more, the place of a key's file.
-
-    Raises:
-        InvalidTableError: a delete file is damaged, or does not fit the schema.
-        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
     """
 
     def keys_of(file: DataFile) -> Iterator[pa.Table]:
@@ -394,7 +386,7 @@ class LiveRowsReader:
         self._shared = SharedDeletes()
         self._kept_dictionaries = frozenset(kept_dictionaries)
         self._notes = notes
-        self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
+        self._columns: dict[tuple[bool, frozenset[int]], _Columns] = {}
 
     @property
     def proven(self) -> frozenset[PathDigest]:
@@ -416,14 +408,10 @@ class LiveRowsReader:
             by_pages: whether page indexes may say which pages that filter needs, as in `read_positioned`.
 
         Raises:
-            MissingFileError: a file is not there.
-            InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
-                delete file is not what its entry says.
-            UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
-            IcekeepBug: a delete file is none, or there are deletes that another data file has.
+            InvalidTableError: a data file has not the rows that it must have; and as `read_positioned`, `deleted_positions`.
         """
         for plan, table, noted in _joined(self._tables(pieces, residual, by_pages, batch_rows), self._piece_bytes):
-            if plan.changes_rows:
+            if plan.by_equality or plan.columns.marks or plan.columns.has_more:
                 table = self._without_deleted(table, plan, noted)
             if table.num_rows:
                 yield table
@@ -438,7 +426,7 @@ class LiveRowsReader:
             kinds = self._shared.by_kind(piece.deletes)
             by_position, by_equality = kinds.by_position, kinds.by_equality
             self._cache.begin_file()
-            columns, file_columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
+            columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
             if by_position:
                 positions = deleted_positions(self._storage, by_position, source.location, self._cache)
                 source = msgspec.structs.replace(source, deleted_positions=positions)
@@ -452,7 +440,7 @@ class LiveRowsReader:
             for first, table in read_positioned(
                 self._storage,
                 source,
-                file_columns,
+                columns.file,
                 parts,
                 batch_rows=choice,
                 needed=residual,
@@ -463,7 +451,8 @@ class LiveRowsReader:
                 noted: tuple[NotedRows, ...] = ()
                 if self._notes is not None:
                     noted = (self._notes.add(first, table.num_rows),)
-                    table = _with_origins(table, piece, first, self._notes.origin_type)
+                    if self._notes.origin_type is not None:
+                        table = _with_origins(table, piece, first, self._notes.origin_type)
                 if residual != ALWAYS_TRUE:
                     table = table.filter(rows_that_match(residual, columns.compared(table)))
                 yield plan, table, noted
@@ -497,17 +486,25 @@ class LiveRowsReader:
 
     def _columns_for(
         self, has_positions: bool, by_equality: dict[tuple[int, ...], list[DataFile]], filtered_ids: set[int]
-    ) -> "tuple[_Columns, FileColumns]":
+    ) -> "_Columns":
         compared = frozenset(filtered_ids.union(*by_equality))
-        known = self._columns.get((has_positions, compared))
-        if known is None:
+        if (has_positions, compared) not in self._columns:
+            # Where a column is looked up: the first that has it says its type. Without metadata columns, as ids of partition
+            # fields in `_partition` may be those of columns.
+            stored = Schema(fields=tuple(field for field in self._schema.fields if field.field_id <= MAX_COLUMN_ID))
+            newest_first = sorted(self._table_schemas, key=lambda schema: schema.schema_id, reverse=True)
+            schemas = [stored, *newest_first]
             for ids, files in by_equality.items():
-                _validate_key(ids, files, self._schema, self._table_schemas)
-            columns = _Columns(self._schema, self._table_schemas, compared, has_positions)
-            # What is compared must be values, as only those of one file have their numbers from one dictionary.
-            known = columns, FileColumns(columns.read, self._kept_dictionaries - compared)
-            self._columns[has_positions, compared] = known
-        return known
+                try:
+                    leaf_schema(ids, schemas)
+                except InvalidTableError as error:
+                    location = files[0].file_path
+                    raise InvalidTableError(
+                        f"equality delete file {location!r} cannot be applied: {error.message}", location=location
+                    ) from error
+            columns = _Columns(self._schema, schemas, compared, has_positions, self._kept_dictionaries)
+            self._columns[has_positions, compared] = columns
+        return self._columns[has_positions, compared]
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -526,11 +523,6 @@ class _Plan(msgspec.Struct, frozen=True):
     name_mapping: NameMapping | None = None
     run: EqualityRun | None = None
     since: NDArray[np.int64] | None = None
-
-    @property
-    def changes_rows(self) -> bool:
-        """Whether rows go, or columns that nobody wants."""
-        return bool(self.by_equality) or self.columns.marks or self.columns.read != self.columns.wanted
 
     def goes_with(self, other: "_Plan") -> bool:
         """Whether rows of both may be put together: the same deletes reach them, or some that are newer reach both."""
@@ -564,17 +556,22 @@ class _Columns:
     """What is read of the data file: the wanted columns, then those that only deletes and the filter ask for.
 
     Attributes:
-        read: all of them.
+        file: all of them.
         leaves: what deletes and the filter compare, as `leaf_schema` makes it.
-        schemas: where columns are looked up, the first that has one says its type.
+        schemas: where columns are looked up.
         marks: whether deleted rows are wanted, and marked.
+        has_more: whether there are columns that are not wanted.
     """
 
     def __init__(
-        self, wanted: Schema, table_schemas: Sequence[Schema], compared_ids: Collection[int], has_positions: bool
+        self,
+        wanted: Schema,
+        schemas: Sequence[Schema],
+        compared_ids: frozenset[int],
+        has_positions: bool,
+        kept_dictionaries: frozenset[int],
     ) -> None:
-        self.wanted = wanted
-        self.schemas = _looked_up_in(wanted, table_schemas)
+        self.wanted, self.schemas = wanted, schemas
         self.marks = any(field.field_id == DELETED.field_id for field in wanted.fields)
         self.leaves = leaf_schema(sorted(compared_ids), self.schemas)
         fields = list(wanted.fields)
@@ -587,7 +584,9 @@ class _Columns:
             self._positions.append(same[0] if same else len(fields))
             if not same:
                 fields.append(leaf)
-        self.read = msgspec.structs.replace(wanted, fields=tuple(fields))
+        # What is compared must be values, as only those of one file have their numbers from one dictionary.
+        self.file = FileColumns(msgspec.structs.replace(wanted, fields=tuple(fields)), kept_dictionaries - compared_ids)
+        self.has_more = len(fields) > len(wanted.fields)
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
@@ -604,8 +603,8 @@ class _Columns:
     def emitted(self, table: pa.Table, deleted: Mask) -> pa.Table:
         """The wanted columns, with the marks of deleted rows where they are wanted."""
         out = table
-        if len(self.read.fields) > len(self.wanted.fields):
-            origins = range(len(self.read.fields), table.num_columns)
+        if self.has_more:
+            origins = range(len(self.file.schema.fields), table.num_columns)
             out = table.select([*range(len(self.wanted.fields)), *origins])
         if not self.marks:
             return out
@@ -613,31 +612,8 @@ class _Columns:
         return out.set_column(self._deleted_position, out.schema.field(self._deleted_position), pa.array(deleted))
 
 
-def _looked_up_in(wanted: Schema, table_schemas: Sequence[Schema]) -> list[Schema]:
-    newest_first = sorted(table_schemas, key=lambda schema: schema.schema_id, reverse=True)
-    return [_stored(wanted), *newest_first]
-
-
-def _stored(schema: Schema) -> Schema:
-    """The schema without metadata columns: ids of partition fields, as in `_partition`, may be those of columns."""
-    return Schema(fields=tuple(field for field in schema.fields if field.field_id <= MAX_COLUMN_ID))
-
-
-def _validate_key(ids: tuple[int, ...], files: list[DataFile], wanted: Schema, table_schemas: Sequence[Schema]) -> None:
-    """Raise the error of a column that is not there under the name of a file that asks for it."""
-    try:
-        leaf_schema(ids, _looked_up_in(wanted, table_schemas))
-    except InvalidTableError as error:
-        location = files[0].file_path
-        raise InvalidTableError(
-            f"equality delete file {location!r} cannot be applied: {error.message}", location=location
-        ) from error
-
-
-def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType | None) -> pa.Table:
-    """The table with one more column, the number of each row among those of all files, if that is wanted."""
-    if type_ is None:
-        return table
+def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
+    """The table with one more column, the number of each row among those of all files."""
     if piece.first_ordinal is None:
         raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
     first = piece.first_ordinal + first_position
@@ -651,10 +627,12 @@ def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
     rows = size_bytes = 0
     for plan, table, noted in tables:
         table_bytes = table.nbytes if plan.by_equality else 0
-        full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
-        if waiting and (full or not _fits(waiting[0], plan, table)):
-            yield _together(waiting)
-            waiting, rows, size_bytes = [], 0, 0
+        if waiting:
+            first_plan, first_table, _ = waiting[0]
+            is_full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
+            if is_full or not (plan.goes_with(first_plan) and table.schema.equals(first_table.schema)):
+                yield _together(waiting)
+                waiting, rows, size_bytes = [], 0, 0
         if not plan.by_equality:
             yield plan, table, noted
             continue
@@ -665,12 +643,8 @@ def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
         yield _together(waiting)
 
 
-def _fits(first: _Read, plan: _Plan, table: pa.Table) -> bool:
-    return plan.goes_with(first[0]) and table.schema.equals(first[1].schema)
-
-
 def _together(waiting: list[_Read]) -> _Read:
-    noted = [some for _, _, rows in waiting for some in rows]
+    noted = [one for _, _, rows in waiting for one in rows]
     table = pa.concat_tables([table for _, table, _ in waiting])
     starts = [plan.run.start for plan, *_ in waiting if plan.run is not None]
     if len({*starts}) < 2:

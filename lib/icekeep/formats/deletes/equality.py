@@ -7,7 +7,7 @@ In format version 2 the positions are written whatever other deletes have them t
 3 a vector stands for all deletes of positions of its data file, so it takes in what there is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice
 
 import msgspec
@@ -57,10 +57,7 @@ def equality_positions(
         table_schemas: of the table, in any order; a column that is compared may have been dropped since.
 
     Raises:
-        MissingFileError: a file is not there.
-        InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
-            delete file is not what its entry says.
-        UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
+        MissingFileError, InvalidTableError, UnsupportedError: as `LiveRowsReader.read`.
     """
     for piece in pieces:
         if piece.record_count is None or piece.split is not None:
@@ -190,10 +187,11 @@ class _Work:
         if self._task.metadata.format_version > 2:
             self._write_vectors(self._with_earlier())
             return
-        deleted = self._deleted()
-        batches = ([one] for one in deleted) if self._task.granularity == "file" else _by_partition(deleted)
-        for some in batches:
-            self._write_positions(some)
+        # What goes into one delete file together: for single data files each has more than nothing.
+        most = 0 if self._task.granularity == "file" else POSITIONS_A_FILE
+        for _, of_partition in groupby(self._deleted(), lambda one: partition_key(one[0])):
+            for batch in packed(of_partition, (lambda one: len(one[1]), most)):
+                self._write_positions(batch)
 
     def _positions(self) -> Iterator[tuple[ReachedFile, Positions]]:
         """The data files of which rows are deleted by value, each with these rows."""
@@ -286,9 +284,3 @@ class _Work:
     def _new_location(self, file: DataFile, file_format: str) -> str:
         directory = self._task.metadata.partition_path(file.spec_id, file.partition)
         return self._names.location(delete_suffix(file_format), directory)
-
-
-def _by_partition(deleted: Iterable[_Deleted]) -> Iterator[list[_Deleted]]:
-    """What goes into one delete file together."""
-    for _, of_partition in groupby(deleted, lambda one: partition_key(one[0])):
-        yield from packed(of_partition, (lambda one: len(one[1]), POSITIONS_A_FILE))

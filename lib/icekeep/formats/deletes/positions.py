@@ -150,9 +150,7 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
     """Read the delete files of a task and write what is left of their rows, each position once; no file is left on failure.
 
     Raises:
-        MissingFileError: a delete file is not there.
-        InvalidTableError: one is damaged.
-        UnsupportedError: one is encrypted, or of a format that is not known.
+        MissingFileError, InvalidTableError, UnsupportedError: as `read_position_deletes`.
         PropertyError: a table property of the writer is wrong.
     """
     # The values of deleted rows are carried on where they are stored, but a vector has none.
@@ -163,9 +161,10 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
         for rows in position_tables(storage, source.file, schema, task.first_path, task.end_path):
             left.add(rows, source)
     files = _write_vectors(left, task, storage) if task.makes_vectors else _write_positions(left, task, storage)
-    if (written := sum(file.record_count for file in files)) != left.kept_count:
+    kept = sum(map(len, left.positions.values())) + sum(map(len, left.with_values.values()))
+    if (written := sum(file.record_count for file in files)) != kept:
         storage.delete_many({file.file_path for file in files})
-        raise IcekeepBug(f"{left.kept_count} deleted positions are to be kept, and {written} were written")
+        raise IcekeepBug(f"{kept} deleted positions are to be kept, and {written} were written")
     return DeletesOutcome(
         files=files,
         named={path_digest(path): named for path, named in left.named.items()},
@@ -181,14 +180,10 @@ class _LeftRows:
     def __init__(self, task: DeletesTask) -> None:
         self._task = task
         self._positions: dict[str, BitMap64] = {}
-        self._with_values: dict[str, BitMap64] = {}
+        self.with_values: dict[str, BitMap64] = {}
         self._values: list[pa.Table] = []
         self.named: dict[str, NamedFile] = {}
         self.read_count = self.dangling_count = self.replaced_count = 0
-
-    @property
-    def kept_count(self) -> int:
-        return sum(map(len, self.positions.values())) + sum(map(len, self._with_values.values()))
 
     def add(self, rows: pa.Table, source: DeleteSource) -> None:
         """Take in some rows of a delete file."""
@@ -205,7 +200,7 @@ class _LeftRows:
                 _gather(self._positions, path, positions[at])
                 continue
             _gather(self._positions, path, positions[at[~valued]])
-            _gather(self._with_values, path, positions[at[valued]])
+            _gather(self.with_values, path, positions[at[valued]])
             self._values.append(rows.take(pa.array(at[valued])))
 
     def _is_kept(self, path: str, number: int, rows_count: int) -> bool:
@@ -224,7 +219,7 @@ class _LeftRows:
     def positions(self) -> dict[str, BitMap64]:
         """What is kept without values, by path in order; what is there with values, too, is not. Asked for once all is read."""
         less = {
-            path: bitmap - self._with_values[path] if path in self._with_values else bitmap
+            path: bitmap - self.with_values[path] if path in self.with_values else bitmap
             for path, bitmap in self._positions.items()
         }
         return {path: less[path] for path in sorted(less) if less[path]}

@@ -24,7 +24,7 @@ from icekeep.formats.deletes.read import (
 from icekeep.formats.file_names import FileNames, attempt_name
 from icekeep.formats.puffin import FILE_FORMAT as PUFFIN
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.spec.manifests.structs import DataFile
@@ -83,7 +83,7 @@ class CarriedDeletes:
         storage = self._table.storage
         dropped = dropped_positions(group.outcomes, storage, changed.keys())
         some_lack = any(one.lacks_positions for one in changed.values())
-        applied = applied_positions(group.outcomes, storage, changed.keys()) if some_lack else {}
+        applied = dropped_positions(group.outcomes, storage, changed.keys(), by_position=True) if some_lack else {}
         wanted: dict[str, BitMap64] = {}
         refusals: dict[str, str] = {}
         for path, one in changed.items():

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.deletes import apply as equality_match
 from icekeep.formats.deletes import apply as merge_on_read
-from icekeep.formats.deletes.apply import EqualityRun, SharedDeletes, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.apply import EqualityRun, LivePiece, LiveRowsReader, SharedDeletes
 from icekeep.formats.deletes.read import DeleteCache, write_equality_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import SourceFile

@@ -86,6 +86,9 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
     assert halves[0].by_partition == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}
 
 
-@pytest.mark.parametrize(("most", "is_crowded"), [(0, False), (2_000, False), (2_001, True)])
-def test_a_partition_with_more_than_two_thousand_is_crowded(most, is_crowded):
-    assert delete_tasks.Crowd(10_000, most).is_crowded is is_crowded
+@pytest.mark.parametrize(("most", "shared"), [(0, None), (2_000, None), (2_001, 2_004)])
+def test_a_partition_with_more_than_two_thousand_is_crowded(monkeypatch, most, shared):
+    counts = delete_tasks._Counts()
+    counts.by_partition.update({(1, b"x"): most, (1, b"y"): 3})
+    monkeypatch.setattr(delete_tasks, "folded", lambda *asked: counts)
+    assert delete_tasks.crowded_count(None, None, [], None) == shared
