@@ -19,7 +19,7 @@ from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
 from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
-from icekeep.spec import delete_runs, reach
+from icekeep.spec import delete_runs, reach, reached_files
 from icekeep.spec.manifests.structs import FileContent
 from simulation.replacing import replaced
 
@@ -88,7 +88,8 @@ def bounds_of_paths() -> AbstractContextManager[Any]:
     for module in (reach, delete_runs):
         believed.enter_context(replaced(module, "named_range", between))
     believed.enter_context(replaced(planned_deletes, "_sole_bounds", of_several))
-    believed.enter_context(replaced(reach, "sole_path", lambda bounds: bounds[0]))
+    for module in (reach, reached_files):
+        believed.enter_context(replaced(module, "sole_path", lambda bounds: bounds[0]))
     return believed
 
 

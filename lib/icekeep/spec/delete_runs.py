@@ -9,7 +9,7 @@ A reader of a data file must apply a delete file
 
 A thousand equality delete files may reach each of ten thousand data files. Those of one partition, or of the table, are put
 in the order of their sequence numbers: what of them reaches a data file is the end of that list, a run, and two numbers say
-which they are. Planning asks with Arrow tables (`planning.deletes`), commits with entries (`reach.reached_files`).
+which they are. Planning asks with Arrow tables (`planning.deletes`), commits with entries (`reached_files`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

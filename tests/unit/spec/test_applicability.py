@@ -19,9 +19,8 @@ from icekeep.spec.reach import (
     own_path,
     partition_key,
     path_digest,
-    reaches,
-    reaching_deletes,
 )
+from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING

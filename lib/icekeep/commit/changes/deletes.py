@@ -62,9 +62,9 @@ from icekeep.spec.reach import (
     own_path,
     partition_key,
     path_digest,
-    reaching_deletes,
     sequence_number,
 )
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.collections import PartSet, PositionSet, spans
-from icekeep.spec.reach import Comparison, ReachedFiles, applied_delete, reached_files
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
 from kit.cases import for_each
 from kit.reaching import (
     REFUSED,
