@@ -62,9 +62,7 @@ _MAX_KNOWN = 64
 def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa.Table:
     """The values of key columns in forms of which Arrow's notion of equality is right, in the order of their ids.
 
-    Args:
-        table: data in the columns of `schema`.
-        schema: as `leaf_schema` makes it.
+    `table` has the columns of `schema`, which is as `leaf_schema` makes it.
     """
     columns = [
         pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])

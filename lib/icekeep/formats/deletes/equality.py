@@ -54,10 +54,7 @@ def equality_positions(
 
     Args:
         pieces: whole data files, with the number of their rows; `deletes` are equality deletes alone.
-        table_schemas: of the table, in any order; a column that is compared may have been dropped since.
-
-    Raises:
-        MissingFileError, InvalidTableError, UnsupportedError: as `LiveRowsReader.read`.
+        table_schemas: as for `LiveRowsReader`, which raises the errors.
     """
     for piece in pieces:
         if piece.record_count is None or piece.split is not None:

@@ -50,22 +50,14 @@ _GRANULARITIES: Mapping[str, Granularity] = {"file": "file", "partition": "parti
 
 
 def delete_format(properties: Mapping[str, str]) -> str:
-    """The format of new position and equality delete files: `PARQUET`, `ORC` or `AVRO`; that of data files by default.
-
-    Raises:
-        PropertyError: a table property names another one.
-    """
+    """The format of new position and equality delete files: `PARQUET`, `ORC` or `AVRO`; that of data files by default."""
     if (key := "write.delete.format.default") not in properties:
         return write_options(properties).file_format
     return choice(properties, key, properties[key], _FORMATS)
 
 
 def delete_granularity(properties: Mapping[str, str]) -> Granularity:
-    """What new position delete files are for: single data files where the table does not say, as in Iceberg's Spark writers.
-
-    Raises:
-        PropertyError: the table property names something else.
-    """
+    """What new position delete files are for: single data files where the table does not say, as in Iceberg's Spark writers."""
     return choice(properties, "write.delete.granularity", "file", _GRANULARITIES)
 
 

@@ -77,7 +77,6 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
 
     Raises:
         FileExistsError: the name is taken.
-        IcekeepBug: there is no position, or one is negative.
         UsageError: a row's values are missing, though others are there, or a table property is wrong.
     """
     properties = properties or {}
@@ -139,14 +138,12 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
         rows: one a delete, in the columns of `schema` as `project` or `cast_to_schema` gives them.
         equality_ids: ids of the columns that a row must equal; the others only tell what was deleted.
         schema: columns of the table that the file holds.
-        spec_id: of the partition spec of the data files; of an unpartitioned one for deletes in all partitions.
-        partition: of the data files.
-        properties: of the table; `write.delete.*` goes before `write.*`.
+        spec_id, partition: of the data files; of an unpartitioned spec for deletes in all partitions.
+        properties: as for `write_position_deletes`.
         sort_order_id: of the table's order that the rows are in.
 
     Raises:
         FileExistsError: the name is taken.
-        IcekeepBug: there are no rows, or no ids, or an id is none of a single value in `schema`.
         PropertyError: a table property is wrong.
     """
     ids = tuple(dict.fromkeys(equality_ids))
@@ -188,11 +185,7 @@ def _write(
 def delete_write_options(
     properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
 ) -> WriteOptions:
-    """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
-
-    Raises:
-        PropertyError: a table property is wrong.
-    """
+    """How the table wants delete files to be written: as data files, but for what it says of deletes alone."""
     own = {
         _PREFIX + key.removeprefix(_DELETE_PREFIX): value
         for key, value in properties.items()
@@ -393,11 +386,7 @@ def validate_plain(file: DataFile) -> None:
 def delete_source(
     location: str, file_format: str, content: FileContent, name_mapping: NameMapping | None = None
 ) -> SourceFile:
-    """A delete file to read. One of positions whose columns have no field ids has these under the names of the spec.
-
-    Args:
-        name_mapping: the table's, for the columns of equality deletes.
-    """
+    """A delete file to read; columns without field ids have these by the table's `name_mapping`, or by the spec's names."""
     mapping = _POSITION_NAMES if content is FileContent.POSITION_DELETES else name_mapping
     return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun=DELETE_FILE)
 

@@ -88,7 +88,6 @@ def new_positions(
         wanted: positions by the path of the old file.
 
     Raises:
-        IcekeepBug: no task read a file or a row that is asked for, or the moves do not fit the new files.
         MissingFileError, InvalidTableError: what a task put into storage is not there, or damaged.
     """
     search = _Search(storage, wanted)

@@ -198,8 +198,7 @@ class TaskWriter:
         """`columns` are those of the rows except their origins, as `columns_to_write` gives them.
 
         Raises:
-            PropertyError: a table property of the writer is wrong.
-            UnsupportedError: code of another engine says where the table's data files go.
+            PropertyError, UnsupportedError: as `task_options` and `FileNames`.
         """
         self._task, self._columns, self._storage = task, columns, storage
         self._options = task_options(task)

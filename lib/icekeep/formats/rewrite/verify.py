@@ -58,9 +58,7 @@ def hash_of_files(
         order: the rows that went in, with which the total is to be compared; `None` where that is a `RowHash`.
 
     Raises:
-        IcekeepBug: a file is not there, is damaged, has not the columns that it should or not as many rows as its entry
-            will say.
-        UnavailableError: storage is out of reach.
+        IcekeepBug: a file is not there, is damaged, or has not the columns or as many rows as it should.
         UnsupportedError: a row group needs more memory than there is.
     """
     rows = RowHash(columns) if order is None else order.again()
