@@ -119,6 +119,10 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
     partition_id: int = 0
     task_attempt_id: int = 0
 
+    def takes(self, path: str) -> bool:
+        """Whether rows for a data file are this task's."""
+        return (self.first_path is None or self.first_path <= path) and (self.end_path is None or path < self.end_path)
+
 
 class DeletesOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a task has done.
@@ -179,11 +183,10 @@ class _LeftRows:
 
     def add(self, rows: pa.Table, source: DeleteSource) -> None:
         """Take in some rows of a delete file."""
-        first, end = self._task.first_path, self._task.end_path
         positions = rows.column(1).to_numpy()
         has_values = None if rows.num_columns < 3 else pc.is_valid(rows.column(2)).to_numpy(zero_copy_only=False)
         for path, at in rows_by_path(rows.column(0)):
-            if (first is not None and path < first) or (end is not None and path >= end):
+            if not self._task.takes(path):
                 continue
             self.read_count += len(at)
             if not self._is_kept(path, source.sequence_number, len(at)):
