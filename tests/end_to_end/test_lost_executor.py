@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from icekeep.planning.deletes import delete_join
+from icekeep.planning import deletes as delete_join
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.session import Engine
 from icekeep.tables.read import scan

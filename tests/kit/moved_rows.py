@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import open_reader
-from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile
@@ -157,7 +157,10 @@ def moving_task(
 def check_moves(storage: Storage, outcomes: Sequence[RewriteOutcome], files: Sequence[OldFile]) -> None:
     """Each live row lies where the moves say, dropped ones are nowhere, and the moves say which these are."""
     paths = [file.path for file in files]
-    dropped, applied = dropped_positions(outcomes, storage, paths), applied_positions(outcomes, storage, paths)
+    dropped, applied = (
+        dropped_positions(outcomes, storage, paths),
+        dropped_positions(outcomes, storage, paths, by_position=True),
+    )
     assert {path: set(positions) for path, positions in dropped.items()} == {f.path: f.dropped for f in files}
     assert {path: set(positions) for path, positions in applied.items()} == {f.path: f.applied for f in files}
     written = {

@@ -9,7 +9,8 @@ from icekeep.maintenance.compaction.job import plan_compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests
 from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.reach import is_deletion_vector, partition_key, reaching_deletes
+from icekeep.spec.reach import is_deletion_vector, partition_key
+from icekeep.spec.reached_files import reaching_deletes
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 

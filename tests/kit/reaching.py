@@ -10,7 +10,16 @@ from icekeep.planning.manifests import ENTRIES, REACHING_DELETES, SOLE_PATH
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.reach import own_path, reaching_deletes
+from icekeep.spec.reach import (
+    in_another_partition,
+    is_deletion_vector,
+    is_global,
+    may_name,
+    only_data_file,
+    own_path,
+    partition_key,
+    several_vectors,
+)
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Transform, Void
 from icekeep.spec.types import DOUBLE, INT, STRING, NestedField, PrimitiveType, StructType
@@ -89,6 +98,41 @@ def table_of(entries: list[ManifestEntry]) -> pa.Table:
     return pa.Table.from_pylist([columns_of(entry) for entry in entries], schema=ENTRIES)
 
 
+def reaching_by_rule(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[str, tuple[ManifestEntry, ...]]:
+    """What `reached_files.reaching_deletes` must give, and raise: each pair by itself, as the spec words it."""
+    found: dict[str, tuple[ManifestEntry, ...]] = {}
+    for delete in deletes:
+        is_global(delete.data_file, SPECS)
+        only_data_file(delete.data_file)
+    for entry in data:
+        path = entry.data_file.file_path
+        reaching = [delete for delete in deletes if _reaches(delete, entry)]
+        vectors = [delete for delete in reaching if is_deletion_vector(delete.data_file)]
+        if len(vectors) > 1:
+            raise several_vectors(path, len(vectors))
+        found[path] = tuple(
+            delete
+            for delete in reaching
+            if not vectors or delete is vectors[0] or delete.data_file.content is FileContent.EQUALITY_DELETES
+        )
+    return found
+
+
+def _reaches(delete: ManifestEntry, data: ManifestEntry) -> bool:
+    file, path = delete.data_file, data.data_file.file_path
+    is_everywhere, only = is_global(file, SPECS), only_data_file(file)
+    number, of_data = delete.sequence_number or 0, data.sequence_number or 0
+    is_newer = number > of_data if file.content is FileContent.EQUALITY_DELETES else number >= of_data
+    if only not in (None, path) or not is_newer:
+        return False
+    if is_everywhere:
+        return True
+    is_elsewhere = partition_key(file) != partition_key(data.data_file)
+    if is_elsewhere and only is not None:
+        raise in_another_partition(file.file_path, path)
+    return not is_elsewhere and (file.content is FileContent.EQUALITY_DELETES or may_name(file, path))
+
+
 def expected(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[str, list[dict[str, Any]]]:
     """What the column `deletes` of each data file must be."""
 
@@ -103,7 +147,7 @@ def expected(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[st
         known = {"equality_ids": None if ids is None else list(ids), SOLE_PATH.name: sole}
         return {name: columns[name] for name in ENTRIES.names if name in FIELDS} | known
 
-    reaching = reaching_deletes(data, deletes, SPECS)
+    reaching = reaching_by_rule(data, deletes)
     return {path: [fields(d) for d in sorted(found, key=order)] for path, found in reaching.items()}
 
 

@@ -8,17 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from icekeep.commit import dangling, live_files
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes import snapshots as expire_snapshots
 from icekeep.formats import reader as read
 from icekeep.formats.arrow.projection import has_ids
 from icekeep.maintenance.manifests import candidates
-from icekeep.planning import deletes as delete_index
+from icekeep.planning import deletes as planned_deletes
 from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
-from icekeep.spec import reach as applicability
-from icekeep.spec import reach as reached_files
+from icekeep.spec import delete_runs, reach, reached_files
+from icekeep.spec.manifests.structs import FileContent
 from simulation.replacing import replaced
 
 NUMBERS_MAX = 60
@@ -49,7 +51,7 @@ def min_numbers_of_a_list() -> AbstractContextManager[Any]:
     """No data file of a manifest is older than its `min_sequence_number`."""
     unproven = ExitStack()
     unproven.enter_context(
-        replaced(dangling, "_proved", lambda seeming, deletes, data, asked, base, asks, added_number: seeming.found)
+        replaced(dangling, "_proved", lambda by_lists, deletes, data, others, base, asks, added_number: by_lists)
     )
     for module in (dangling, live_files):
         unproven.enter_context(
@@ -67,16 +69,27 @@ def min_numbers_of_a_list() -> AbstractContextManager[Any]:
 def bounds_of_paths() -> AbstractContextManager[Any]:
     """Position deletes are of data files between the bounds of their paths alone, whichever way round these are."""
 
-    def between(paths: Sequence[bytes], bounds: applicability.PathBounds) -> slice:
+    def between(paths: Sequence[bytes], bounds: reach.PathBounds) -> slice:
         lower, upper = bounds
         begin = 0 if lower is None else bisect_left(paths, lower)
         end = len(paths) if upper is None else bisect_right(paths, upper, key=lambda path: path[: len(upper)])
         return slice(begin, end)
 
+    def of_several(deletes: pa.Table) -> dict[int, reach.PathBounds]:
+        columns = (deletes[name].to_pylist() for name in ("content", "referenced_data_file"))
+        known = enumerate(zip(*columns, planned_deletes.bounds_of_paths(deletes), strict=True))
+        return {
+            row: bounds
+            for row, (content, only, bounds) in known
+            if content == FileContent.POSITION_DELETES and only is None
+        }
+
     believed = ExitStack()
-    for module in (applicability, delete_index):
+    for module in (reach, delete_runs):
         believed.enter_context(replaced(module, "named_range", between))
-    believed.enter_context(replaced(reached_files, "sole_path", lambda bounds: bounds[0]))
+    believed.enter_context(replaced(planned_deletes, "_sole_bounds", of_several))
+    for module in (reach, reached_files):
+        believed.enter_context(replaced(module, "sole_path", lambda bounds: bounds[0]))
     return believed
 
 

@@ -25,7 +25,8 @@ from icekeep.maintenance.deletion.path_set import NO_PATHS
 from icekeep.maintenance.deletion.reclaim import reclaim
 from icekeep.maintenance.expiration import execute
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.reach import applied_delete, reaching_deletes
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef, UpgradeFormatVersion
 from simulation.replacing import replaced

@@ -11,7 +11,8 @@ from icekeep.maintenance.runs.start_tag import TAG_PREFIX, hold_start
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.reach import applied_delete, reaching_deletes
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
 from simulation.carrying import CarriedRows
 from simulation.client import Client

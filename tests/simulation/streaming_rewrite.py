@@ -36,7 +36,7 @@ from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEn
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
-from icekeep.spec.reach import reaching_deletes
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
 from simulation.file_operations import live_entries

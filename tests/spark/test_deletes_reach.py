@@ -1,4 +1,4 @@
-"""The joins of `planning.deletes.delete_join`, and the tasks of `delete_tasks`, against the pure rule of `spec.applicability`."""
+"""The joins of `planning.deletes.delete_join`, and the tasks of `delete_tasks`, against the pure rule of `spec.delete_runs`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,6 @@ from icekeep.planning.manifests import ENTRIES, REACHING_DELETES
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.reach import reaching_deletes
 from icekeep.spec.schema import DELETE_FILE_PATH
 from kit.cases import cases, thinned
 from kit.reaching import (
@@ -33,6 +32,7 @@ from kit.reaching import (
     expected,
     generated_tables,
     positions,
+    reaching_by_rule,
     table_of,
     vector,
 )
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused_by_joins_as_by_the_rule(
     deletes_count: int | None,
 ) -> None:
     with pytest.raises(InvalidTableError) as of_rule:
-        reaching_deletes([A], deletes, SPECS)
+        reaching_by_rule([A], deletes)
     data = frame(spark_session, [A])
     planned = with_deletes(data, frame(spark_session, deletes), SPECS, deletes_count=deletes_count)
     with pytest.raises(InvalidTableError) as of_joins:

@@ -3,43 +3,157 @@
 Iceberg removes them in a commit of its own that looks at nothing else, so that a commit between the look and the removal can
 make it wrong. Here the manifests of each attempt's base are asked, and what the change itself adds; what was asked of a
 manifest is not asked again by later attempts.
+
+Two passes, since neither side fits into memory: delete manifests say where their files look for rows (`DeleteScopes`), data
+manifests the least data sequence number there (`MinNumbers`), and a delete file is dangling where it is too old for that.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import msgspec
 
 from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.filtering import EntryReader, Gatherer, Identity, PartitionRanges, identity, without_history
+from icekeep.commit.filtering import (
+    Gatherer,
+    Gathering,
+    LiveFilesQuestion,
+    PartitionRanges,
+    identity,
+)
 from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
-    DeleteScopes,
-    MinNumbers,
+    PartitionKey,
     PathDigest,
     Specs,
-    is_dangling,
     is_global,
+    is_newer,
+    max_reached,
+    only_data_file,
+    own_path,
     own_path_digest,
-    seems_dangling,
+    partition_key,
+    path_digest,
     sequence_number,
 )
 from icekeep.spec.types import OPAQUE, Type
 
-_Asked = tuple[tuple[Any, ...], int]
+_Key = TypeVar("_Key")
+_Scope = tuple[tuple[Any, ...], int]
+"""A partition, and the greatest data sequence number that is reached there."""
+
+
+class DeleteScopes(msgspec.Struct, frozen=True):
+    """Where live delete files look for rows: what must be known of live data files to tell which of them are dangling.
+
+    Attributes:
+        partitions: those that delete files lie in, with the greatest data sequence number that any of them there reaches.
+        paths: digests of the data files that some are for alone, as `own_path` says.
+    """
+
+    partitions: Mapping[PartitionKey, int] = {}
+    paths: frozenset[PathDigest] = frozenset()
+
+    @classmethod
+    def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "DeleteScopes":
+        """The scopes of delete files; those of global equality deletes are none, since all they ask is the table's least."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: set[PathDigest] = set()
+        for delete in deletes:
+            if is_global(delete.data_file, specs):
+                continue
+            partition = partition_key(delete.data_file)
+            partitions[partition] = max(max_reached(delete), partitions.get(partition, -1))
+            if (own := own_path(delete.data_file)) is not None:
+                paths.add(path_digest(own))
+        return cls(partitions, frozenset(paths))
+
+    @classmethod
+    def union(cls, parts: Iterable["DeleteScopes"]) -> "DeleteScopes":
+        parts = [*parts]
+        paths = frozenset[PathDigest]().union(*(one.paths for one in parts))
+        return cls(_joined((one.partitions for one in parts), max), paths)
+
+
+class MinNumbers(msgspec.Struct, frozen=True):
+    """The least data sequence numbers of live data files: in a partition, and at a path (of which there may be one file).
+
+    A scope without live data files has none.
+    """
+
+    partitions: Mapping[PartitionKey, int] = {}
+    paths: Mapping[PathDigest, int] = {}
+
+    @classmethod
+    def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
+        """Those of data files, each with its data sequence number, in the scopes that are asked for; may be a stream."""
+        partitions: dict[PartitionKey, int] = {}
+        paths: dict[PathDigest, int] = {}
+        for file, number in data:
+            if (partition := partition_key(file)) in asked.partitions:
+                partitions[partition] = min(number, partitions.get(partition, number))
+            if asked.paths and (path := path_digest(file.file_path)) in asked.paths:
+                paths[path] = min(number, paths.get(path, number))
+        return cls(partitions, paths)
+
+    @classmethod
+    def union(cls, parts: Iterable["MinNumbers"]) -> "MinNumbers":
+        parts = [*parts]
+        return cls(_joined((one.partitions for one in parts), min), _joined((one.paths for one in parts), min))
+
+
+def _joined(parts: Iterable[Mapping[_Key, int]], choice: Callable[[int, int], int]) -> dict[_Key, int]:
+    joined: dict[_Key, int] = {}
+    for part in parts:
+        for key, number in part.items():
+            joined[key] = choice(number, joined.get(key, number))
+    return joined
+
+
+def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, specs: Specs) -> bool:
+    """Whether a live delete file reaches none of the live data files, by sequence numbers, partitions and its one data file.
+
+    Path bounds are not asked, and not whether a vector takes its place, so that a file which is not dangling may do nothing
+    all the same. One whose data file lies in another partition, which no table may have, is not either.
+
+    Args:
+        least: of all live data files, those that the same commit adds among them.
+        min_of_table: the least data sequence number of any of them, or one below it.
+    """
+    file = delete.data_file
+    only = only_data_file(file)
+    if is_global(file, specs):
+        number: int | None = min_of_table
+    elif only is not None:
+        number = least.paths.get(path_digest(only))
+    else:
+        number = least.partitions.get(partition_key(file))
+    return number is None or not is_newer(delete, number)
+
+
+def seems_dangling(delete: ManifestEntry, least: MinNumbers) -> bool:
+    """Whether a live position delete file reaches nothing if all its rows are of the path that both its bounds are.
+
+    Only its rows can show that they are: the bounds may be wrong, or were cut.
+    """
+    file = delete.data_file
+    if file.referenced_data_file is not None or (own := own_path(file)) is None:
+        return False
+    number = least.paths.get(path_digest(own))
+    return number is None or not is_newer(delete, number)
 
 
 class Dangling:
     """The delete files that reach none of the data files of which these are the least data sequence numbers.
 
     Those that do not name their data file are among them where their rows have shown that they are of one: `proven`, each an
-    `own_path_digest`.
+    `own_path_digest`. A `Selection`.
     """
 
     def __init__(
@@ -72,21 +186,17 @@ class Dangling:
         return is_proven and seems_dangling(entry, self.least)
 
 
-class _Seeming(msgspec.Struct, frozen=True):
-    """The delete files that are dangling if what equal bounds of paths say is so."""
+class _Unproven(msgspec.Struct, frozen=True):
+    """The delete files that are dangling only if equal bounds of paths say the truth: their rows must show it."""
 
-    found: Dangling
+    dangling: Dangling
 
     @property
     def key(self) -> Hashable:
-        return "seeming", self.found.numbers
-
-    def entry(self, entry: ManifestEntry) -> bool:
-        return self.found.entry(entry) or seems_dangling(entry, self.found.least)
+        return "seeming", self.dangling.numbers
 
     def asks(self, entry: ManifestEntry) -> bool:
-        """Whether its rows must show it."""
-        return not self.found.entry(entry) and seems_dangling(entry, self.found.least)
+        return not self.dangling.entry(entry) and seems_dangling(entry, self.dangling.least)
 
 
 def dangling(
@@ -114,39 +224,42 @@ def dangling(
     """
     if not deletes:
         return None
-    asked = DeleteScopes.union(asks.gathered(deletes, _ScopesOf(without_history(base))))
+    scopes_of = LiveFilesQuestion.of(base, "places", partial(DeleteScopes.of, specs=base.specs_by_id))
+    asked = DeleteScopes.union(asks.gathered(deletes, scopes_of))
     possible = PossibleManifests(asked, base)
-    matter = [manifest for manifest in data if possible.holds_reached_files(manifest)]
+    likely = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = asks.gathered(matter, MinNumbersAt(without_history(base), asked))
+    found = asks.gathered(likely, min_numbers_in(asked, base))
     least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
-    seeming = _Seeming(Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id))
-    proved = _proved(seeming, deletes, data, {*map(identity, matter)}, base, asks, number)
+    by_lists = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
+    likely_ids = {*map(identity, likely)}
+    others = [manifest for manifest in data if identity(manifest) not in likely_ids]
+    proved = _proved(by_lists, deletes, data, others, base, asks, number)
     if proof is None:
         return proved
-    proven = asks.gathered(deletes, ProvenPaths(without_history(base), _Seeming(proved), proof))
+    proven = asks.gathered(deletes, ProvenPaths(bare, _Unproven(proved), proof))
     return Dangling(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
 
 
 def _proved(
-    seeming: _Seeming,
+    by_lists: Dangling,
     deletes: Sequence[ManifestFile],
     data: Sequence[ManifestFile],
-    asked: Set[Identity],
+    others: Sequence[ManifestFile],
     base: TableMetadata,
     asks: Gatherer,
     added_number: int,
 ) -> Dangling:
-    """What seems to be dangling, as far as the data manifests that were not asked yet agree."""
-    found = asks.gathered(deletes, _SeemingScopes(without_history(base), seeming))
-    places = DeleteScopes.union(scopes for scopes, _ in found)
-    least, of_table = seeming.found.least, seeming.found.min_of_table
-    others = [manifest for manifest in data if identity(manifest) not in asked]
-    if places.partitions and others:
-        least = MinNumbers.union([least, *asks.gathered(others, MinNumbersAt(without_history(base), places))])
+    """What is dangling by the manifest list, as far as the data manifests that were not asked yet (`others`) agree."""
+    work = LiveFilesQuestion.of(base, ("seeming", by_lists.numbers), partial(_seeming_scopes, by_lists))
+    found = asks.gathered(deletes, work)
+    scopes = DeleteScopes.union(one for one, _ in found)
+    least, min_of_table = by_lists.least, by_lists.min_of_table
+    if scopes.partitions and others:
+        least = MinNumbers.union([least, *asks.gathered(others, min_numbers_in(scopes, base))])
     if any(has_global for _, has_global in found):
-        of_table = min(of_table, proven_min_number(data, base, asks, added_number))
-    return Dangling(least, of_table, base.specs_by_id)
+        min_of_table = min(min_of_table, proven_min_number(data, base, asks, added_number))
+    return Dangling(least, min_of_table, base.specs_by_id)
 
 
 def dangling_deletes_count(
@@ -158,52 +271,28 @@ def dangling_deletes_count(
     found = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
     if found is None:
         return 0
-    return sum(reader.gathered(live.deletes, _CountOf(without_history(metadata), found)))
+    work = LiveFilesQuestion.of(metadata, ("count", found.numbers), partial(_count, found))
+    return sum(reader.gathered(live.deletes, work))
 
 
-class _ScopesOf(msgspec.Struct, frozen=True):
-    """Where the delete files of a manifest look for rows."""
-
-    base: TableMetadata
-
-    @property
-    def key(self) -> Hashable:
-        return "places"
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> DeleteScopes:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return DeleteScopes.of(live, self.base.specs_by_id)
+def min_numbers_in(asked: DeleteScopes, base: TableMetadata) -> Gathering[MinNumbers]:
+    """Asks manifests for the least data sequence numbers of their data files in some scopes."""
+    key = "least", digest_of_all(asked.partitions), digest_of_all(asked.paths)
+    return LiveFilesQuestion.of(base, key, partial(_min_numbers, asked))
 
 
-class MinNumbersAt(msgspec.Struct, frozen=True):
-    """The least data sequence numbers of a manifest's data files at some places."""
-
-    base: TableMetadata
-    asked: DeleteScopes
-
-    @property
-    def key(self) -> Hashable:
-        return "least", digest_of_all(self.asked.partitions), digest_of_all(self.asked.paths)
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> MinNumbers:
-        live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), self.asked)
+def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbers:
+    return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), asked)
 
 
-class _SeemingScopes(msgspec.Struct, frozen=True):
-    """Where the delete files of a manifest look for rows that seem to be dangling; and whether one is for the whole table."""
+def _seeming_scopes(found: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
+    """The scopes of the delete files that are dangling or seem so, and whether one of these is global."""
+    chosen = [entry for entry in live if found.entry(entry) or seems_dangling(entry, found.least)]
+    return DeleteScopes.of(chosen, found.specs), any(is_global(entry.data_file, found.specs) for entry in chosen)
 
-    base: TableMetadata
-    seeming: _Seeming
 
-    @property
-    def key(self) -> Hashable:
-        return self.seeming.key
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[DeleteScopes, bool]:
-        found = [e for e in reader.entries(manifest, self.base) if e.is_live and self.seeming.entry(e)]
-        specs = self.base.specs_by_id
-        return DeleteScopes.of(found, specs), any(is_global(entry.data_file, specs) for entry in found)
+def _count(found: Dangling, live: Iterator[ManifestEntry]) -> int:
+    return sum(map(found.entry, live))
 
 
 class PossibleManifests:
@@ -214,12 +303,12 @@ class PossibleManifests:
 
     def __init__(self, asked: DeleteScopes, base: TableMetadata) -> None:
         self._base = base
-        by_spec: defaultdict[int, list[_Asked]] = defaultdict(list)
+        by_spec: defaultdict[int, list[_Scope]] = defaultdict(list)
         for (spec_id, values), number in asked.partitions.items():
             by_spec[spec_id].append((values, number))
         self._asked = {
-            spec_id: _Partitions(some, [field.type for field in base.partition_type(spec_id).fields])
-            for spec_id, some in by_spec.items()
+            spec_id: _Partitions(scopes, [field.type for field in base.partition_type(spec_id).fields])
+            for spec_id, scopes in by_spec.items()
         }
 
     def holds_reached_files(self, manifest: ManifestFile) -> bool:
@@ -231,45 +320,24 @@ class PossibleManifests:
 
 
 class _Partitions:
-    """Partitions of one spec, each with the greatest sequence number that is asked for, in the order of their first values.
+    """Scopes of one spec in the order of their first values.
 
     Manifests are many and so are partitions: each manifest asks those alone that lie within its bounds of the first field.
     """
 
-    def __init__(self, asked: Iterable[_Asked], types: Sequence[Type]) -> None:
+    def __init__(self, scopes: Sequence[_Scope], types: Sequence[Type]) -> None:
         has_order = bool(types) and types[0] != OPAQUE
-        known: list[_Asked] = []
-        self._others: list[_Asked] = []
-        for one in asked:
-            values, _ = one
-            (known if has_order and values[0] is not None else self._others).append(one)
-        self._known = sorted(known, key=_first_value)
-        self._firsts = [*map(_first_value, self._known)]
-        self.greatest = max(number for _, number in (*self._known, *self._others))
+        ordered = [one for one in scopes if has_order and one[0][0] is not None]
+        self._others = [one for one in scopes if not has_order or one[0][0] is None]
+        self._ordered = sorted(ordered, key=lambda one: one[0][0])
+        self._firsts = [values[0] for values, _ in self._ordered]
+        self.greatest = max(number for _, number in scopes)
 
-    def within(self, ranges: PartitionRanges) -> Iterator[_Asked]:
+    def within(self, ranges: PartitionRanges) -> Iterator[_Scope]:
         """Those that a manifest's bounds of the first field leave, and those that have no such value."""
         yield from self._others
         lower, upper = ranges.first_bounds
         begin = 0 if lower is None else bisect_left(self._firsts, lower)
         end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
         # A slice begins where it is to begin; an iterator would walk there.
-        yield from self._known[begin:end]
-
-
-def _first_value(one: _Asked) -> Any:
-    return one[0][0]
-
-
-class _CountOf(msgspec.Struct, frozen=True):
-    """How many live files of a manifest are selected."""
-
-    base: TableMetadata
-    selected: Dangling
-
-    @property
-    def key(self) -> Hashable:
-        return "count", self.selected.numbers
-
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int:
-        return sum(entry.is_live and self.selected.entry(entry) for entry in reader.entries(manifest, self.base))
+        yield from self._ordered[begin:end]

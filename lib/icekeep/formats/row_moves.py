@@ -1,13 +1,9 @@
 """Where the rows of a rewrite went: what a task tells beside its new files, so that deletes of positions can follow the rows.
 
 Where rows keep their order, the pieces that were read and the rows of them that were dropped say it all. Where they are put
-in another order, each row has an origin: its number among the rows of all files of the group. The origins of the new
-files' rows are streamed into storage as they are written, in the rows' order. `rewrite.moved_positions` answers from both.
-
-Origins of the rows of new files, in storage: which row of its group each of them was, in the order in which they lie.
-
-One file a task, an Arrow stream of one column. It is written as rows go to the new files and read a batch at a time, so that
-no more of it is in memory however many rows there are.
+in another order, each row has an origin: its number among the rows of all files of the group. The origins of a task's new rows
+are one file, an Arrow stream of one column in the rows' order, written as these are and read a batch at a time, so that no more
+of it is in memory however many rows there are. `rewrite.moves` answers from both.
 """
 
 from array import array
@@ -77,7 +73,7 @@ class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bitmap_of(data: bytes) -> BitMap64:
-    """The positions of a serialized bitmap, none if it is empty."""
+    """The positions of a serialized bitmap; of nothing none."""
     return BitMap64.deserialize(data) if data else BitMap64()
 
 
@@ -129,7 +125,17 @@ class ReadNotes:
 
     def pieces(self) -> tuple[MovedPiece, ...]:
         """The pieces in the order in which they were read; complete once all rows were taken."""
-        return tuple(noted.piece() for noted in self._noted)
+        return tuple(
+            MovedPiece(
+                location=noted.location,
+                first_position=noted.first_position,
+                row_count=noted.row_count,
+                dropped=_serialized(noted.dropped),
+                applied=None if noted.applied in (None, noted.dropped) else _serialized(noted.applied),
+                first_ordinal=noted.first_ordinal,
+            )
+            for noted in self._noted
+        )
 
 
 class NotedRows(msgspec.Struct, frozen=True):
@@ -148,14 +154,22 @@ def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) ->
         deleted: the rows of the table that are dropped.
         by_position: those of them that deletes of positions name.
     """
-    if not deleted.any():
-        return
-    for some, positions in _positions(rows, deleted):
-        some.noted.dropped.update(positions)
-    if any(some.noted.applied is not None for some in rows):
-        for some, positions in _positions(rows, by_position):
-            if some.noted.applied is not None:
-                some.noted.applied.update(positions)
+
+    def marked(mask: Mask) -> Iterator[tuple["_Noted", BitMap64]]:
+        numbers = np.flatnonzero(mask)
+        start = 0
+        for one in rows:
+            low, high = np.searchsorted(numbers, (start, start + one.row_count))
+            if low < high:
+                yield one.noted, bitmap_from(numbers[low:high] - start + one.first_position)
+            start += one.row_count
+
+    for noted, positions in marked(deleted):
+        noted.dropped.update(positions)
+    if any(one.noted.applied is not None for one in rows):
+        for noted, positions in marked(by_position):
+            if noted.applied is not None:
+                noted.applied.update(positions)
 
 
 def bitmap_from(positions: NDArray[np.integer]) -> BitMap64:
@@ -179,30 +193,8 @@ class _Noted(msgspec.Struct):
     applied: BitMap64 | None = None
     first_ordinal: int | None = None
 
-    def piece(self) -> MovedPiece:
-        differs = self.applied is not None and self.applied != self.dropped
-        return MovedPiece(
-            location=self.location,
-            first_position=self.first_position,
-            row_count=self.row_count,
-            dropped=_serialized(self.dropped),
-            applied=_serialized(self.applied) if self.applied is not None and differs else None,
-            first_ordinal=self.first_ordinal,
-        )
 
-
-def _positions(rows: Sequence[NotedRows], mask: Mask) -> Iterator[tuple[NotedRows, BitMap64]]:
-    """For some rows of a table the positions in their files that a mask of the table marks; none: left out."""
-    marked = np.flatnonzero(mask)
-    start = 0
-    for some in rows:
-        low, high = np.searchsorted(marked, (start, start + some.row_count))
-        if low < high:
-            yield some, bitmap_from(marked[low:high] - start + some.first_position)
-        start += some.row_count
-
-
-def _serialized(bitmap: BitMap64) -> bytes:
+def _serialized(bitmap: BitMap64 | None) -> bytes:
     if not bitmap:
         return b""
     bitmap.run_optimize()

@@ -260,7 +260,7 @@ def partition_of_stored(
 def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]], np.ndarray]:
     """The different tuples of a column of partitions as spec values, in the order of their rows, and each row's.
 
-    Floating point values are compared by their bits, as in `applicability.partition_key`: each NaN is the same one, and
+    Floating point values are compared by their bits, as in `reach.partition_key`: each NaN is the same one, and
     -0.0 is not 0.0.
     """
     columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]

@@ -146,7 +146,7 @@ REACHING_DELETES = pa.list_(
 )
 """The column `deletes` of a plan: what a reader must apply to a data file, in a fixed order.
 
-`sole_path` is what `applicability.sole_path` finds in the bounds of a position delete file without `referenced_data_file`, as
+`sole_path` is what `reach.sole_path` finds in the bounds of a position delete file without `referenced_data_file`, as
 UTF-8; null where there is none.
 """
 

@@ -14,7 +14,8 @@ from icekeep.errors import ConflictError
 from icekeep.maintenance.checking.job import check
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.reach import applied_delete, reaches, reaching_deletes
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.updates import AddPartitionSpec
 from kit.changes import Applying, run

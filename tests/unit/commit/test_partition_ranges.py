@@ -4,10 +4,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.dangling import PossibleManifests
+from icekeep.commit.dangling import DeleteScopes, PossibleManifests
 from icekeep.commit.filtering import PartitionRanges
 from icekeep.spec.manifests.structs import FieldSummary
-from icekeep.spec.reach import DeleteScopes
 from icekeep.spec.transforms import UnknownTransform
 from kit.memory_catalog import MemoryCatalog
 from kit.tables import BY_KIND, BY_SCORE, add, data_file, manifests_of, memory_table

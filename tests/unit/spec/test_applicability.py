@@ -6,24 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import (
     AppliedDelete,
-    DeleteScopes,
-    MinNumbers,
     applied_delete,
-    is_dangling,
     is_deletion_vector,
     may_name,
     only_data_file,
     own_path,
     partition_key,
     path_digest,
-    reaches,
-    reaching_deletes,
 )
+from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING

@@ -6,16 +6,28 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.spec.collections import PartSet, PositionSet, spans
-from icekeep.spec.reach import Comparison, ReachedFiles, applied_delete, reached_files, reaching_deletes
+from icekeep.spec.reach import applied_delete
+from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
 from kit.cases import for_each
-from kit.reaching import REFUSED, SPECS, A, bounded, entry, equality, generated_tables, positions, vector
+from kit.reaching import (
+    REFUSED,
+    SPECS,
+    A,
+    bounded,
+    entry,
+    equality,
+    generated_tables,
+    positions,
+    reaching_by_rule,
+    vector,
+)
 
 
 @given(generated_tables())
 def test_runs_expand_to_the_deletes_that_reach_each_file_in_the_order_they_came(table):
     data, deletes = table
     reached = reached_files(data, iter(deletes), SPECS)
-    expected = reaching_deletes(data, deletes, SPECS)
+    expected = reaching_by_rule(data, deletes)
     assert {path: tuple(reached.of_path(path)) for path in reached.positions} == expected
     assert [*reached.positions] == [*expected]
 
@@ -59,7 +71,7 @@ def test_the_difference_is_that_of_sets(table, chosen, is_held):
     deletes += deletes[:1] * (not deletes or deletes[0].data_file.content_offset is None)
     reached = reached_files(data, deletes, SPECS)
     comparison = Comparison(reached)
-    for (path, live), some in zip(reaching_deletes(data, deletes, SPECS).items(), chosen, strict=False):
+    for (path, live), some in zip(reaching_by_rule(data, deletes).items(), chosen, strict=False):
         applied = _set(reached, some)
         names = {applied_delete(d) for d in live}
         found = comparison.difference(path, frozenset(applied) if is_held else applied)

@@ -20,9 +20,9 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
-from icekeep.commit.dangling import MinNumbersAt
+from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_numbers_in
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
-from icekeep.commit.filtering import Selection, without_history
+from icekeep.commit.filtering import Selection
 from icekeep.commit.live_files import (
     Manifests,
     add,
@@ -41,13 +41,10 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
-    DeleteScopes,
-    MinNumbers,
     PartitionKey,
     PathDigest,
     Specs,
     applied_delete,
-    is_dangling,
     is_deletion_vector,
     is_global,
     is_newer,
@@ -57,9 +54,9 @@ from icekeep.spec.reach import (
     own_path,
     partition_key,
     path_digest,
-    reaching_deletes,
     sequence_number,
 )
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 
@@ -339,7 +336,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
-        least = MinNumbers.union(attempt.gathered(manifests.data, MinNumbersAt(without_history(base), asked)))
+        least = MinNumbers.union(attempt.gathered(manifests.data, min_numbers_in(asked, base)))
         for entry in self.dangling:
             # Deletes for the whole table, of which there are none, would not be dangling.
             if not is_dangling(entry, least, 0, specs):

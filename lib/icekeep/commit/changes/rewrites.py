@@ -38,15 +38,8 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.reach import (
-    AppliedDelete,
-    Comparison,
-    Difference,
-    ReachedFiles,
-    is_newer,
-    reached_files,
-    sequence_number,
-)
+from icekeep.spec.reach import AppliedDelete, is_newer, sequence_number
+from icekeep.spec.reached_files import Comparison, Difference, ReachedFiles, reached_files
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 

@@ -1,20 +1,14 @@
-"""Which rows equality deletes remove (spec, "Equality Delete Files").
-
-A row goes if all its key columns equal those of one delete. Null equals null. Floating point values are equal if their bits
-are, but for NaN, which equals every NaN: as Iceberg Java compares them, so 0.0 does not delete -0.0.
-
-Deletes may outnumber the rows by far, so they pass by in batches, each of which is looked up in and forgotten.
-
-What the delete files of a data file say, read within the budget of a cache that the files of a task share.
-
-The rows of a data file that its delete files leave, as a task reads them (spec, "Delete Formats").
+"""The rows of a data file that its delete files leave, as a task reads them (spec, "Delete Formats").
 
 Which delete files reach the data file was planned; here they are applied, part by part of the data file. What is held of
 them at one time does not grow with their number of equality deletes: the rows of a part are what is bounded, and deletes pass
-by in batches.
+by in batches, each of which is looked up in and forgotten. What small delete files say is kept for the next data file.
+
+A row goes if all its key columns equal those of one equality delete. Null equals null. Floating point values are equal if
+their bits are, but for NaN, which equals every NaN: as Iceberg Java compares them, so 0.0 does not delete -0.0.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
@@ -39,7 +33,7 @@ from icekeep.formats.deletes.read import (
 from icekeep.formats.filter import rows_that_match
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
-from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
+from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped, positions_in
 from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -55,16 +49,25 @@ costs a look at every row."""
 BATCH_BYTES = 32 * MIB
 """The same as an amount of data, for keys that are long."""
 
+PIECE_ROWS = 1_048_576
+"""Rows that equality deletes are applied to at one time: more share a reading of the deletes, and take more memory."""
+
+PIECE_BYTES = 128 * MIB
+"""The same as an amount of data."""
+
+_POSITION_BYTES = 8
+_MAX_KNOWN = 64
+
 
 def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa.Table:
     """The values of key columns in forms of which Arrow's notion of equality is right, in the order of their ids.
 
-    Args:
-        table: data in the columns of `schema`.
-        schema: as `leaf_schema` makes it.
-        field_ids: of the key columns.
+    `table` has the columns of `schema`, which is as `leaf_schema` makes it.
     """
-    columns = [_comparable(leaf_values(table, schema, id_)) for id_ in field_ids]
+    columns = [
+        pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
+        for column in (leaf_values(table, schema, id_) for id_ in field_ids)
+    ]
     return pa.Table.from_arrays(columns, names=[str(id_) for id_ in field_ids])
 
 
@@ -104,16 +107,16 @@ def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables large enough that looking up pays, and no larger than a batch may be."""
+
+    def pieces() -> Iterator[pa.Table]:
+        for table in tables:
+            row_bytes = table.nbytes / max(1, table.num_rows)
+            step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
+            for start in range(0, table.num_rows, step):
+                yield table.slice(start, step)
+
     limits = (lambda piece: piece.num_rows, BATCH_ROWS), (lambda piece: piece.nbytes, BATCH_BYTES)
-    return map(pa.concat_tables, packed(_pieces(tables), *limits))
-
-
-def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    for table in tables:
-        row_bytes = table.nbytes / max(1, table.num_rows)
-        step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
-        for start in range(0, table.num_rows, step):
-            yield table.slice(start, step)
+    return map(pa.concat_tables, packed(pieces(), *limits))
 
 
 def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -158,14 +161,6 @@ def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
     return places
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
-
-
-_POSITION_BYTES = 8
-_MAX_KNOWN = 64
-
-
 class EqualityRun(msgspec.Struct, frozen=True):
     """Equality deletes that are a run of a list: those from `start` up to `stop`, without it.
 
@@ -176,13 +171,9 @@ class EqualityRun(msgspec.Struct, frozen=True):
     start: int
     stop: int
 
-    def ends_as(self, other: "EqualityRun") -> bool:
-        """Whether both go to the same place of one list, so that the longer one has all of the other."""
-        return self.places is other.places and self.stop == other.stop
 
-
-class Kinds(msgspec.Struct, frozen=True):
-    """The delete files of a data file by their kinds.
+class DeletesByKind(msgspec.Struct, frozen=True):
+    """The delete files of a data file.
 
     Attributes:
         by_position: deletes of positions.
@@ -194,8 +185,33 @@ class Kinds(msgspec.Struct, frozen=True):
     by_equality: dict[tuple[int, ...], list[DataFile]]
     run: EqualityRun | None = None
 
+    @classmethod
+    def of(cls, deletes: Iterable[DataFile]) -> "DeletesByKind":
+        """Raises `InvalidTableError` for equality deletes that compare nothing."""
+        by_position: list[DataFile] = []
+        by_equality: dict[tuple[int, ...], list[DataFile]] = {}
+        for file in deletes:
+            match file.content:
+                case FileContent.POSITION_DELETES:
+                    by_position.append(file)
+                case FileContent.EQUALITY_DELETES:
+                    if not file.equality_ids:
+                        raise InvalidTableError(
+                            f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
+                        )
+                    by_equality.setdefault(_ascending(file.equality_ids), []).append(file)
+                case _:
+                    raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
+        return cls(by_position, by_equality)
 
-class KindsOfParts:
+
+@lru_cache(maxsize=128)
+def _ascending(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Each id once; a data file asks it of each of its delete files, which have few ids among them."""
+    return tuple(sorted(set(ids)))
+
+
+class SharedDeletes:
     """Tells the kinds of the delete files of data files, whose deletes are parts of one list.
 
     Equality deletes of one run are told apart once; data files that have the same ones are given the same dictionary.
@@ -204,171 +220,111 @@ class KindsOfParts:
     def __init__(self) -> None:
         self._whole: Sequence[DataFile] = ()
         self._places: dict[str, int] = {}
-        self._known: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
+        self._by_equality: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
-    def by_kind(self, deletes: Sequence[DataFile]) -> Kinds:
-        """The kinds of some delete files; raises as `deletes_by_kind`."""
+    def by_kind(self, deletes: Sequence[DataFile]) -> DeletesByKind:
+        """The kinds of a data file's delete files; raises as `DeletesByKind.of`."""
         if not isinstance(deletes, Part):
-            return deletes_by_kind(deletes)
+            return DeletesByKind.of(deletes)
         if deletes.whole is not self._whole:
-            self._begin(deletes.whole)
+            self._whole, self._by_equality = deletes.whole, {}
+            first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, deletes.whole)
+            self._places = {one.file_path: place for place, one in enumerate(first)}
         of_equality = deletes.positions & of_spans([(0, len(self._places))])
-        rest = deletes_by_kind(Part(self._whole, deletes.positions - of_equality))
+        rest = DeletesByKind.of(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
             # They do not come first in the list.
-            return deletes_by_kind(deletes)
-        if of_equality not in self._known:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[of_equality] = deletes_by_kind(Part(self._whole, of_equality)).by_equality
+            return DeletesByKind.of(deletes)
+        if of_equality not in self._by_equality:
+            if len(self._by_equality) >= _MAX_KNOWN:
+                self._by_equality.clear()
+            self._by_equality[of_equality] = DeletesByKind.of(Part(self._whole, of_equality)).by_equality
         run = None
         if is_span(of_equality):
             run = EqualityRun(self._places, of_equality.min(), of_equality.max() + 1)
-        return Kinds(rest.by_position, self._known[of_equality], run)
-
-    def _begin(self, whole: Sequence[DataFile]) -> None:
-        self._whole, self._known = whole, {}
-        first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, whole)
-        self._places = {one.file_path: place for place, one in enumerate(first)}
-
-
-def deletes_by_kind(deletes: Iterable[DataFile]) -> Kinds:
-    """Tell the kinds of delete files.
-
-    Raises:
-        InvalidTableError: equality deletes compare nothing.
-        IcekeepBug: a file is none of deletes.
-    """
-    by_position: list[DataFile] = []
-    by_equality: dict[tuple[int, ...], list[DataFile]] = {}
-    for file in deletes:
-        match file.content:
-            case FileContent.POSITION_DELETES:
-                by_position.append(file)
-            case FileContent.EQUALITY_DELETES:
-                if not file.equality_ids:
-                    raise InvalidTableError(
-                        f"equality delete file {file.file_path!r} has no equality_ids", location=file.file_path
-                    )
-                by_equality.setdefault(_in_order(file.equality_ids), []).append(file)
-            case _:
-                raise IcekeepBug(f"{file.file_path!r} is a data file, not a delete file")
-    return Kinds(by_position, by_equality)
-
-
-@lru_cache(maxsize=128)
-def _in_order(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Each id once, ascending; a data file asks it of each of its delete files, which have few ids among them."""
-    return tuple(sorted(set(ids)))
+        return DeletesByKind(rest.by_position, self._by_equality[of_equality], run)
 
 
 def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, cache: DeleteCache) -> Positions:
-    """The positions in the data file at `path` that any of some delete files deletes.
+    """The positions in the data file at `path` that any of some delete files, one at least, deletes.
 
     Raises:
-        InvalidTableError: there are two deletion vectors, or a delete file is not what its entry says.
-        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
-        IcekeepBug: a deletion vector is another data file's.
+        InvalidTableError: there are two deletion vectors; and as `read_position_deletes`, `read_deletion_vector`.
+        UnsupportedError: a delete file is encrypted.
     """
     vectors = [file for file in files if is_deletion_vector(file)]
     if len(vectors) > 1:
         raise InvalidTableError(
             f"data file {path!r} has {len(vectors)} deletion vectors; it may have one", location=path
         )
-    found = [_vector_positions(storage, file, path) for file in vectors]
+    found = []
+    for file in vectors:
+        validate_plain(file)
+        if file.referenced_data_file != path:
+            raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
+        found.append(positions_in(read_deletion_vector(storage, file)))
     found += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
     return np.concatenate(found)
-
-
-def equality_keys(
-    storage: Storage,
-    files: list[DataFile],
-    schema: Schema,
-    ids: tuple[int, ...],
-    cache: DeleteCache,
-    run: EqualityRun | None = None,
-    name_mapping: NameMapping | None = None,
-) -> Iterator[pa.Table]:
-    """The keys of equality delete files, batch by batch; what is small enough is kept for the next who asks.
-
-    Args:
-        schema: the columns that `ids` name, as `leaf_schema` makes it.
-        run: what all the files are in; with it there is one column more, the place of a key's file.
-        name_mapping: the table's.
-
-    Raises:
-        InvalidTableError: a delete file is damaged, or does not fit the schema.
-        UnsupportedError: a delete file is encrypted, or needs a feature of its format that we do not handle.
-    """
-    # The types as well: promoted ones have other values to compare.
-    types = str(schema.as_struct())
-    for file in files:
-        key = (file.file_path, ids, types, name_mapping)
-        for batch in _keys_of_file(storage, file, schema, ids, key, cache, name_mapping):
-            if run is None:
-                yield batch
-            else:
-                place = np.full(batch.num_rows, run.places[file.file_path])
-                yield batch.append_column("place", pa.array(place))
-
-
-def _keys_of_file(
-    storage: Storage,
-    file: DataFile,
-    schema: Schema,
-    ids: tuple[int, ...],
-    key: Hashable,
-    cache: DeleteCache,
-    name_mapping: NameMapping | None,
-) -> Iterator[pa.Table]:
-    known = cache.get(key)
-    if known is not None:
-        yield from known
-        return
-    kept: list[pa.Table] = []
-    size_bytes = 0
-    for table in read_equality_keys(storage, file, schema, name_mapping=name_mapping):
-        batch = key_columns(table, schema, ids)
-        size_bytes += batch.nbytes
-        if cache.make_room(size_bytes):
-            kept.append(batch)
-        else:
-            kept.clear()
-        yield batch
-    cache.keep(key, kept, size_bytes)
-
-
-def _vector_positions(storage: Storage, file: DataFile, path: str) -> Positions:
-    validate_plain(file)
-    if file.referenced_data_file != path:
-        raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
-    positions = read_deletion_vector(storage, file)
-    return np.array(positions.to_array(), dtype=np.int64)
 
 
 def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCache) -> Positions:
     """What one position delete file says of a data file; read for all data files at once if that can be kept."""
     key = (file.file_path,)
-    known = cache.get(key)
+    by_path = cache.get(key)
     limit_bytes = _POSITION_BYTES * file.record_count
-    if known is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
-        known = read_all_position_deletes(storage, file, limit_bytes)
-        if known is not None:
-            if len(known) == 1:
-                cache.proven.add(path_pair_digest(file.file_path, next(iter(known)).encode()))
-            size_bytes = sum(len(text) + positions.nbytes for text, positions in known.items())
-            cache.keep(key, known, size_bytes)
-    if known is None:
+    if by_path is None and file.referenced_data_file is None and cache.make_room(limit_bytes):
+        by_path = read_all_position_deletes(storage, file, limit_bytes)
+        if by_path is not None:
+            if len(by_path) == 1:
+                cache.proven.add(path_pair_digest(file.file_path, next(iter(by_path)).encode()))
+            size_bytes = sum(len(text) + positions.nbytes for text, positions in by_path.items())
+            cache.keep(key, by_path, size_bytes)
+    if by_path is None:
         return read_position_deletes(storage, file, path)
-    found: Positions = known.get(path, np.empty(0, np.int64))
-    return found
+    positions: Positions = by_path.get(path, np.empty(0, np.int64))
+    return positions
 
 
-PIECE_ROWS = 1_048_576
-"""Rows that equality deletes are applied to at one time: more share a reading of the deletes, and take more memory."""
+def _equality_keys(
+    storage: Storage,
+    files: list[DataFile],
+    schema: Schema,
+    ids: tuple[int, ...],
+    cache: DeleteCache,
+    run: EqualityRun | None,
+    name_mapping: NameMapping | None,
+) -> Iterator[pa.Table]:
+    """The keys of equality delete files, batch by batch; what is small enough is kept for the next data file.
 
-PIECE_BYTES = 128 * MIB
-"""The same as an amount of data."""
+    Args:
+        schema: the columns that `ids` name, as `leaf_schema` makes it.
+        run: what all the files are in; with it there is one column more, the place of a key's file.
+    """
+
+    def keys_of(file: DataFile) -> Iterator[pa.Table]:
+        # The types as well: promoted ones have other values to compare.
+        key = (file.file_path, ids, types, name_mapping)
+        if (held := cache.get(key)) is not None:
+            yield from held
+            return
+        kept: list[pa.Table] = []
+        size_bytes = 0
+        for table in read_equality_keys(storage, file, schema, name_mapping=name_mapping):
+            batch = key_columns(table, schema, ids)
+            size_bytes += batch.nbytes
+            if cache.make_room(size_bytes):
+                kept.append(batch)
+            else:
+                kept.clear()
+            yield batch
+        cache.keep(key, kept, size_bytes)
+
+    types = str(schema.as_struct())
+    for file in files:
+        for batch in keys_of(file):
+            if run is not None:
+                batch = batch.append_column("place", pa.array(np.full(batch.num_rows, run.places[file.file_path])))
+            yield batch
 
 
 class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -411,11 +367,9 @@ class LiveRowsReader:
         notes: ReadNotes | None = None,
     ) -> None:
         """Args:
-        storage: where the files are.
         schema: the columns that are wanted, one at least, metadata columns among them. Where `_deleted` is one of them,
             deleted rows are read too, and marked.
         table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
-        cache: of delete files.
         kept_dictionaries: as for `FileColumns`.
         piece_bytes: the most data that equality deletes are applied to at one time, `PIECE_BYTES` where nothing is said.
         notes: take down what is read and which rows are dropped, where no filter drops others and none are marked. If they
@@ -427,10 +381,10 @@ class LiveRowsReader:
         self._schema = schema
         self._table_schemas = table_schemas
         self._cache = DeleteCache() if cache is None else cache
-        self._kinds = KindsOfParts()
+        self._shared = SharedDeletes()
         self._kept_dictionaries = frozenset(kept_dictionaries)
         self._notes = notes
-        self._columns: dict[tuple[bool, frozenset[int]], tuple[_Columns, FileColumns]] = {}
+        self._columns: dict[tuple[bool, frozenset[int]], _Columns] = {}
 
     @property
     def proven(self) -> frozenset[PathDigest]:
@@ -452,14 +406,10 @@ class LiveRowsReader:
             by_pages: whether page indexes may say which pages that filter needs, as in `read_positioned`.
 
         Raises:
-            MissingFileError: a file is not there.
-            InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
-                delete file is not what its entry says.
-            UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
-            IcekeepBug: a delete file is none, or there are deletes that another data file has.
+            InvalidTableError: a data file has not the rows that it must have; and as `read_positioned`, `deleted_positions`.
         """
         for plan, table, noted in _joined(self._tables(pieces, residual, by_pages, batch_rows), self._piece_bytes):
-            if plan.changes_rows:
+            if plan.by_equality or plan.columns.marks or plan.columns.has_more:
                 table = self._without_deleted(table, plan, noted)
             if table.num_rows:
                 yield table
@@ -471,10 +421,10 @@ class LiveRowsReader:
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
         for piece in pieces:
             source = piece.source
-            kinds = self._kinds.by_kind(piece.deletes)
+            kinds = self._shared.by_kind(piece.deletes)
             by_position, by_equality = kinds.by_position, kinds.by_equality
             self._cache.begin_file()
-            columns, file_columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
+            columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
             if by_position:
                 positions = deleted_positions(self._storage, by_position, source.location, self._cache)
                 source = msgspec.structs.replace(source, deleted_positions=positions)
@@ -488,7 +438,7 @@ class LiveRowsReader:
             for first, table in read_positioned(
                 self._storage,
                 source,
-                file_columns,
+                columns.file,
                 parts,
                 batch_rows=choice,
                 needed=residual,
@@ -499,7 +449,8 @@ class LiveRowsReader:
                 noted: tuple[NotedRows, ...] = ()
                 if self._notes is not None:
                     noted = (self._notes.add(first, table.num_rows),)
-                    table = _with_origins(table, piece, first, self._notes.origin_type)
+                    if self._notes.origin_type is not None:
+                        table = _with_origins(table, piece, first, self._notes.origin_type)
                 if residual != ALWAYS_TRUE:
                     table = table.filter(rows_that_match(residual, columns.compared(table)))
                 yield plan, table, noted
@@ -521,7 +472,7 @@ class LiveRowsReader:
             if rows.num_rows:
                 run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
                 leaves, mapping = leaf_schema(ids, columns.schemas), plan.name_mapping
-                keys = equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
+                keys = _equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
                 found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
                 deleted[live[found]] = True
@@ -533,17 +484,25 @@ class LiveRowsReader:
 
     def _columns_for(
         self, has_positions: bool, by_equality: dict[tuple[int, ...], list[DataFile]], filtered_ids: set[int]
-    ) -> "tuple[_Columns, FileColumns]":
+    ) -> "_Columns":
         compared = frozenset(filtered_ids.union(*by_equality))
-        known = self._columns.get((has_positions, compared))
-        if known is None:
+        if (has_positions, compared) not in self._columns:
+            # Where a column is looked up: the first that has it says its type. Without metadata columns, as ids of partition
+            # fields in `_partition` may be those of columns.
+            stored = Schema(fields=tuple(field for field in self._schema.fields if field.field_id <= MAX_COLUMN_ID))
+            newest_first = sorted(self._table_schemas, key=lambda schema: schema.schema_id, reverse=True)
+            schemas = [stored, *newest_first]
             for ids, files in by_equality.items():
-                _validate_key(ids, files, self._schema, self._table_schemas)
-            columns = _Columns(self._schema, self._table_schemas, compared, has_positions)
-            # What is compared must be values, as only those of one file have their numbers from one dictionary.
-            known = columns, FileColumns(columns.read, self._kept_dictionaries - compared)
-            self._columns[has_positions, compared] = known
-        return known
+                try:
+                    leaf_schema(ids, schemas)
+                except InvalidTableError as error:
+                    location = files[0].file_path
+                    raise InvalidTableError(
+                        f"equality delete file {location!r} cannot be applied: {error.message}", location=location
+                    ) from error
+            columns = _Columns(self._schema, schemas, compared, has_positions, self._kept_dictionaries)
+            self._columns[has_positions, compared] = columns
+        return self._columns[has_positions, compared]
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -563,18 +522,14 @@ class _Plan(msgspec.Struct, frozen=True):
     run: EqualityRun | None = None
     since: NDArray[np.int64] | None = None
 
-    @property
-    def changes_rows(self) -> bool:
-        """Whether rows go, or columns that nobody wants."""
-        return bool(self.by_equality) or self.columns.marks or self.columns.read != self.columns.wanted
-
     def goes_with(self, other: "_Plan") -> bool:
         """Whether rows of both may be put together: the same deletes reach them, or some that are newer reach both."""
         if self.columns is not other.columns or self.name_mapping != other.name_mapping:
             return False
         if self.run is None or other.run is None:
             return self.run is other.run and self.by_equality == other.by_equality
-        return self.run.ends_as(other.run)
+        # Both end at the same place of one list, so that the longer run has all of the other.
+        return self.run.places is other.run.places and self.run.stop == other.run.stop
 
 
 _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
@@ -599,17 +554,22 @@ class _Columns:
     """What is read of the data file: the wanted columns, then those that only deletes and the filter ask for.
 
     Attributes:
-        read: all of them.
+        file: all of them.
         leaves: what deletes and the filter compare, as `leaf_schema` makes it.
-        schemas: where columns are looked up, the first that has one says its type.
+        schemas: where columns are looked up.
         marks: whether deleted rows are wanted, and marked.
+        has_more: whether there are columns that are not wanted.
     """
 
     def __init__(
-        self, wanted: Schema, table_schemas: Sequence[Schema], compared_ids: Collection[int], has_positions: bool
+        self,
+        wanted: Schema,
+        schemas: Sequence[Schema],
+        compared_ids: frozenset[int],
+        has_positions: bool,
+        kept_dictionaries: frozenset[int],
     ) -> None:
-        self.wanted = wanted
-        self.schemas = _looked_up_in(wanted, table_schemas)
+        self.wanted, self.schemas = wanted, schemas
         self.marks = any(field.field_id == DELETED.field_id for field in wanted.fields)
         self.leaves = leaf_schema(sorted(compared_ids), self.schemas)
         fields = list(wanted.fields)
@@ -622,7 +582,9 @@ class _Columns:
             self._positions.append(same[0] if same else len(fields))
             if not same:
                 fields.append(leaf)
-        self.read = msgspec.structs.replace(wanted, fields=tuple(fields))
+        # What is compared must be values, as only those of one file have their numbers from one dictionary.
+        self.file = FileColumns(msgspec.structs.replace(wanted, fields=tuple(fields)), kept_dictionaries - compared_ids)
+        self.has_more = len(fields) > len(wanted.fields)
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
@@ -639,8 +601,8 @@ class _Columns:
     def emitted(self, table: pa.Table, deleted: Mask) -> pa.Table:
         """The wanted columns, with the marks of deleted rows where they are wanted."""
         out = table
-        if len(self.read.fields) > len(self.wanted.fields):
-            origins = range(len(self.read.fields), table.num_columns)
+        if self.has_more:
+            origins = range(len(self.file.schema.fields), table.num_columns)
             out = table.select([*range(len(self.wanted.fields)), *origins])
         if not self.marks:
             return out
@@ -648,31 +610,8 @@ class _Columns:
         return out.set_column(self._deleted_position, out.schema.field(self._deleted_position), pa.array(deleted))
 
 
-def _looked_up_in(wanted: Schema, table_schemas: Sequence[Schema]) -> list[Schema]:
-    newest_first = sorted(table_schemas, key=lambda schema: schema.schema_id, reverse=True)
-    return [_stored(wanted), *newest_first]
-
-
-def _stored(schema: Schema) -> Schema:
-    """The schema without metadata columns: ids of partition fields, as in `_partition`, may be those of columns."""
-    return Schema(fields=tuple(field for field in schema.fields if field.field_id <= MAX_COLUMN_ID))
-
-
-def _validate_key(ids: tuple[int, ...], files: list[DataFile], wanted: Schema, table_schemas: Sequence[Schema]) -> None:
-    """Raise the error of a column that is not there under the name of a file that asks for it."""
-    try:
-        leaf_schema(ids, _looked_up_in(wanted, table_schemas))
-    except InvalidTableError as error:
-        location = files[0].file_path
-        raise InvalidTableError(
-            f"equality delete file {location!r} cannot be applied: {error.message}", location=location
-        ) from error
-
-
-def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType | None) -> pa.Table:
-    """The table with one more column, the number of each row among those of all files, if that is wanted."""
-    if type_ is None:
-        return table
+def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
+    """The table with one more column, the number of each row among those of all files."""
     if piece.first_ordinal is None:
         raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
     first = piece.first_ordinal + first_position
@@ -686,10 +625,12 @@ def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
     rows = size_bytes = 0
     for plan, table, noted in tables:
         table_bytes = table.nbytes if plan.by_equality else 0
-        full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
-        if waiting and (full or not _fits(waiting[0], plan, table)):
-            yield _together(waiting)
-            waiting, rows, size_bytes = [], 0, 0
+        if waiting:
+            first_plan, first_table, _ = waiting[0]
+            is_full = rows + table.num_rows > PIECE_ROWS or size_bytes + table_bytes > piece_bytes
+            if is_full or not (plan.goes_with(first_plan) and table.schema.equals(first_table.schema)):
+                yield _together(waiting)
+                waiting, rows, size_bytes = [], 0, 0
         if not plan.by_equality:
             yield plan, table, noted
             continue
@@ -700,12 +641,8 @@ def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
         yield _together(waiting)
 
 
-def _fits(first: _Read, plan: _Plan, table: pa.Table) -> bool:
-    return plan.goes_with(first[0]) and table.schema.equals(first[1].schema)
-
-
 def _together(waiting: list[_Read]) -> _Read:
-    noted = [some for _, _, rows in waiting for some in rows]
+    noted = [one for _, _, rows in waiting for one in rows]
     table = pa.concat_tables([table for _, table, _ in waiting])
     starts = [plan.run.start for plan, *_ in waiting if plan.run is not None]
     if len({*starts}) < 2:

@@ -1,16 +1,14 @@
-"""Which positions of data files equality deletes remove: found as a reader finds them, by the same code.
+"""Equality deletes -> delete files of positions, or deletion vectors: a task's work, for a share of the data files.
 
-Of a data file the columns that are compared are read, and nothing else. What is held of deletes at one time is bounded as in
-`merge_on_read`, whose marks of deleted rows these are.
-
-A share of the data files that equality deletes reach -> delete files of positions, or deletion vectors: a task's work.
+Which positions are deleted is found as a reader finds it, by the same code: of a data file the columns that are compared are
+read, and nothing else. What is held of deletes at one time is bounded as in `apply`, whose marks of deleted rows these are.
 
 In format version 2 the positions are written whatever other deletes have them too, so that nothing rests on those. In version
 3 a vector stands for all deletes of positions of its data file, so it takes in what there is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, groupby
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, islice
 
 import msgspec
 import numpy as np
@@ -21,22 +19,26 @@ from icekeep.commit.changes.deletes import ConvertedFile, EntryDigests
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import IcekeepBug
 from icekeep.formats.deletes.apply import LivePiece, LiveRowsReader, deleted_positions
-from icekeep.formats.deletes.positions import Granularity
-from icekeep.formats.deletes.read import DeleteCache, write_position_deletes
-from icekeep.formats.deletes.read import Positions as Positions_of_read
+from icekeep.formats.deletes.positions import Granularity, delete_suffix
+from icekeep.formats.deletes.read import DeleteCache, Positions, write_position_deletes
+from icekeep.formats.file_names import FileNames, attempt_name
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.puffin import FILE_FORMAT, VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import SourceFile
 from icekeep.formats.row_moves import bitmap_from
+from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import identity_values
-from icekeep.spec.properties import data_layout
 from icekeep.spec.reach import is_deletion_vector, partition_key
 from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED, Schema, name_mapping_of
 from icekeep.storage.base import Storage
 
-Positions = NDArray[np.int64]
+VECTORS_A_FILE = 500
+"""More vectors than this are several Puffin files."""
+
+POSITIONS_A_FILE = 4_000_000
+"""Positions, held and sorted, at which a delete file for a whole partition ends."""
 
 _MARKS = Schema(fields=(DELETED,))
 
@@ -52,14 +54,7 @@ def equality_positions(
 
     Args:
         pieces: whole data files, with the number of their rows; `deletes` are equality deletes alone.
-        table_schemas: of the table, in any order; a column that is compared may have been dropped since.
-        cache: of delete files.
-
-    Raises:
-        MissingFileError: a file is not there.
-        InvalidTableError: a file is damaged, does not fit the schemas or has not the rows that it must have, or a
-            delete file is not what its entry says.
-        UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
+        table_schemas: as for `LiveRowsReader`, which raises the errors.
     """
     for piece in pieces:
         if piece.record_count is None or piece.split is not None:
@@ -70,7 +65,7 @@ def equality_positions(
     waiting: NDArray[np.bool_] = np.empty(0, np.bool_)
     for piece in pieces:
         assert piece.record_count is not None
-        found: list[Positions] = []
+        found: list[Positions] = [np.empty(0, np.int64)]
         start = 0
         while start < piece.record_count:
             if not len(waiting):
@@ -78,17 +73,10 @@ def equality_positions(
             mine, waiting = waiting[: piece.record_count - start], waiting[piece.record_count - start :]
             found.append(np.flatnonzero(mine) + start)
             start += len(mine)
-        yield np.concatenate(found) if found else np.empty(0, np.int64)
+        yield np.concatenate(found)
     # To the end, where the reader sees whether the last file has more rows than it must have.
     if len(waiting) or any(map(len, marks)):
         raise IcekeepBug("more rows were read than the data files have")
-
-
-VECTORS_A_FILE = 500
-"""More vectors than this are several Puffin files."""
-
-POSITIONS_A_FILE = 4_000_000
-"""Where delete files are for whole partitions, one ends once it has so many; they are held and sorted."""
 
 
 class ReachedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,15 +96,13 @@ class ReachedFile(msgspec.Struct, frozen=True, kw_only=True):
 class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     """Data files, and the deletes that reach them.
 
-    The new files are named `<partition_id>-<task_attempt_id>-<operation_id>-<count>-deletes` with their format's suffix, as
-    Iceberg's Spark writers name theirs. Two attempts at one task need different `task_attempt_id`s.
-
     Attributes:
         files: those of one partition side by side.
         equality_deletes: by scope, such as one partition; within one, those that reach more files come last.
         metadata: the table's definitions.
         delete_format: of position delete files.
         granularity: whether a position delete file is for one data file or for all of a partition.
+        operation_id, partition_id, task_attempt_id: in the names of the new files.
     """
 
     files: tuple[ReachedFile, ...]
@@ -177,7 +163,8 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
     )
 
 
-_Found = tuple[DataFile, Positions_of_read]
+_Deleted = tuple[DataFile, Positions]
+"""A data file, and positions in it that are deleted."""
 
 
 class _Work:
@@ -186,9 +173,8 @@ class _Work:
     def __init__(self, task: ConversionTask, storage: Storage) -> None:
         self._task, self._storage = task, storage
         self._cache = DeleteCache()
-        self._layout = data_layout(task.metadata.location, task.metadata.properties)
-        self._numbers = count(1)
-        self._lists: dict[tuple[tuple[int, int], ...], list[DataFile]] = {}
+        attempt = attempt_name(task.operation_id, task.partition_id, task.task_attempt_id)
+        self._names = FileNames(attempt, task.metadata.location, task.metadata.properties)
         self.added: list[DataFile] = []
         self.named: list[ConvertedFile] = []
         self.replaced: list[ManifestEntry] = []
@@ -196,21 +182,48 @@ class _Work:
 
     def run(self) -> None:
         if self._task.metadata.format_version > 2:
-            self._write_vectors(self._merged())
-        elif self._task.granularity == "file":
-            for file, positions in self._found():
-                self._write_positions([(file, positions)])
-        else:
-            for some in _by_partition(self._found()):
-                self._write_positions(some)
+            self._write_vectors(self._with_earlier())
+            return
+        # What goes into one delete file together: for single data files each has more than nothing.
+        most = 0 if self._task.granularity == "file" else POSITIONS_A_FILE
+        for _, of_partition in groupby(self._deleted(), lambda one: partition_key(one[0])):
+            for batch in packed(of_partition, (lambda one: len(one[1]), most)):
+                self._write_positions(batch)
 
-    def _found(self) -> Iterator[_Found]:
+    def _positions(self) -> Iterator[tuple[ReachedFile, Positions]]:
         """The data files of which rows are deleted by value, each with these rows."""
+        task = self._task
+        pieces = [*self._pieces()]
+        found = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
+        for reached, positions in zip(task.files, found, strict=True):
+            self.positions_count += len(positions)
+            if len(positions):
+                yield reached, positions
+
+    def _pieces(self) -> Iterator[LivePiece]:
+        metadata, scopes = self._task.metadata, self._task.equality_deletes
+        reach: tuple[tuple[int, int], ...] | None = None
+        deletes: list[DataFile] = []
+        for reached in self._task.files:
+            file = reached.entry.data_file
+            # The same list for neighbours of the same reach, since it may be long.
+            if reached.reach != reach:
+                reach = reached.reach
+                deletes = [delete for scope, first in reach for delete in scopes[scope][first:]]
+            source = SourceFile(
+                location=file.file_path,
+                file_format=file.file_format,
+                constants=identity_values(metadata.specs_by_id[file.spec_id], file.partition),
+                name_mapping=name_mapping_of(metadata.properties),
+            )
+            yield LivePiece(source=source, deletes=deletes, record_count=file.record_count)
+
+    def _deleted(self) -> Iterator[_Deleted]:
         for reached, positions in self._positions():
             self.named.append(ConvertedFile(reached.entry))
             yield reached.entry.data_file, positions
 
-    def _merged(self) -> Iterator[_Found]:
+    def _with_earlier(self) -> Iterator[_Deleted]:
         """The same with the positions that are deleted already, unless that is all of them."""
         task = self._task
         for reached, positions in self._positions():
@@ -219,103 +232,52 @@ class _Work:
             self.named.append(ConvertedFile(reached.entry, tuple(earlier)))
             if earlier:
                 files = [entry.data_file for entry in earlier]
-                known = deleted_positions(self._storage, files, file.file_path, self._cache)
+                gone = deleted_positions(self._storage, files, file.file_path, self._cache)
                 # What lies beyond the end of the file deletes nothing, but the vector that goes has it.
-                if np.isin(positions, known, kind="sort").all():
+                if np.isin(positions, gone, kind="sort").all():
                     continue
-                positions = np.union1d(positions, known)
-                self.replaced += [entry for entry in earlier if _is_for_one(entry.data_file)]
+                positions = np.union1d(positions, gone)
+                # Those of several data files stay: others need them.
+                self.replaced += [
+                    entry
+                    for entry in earlier
+                    if is_deletion_vector(entry.data_file) or entry.data_file.referenced_data_file is not None
+                ]
             yield file, positions
 
-    def _positions(self) -> Iterator[tuple[ReachedFile, Positions_of_read]]:
-        task = self._task
-        pieces = [self._piece(file) for file in task.files]
-        found = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
-        for reached, positions in zip(task.files, found, strict=True):
-            self.positions_count += len(positions)
-            if len(positions):
-                yield reached, positions
-
-    def _piece(self, reached: ReachedFile) -> LivePiece:
-        metadata, file = self._task.metadata, reached.entry.data_file
-        return LivePiece(
-            source=SourceFile(
-                location=file.file_path,
-                file_format=file.file_format,
-                constants=identity_values(metadata.specs_by_id[file.spec_id], file.partition),
-                name_mapping=name_mapping_of(metadata.properties),
-            ),
-            deletes=self._reaching(reached.reach),
-            record_count=file.record_count,
-        )
-
-    def _reaching(self, reach: tuple[tuple[int, int], ...]) -> list[DataFile]:
-        """What reaches a data file; the same list for the next of the same reach, since it may be long."""
-        if reach not in self._lists:
-            scopes = self._task.equality_deletes
-            self._lists = {reach: [delete for scope, first in reach for delete in scopes[scope][first:]]}
-        return self._lists[reach]
-
-    def _write_positions(self, some: Sequence[_Found]) -> None:
-        task, (first, _) = self._task, some[0]
+    def _write_positions(self, deleted: Sequence[_Deleted]) -> None:
+        task, (first, _) = self._task, deleted[0]
         paths = [
-            pa.DictionaryArray.from_arrays(np.zeros(len(p), np.int8), [f.file_path]).cast("string") for f, p in some
+            pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int8), [file.file_path]).cast("string")
+            for file, positions in deleted
         ]
         rows = pa.table(
-            [pa.chunked_array(paths), pa.chunked_array([positions for _, positions in some])],
+            [pa.chunked_array(paths), pa.chunked_array([positions for _, positions in deleted])],
             names=[DELETE_FILE_PATH.name, DELETE_FILE_POS.name],
         )
-        self.added.append(
-            write_position_deletes(
-                self._storage,
-                self._new_location(first, task.delete_format),
-                task.delete_format,
-                rows,
-                spec_id=first.spec_id,
-                partition=first.partition,
-                properties=task.metadata.properties,
-            )
+        file = write_position_deletes(
+            self._storage,
+            self._new_location(first, task.delete_format),
+            task.delete_format,
+            rows,
+            spec_id=first.spec_id,
+            partition=first.partition,
+            properties=task.metadata.properties,
         )
+        self.added.append(file)
 
-    def _write_vectors(self, found: Iterator[_Found]) -> None:
-        while (first := next(found, None)) is not None:
-            vectors = _first_some(first, found, VECTORS_A_FILE)
-            location = self._new_location(first[0], FILE_FORMAT)
-            self.added += write_deletion_vectors(
-                self._storage, location, ((_target(file), bitmap_from(positions)) for file, positions in vectors)
+    def _write_vectors(self, deleted: Iterator[_Deleted]) -> None:
+        for first in deleted:
+            vectors = (
+                (
+                    VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition),
+                    bitmap_from(positions),
+                )
+                for file, positions in chain([first], islice(deleted, VECTORS_A_FILE - 1))
             )
+            location = self._new_location(first[0], FILE_FORMAT)
+            self.added += write_deletion_vectors(self._storage, location, vectors)
 
     def _new_location(self, file: DataFile, file_format: str) -> str:
-        task = self._task
-        number = f"{next(self._numbers):05d}-deletes.{file_format.lower()}"
-        name = f"{task.partition_id:05d}-{task.task_attempt_id}-{task.operation_id}-{number}"
-        path = task.metadata.partition_path(file.spec_id, file.partition)
-        return self._layout.location(name, path)
-
-
-def _is_for_one(file: DataFile) -> bool:
-    return is_deletion_vector(file) or file.referenced_data_file is not None
-
-
-def _target(file: DataFile) -> VectorTarget:
-    return VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition)
-
-
-def _first_some(first: _Found, others: Iterator[_Found], most: int) -> Iterator[_Found]:
-    yield first
-    for _, one in zip(range(most - 1), others, strict=False):
-        yield one
-
-
-def _by_partition(found: Iterable[_Found]) -> Iterator[list[_Found]]:
-    """What goes into one delete file together."""
-    for _, some in groupby(found, lambda one: partition_key(one[0])):
-        waiting: list[_Found] = []
-        held = 0
-        for one in some:
-            if waiting and held + len(one[1]) > POSITIONS_A_FILE:
-                yield waiting
-                waiting, held = [], 0
-            waiting.append(one)
-            held += len(one[1])
-        yield waiting
+        directory = self._task.metadata.partition_path(file.spec_id, file.partition)
+        return self._names.location(delete_suffix(file_format), directory)

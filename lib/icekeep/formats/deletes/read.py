@@ -1,9 +1,7 @@
 """Position and equality delete files, written and read (spec, "Position Delete Files", "Equality Delete Files").
 
-Rows of data files are not touched here: `merge_on_read` leaves out what these files delete. Deletion vectors are
-`puffin.deletion_vectors`.
-
-Decoded delete files that the files of one task share, within a budget of memory.
+Rows of data files are not touched here: `apply` leaves out what these files delete. Deletion vectors are in `formats.puffin`.
+At the end the cache of decoded delete files that the data files of one task share.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +23,7 @@ from icekeep.formats.reader import FileColumns, SourceFile, identified, read_fil
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.properties import FULL, metrics_modes
-from icekeep.spec.reach import PathDigest, own_path, own_path_digest
+from icekeep.spec.reach import PathDigest, encoded_path, own_path, own_path_digest
 from icekeep.spec.schema import (
     DELETE_FILE_PATH,
     DELETE_FILE_POS,
@@ -44,12 +42,16 @@ BATCH_ROWS = 65_536
 DELETE_FILE = "delete file"
 """What errors call one."""
 
+DEFAULT_BUDGET_BYTES = 64 * MIB
+"""Of a `DeleteCache`."""
+
 Positions = NDArray[np.int64]
 
-_ROW_GROUP_ARROW_BYTES = 16 * MIB
+POSITION_COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 
-_POSITION_COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
-_POSITION_NAMES = name_mapping_for(_POSITION_COLUMNS)
+_POSITION_NAMES = name_mapping_for(POSITION_COLUMNS)
+_ROW_GROUP_ARROW_BYTES = 16 * MIB
+_DELETE_PREFIX, _PREFIX = "write.delete.", "write."
 
 
 def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the entry says
@@ -66,36 +68,51 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     """Write one position delete file; deletes that are there twice are written once.
 
     Args:
-        storage: where the file goes.
-        location: of the new file.
         file_format: `PARQUET`, `ORC` or `AVRO`.
         positions: paths of data files, as their manifest entries write them, and positions in them, in any order; a table
             has them as `file_path` and `pos`, and as `row` the values of the deleted rows.
-        spec_id: of the partition spec of the data files.
-        partition: of the data files.
+        spec_id, partition: of the data files.
         properties: of the table; `write.delete.*` goes before `write.*`.
         row_type: columns of the table that `row` holds, null where that is not stored.
 
     Raises:
         FileExistsError: the name is taken.
-        IcekeepBug: there is no position, or one is negative.
         UsageError: a row's values are missing, though others are there, or a table property is wrong.
     """
     properties = properties or {}
-    fields = _POSITION_COLUMNS.fields
+    fields = POSITION_COLUMNS.fields
     modes = {field.field_id: FULL for field in fields}
     if row_type is not None:
         fields = (*fields, msgspec.structs.replace(deleted_row_column(row_type), required=True))
         modes |= metrics_modes(properties, Schema(fields=row_type.fields))
     schema = Schema(fields=fields)
-    table = _sorted(cast_to_schema(_as_table(positions), schema))
+    if not isinstance(positions, pa.Table):
+        pairs = [*positions]
+        columns = [pa.array([path for path, _ in pairs], pa.string()), pa.array([at for _, at in pairs], pa.int64())]
+        positions = pa.Table.from_arrays(columns, names=[field.name for field in POSITION_COLUMNS.fields])
+    if not positions.num_rows:
+        raise IcekeepBug("a position delete file without positions is not written")
+    table = sorted_once(cast_to_schema(positions, schema))
+    if (least := pc.min(table.column(1)).as_py()) < 0:
+        raise IcekeepBug(f"there is no row at position {least}")
     options = msgspec.structs.replace(delete_write_options(properties, file_format, schema), metrics_modes=modes)
     file = _write(storage, location, options, table, schema, spec_id, partition)
-    paths = pc.min_max(table.column(0))
-    single = paths["min"].as_py() if paths["min"] == paths["max"] else None
+    first, last = table.column(0)[0].as_py(), table.column(0)[-1].as_py()
     return msgspec.structs.replace(
-        file, content=FileContent.POSITION_DELETES, sort_order_id=None, referenced_data_file=single
+        file,
+        content=FileContent.POSITION_DELETES,
+        sort_order_id=None,
+        referenced_data_file=first if first == last else None,
     )
+
+
+def sorted_once(deletes: pa.Table) -> pa.Table:
+    """Rows of position deletes, one at least, by path and position, each position once."""
+    keys = [(DELETE_FILE_PATH.name, "ascending"), (DELETE_FILE_POS.name, "ascending")]
+    deletes = deletes.take(pc.sort_indices(deletes, sort_keys=keys))
+    paths, positions = deletes.column(0), deletes.column(1).to_numpy()
+    again = pc.equal(paths.slice(1), paths.slice(0, len(paths) - 1)).to_numpy() & (np.diff(positions) == 0)
+    return deletes.take(pa.array(np.flatnonzero(np.concatenate([[True], ~again]))))
 
 
 def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the entry says
@@ -117,24 +134,28 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     deletes, and all agree on what they mean.
 
     Args:
-        storage: where the file goes.
-        location: of the new file.
         file_format: `PARQUET`, `ORC` or `AVRO`.
         rows: one a delete, in the columns of `schema` as `project` or `cast_to_schema` gives them.
         equality_ids: ids of the columns that a row must equal; the others only tell what was deleted.
         schema: columns of the table that the file holds.
-        spec_id: of the partition spec of the data files; of an unpartitioned one for deletes in all partitions.
-        partition: of the data files.
-        properties: of the table; `write.delete.*` goes before `write.*`.
+        spec_id, partition: of the data files; of an unpartitioned spec for deletes in all partitions.
+        properties: as for `write_position_deletes`.
         sort_order_id: of the table's order that the rows are in.
 
     Raises:
         FileExistsError: the name is taken.
-        IcekeepBug: there are no rows, or no ids, or an id is none of a single value in `schema`.
         PropertyError: a table property is wrong.
     """
     ids = tuple(dict.fromkeys(equality_ids))
-    _validate_equality_ids(ids, schema)
+    if not ids:
+        raise IcekeepBug("equality deletes without columns to compare would delete every row")
+    for id_ in ids:
+        try:
+            *_, leaf = leaf_path(id_, [schema])
+        except InvalidTableError as error:
+            raise IcekeepBug(f"equality deletes cannot be written: {error.message}") from error
+        if leaf.type == UNKNOWN:
+            raise IcekeepBug(f"equality deletes cannot be written: column {leaf.name!r} is of type 'unknown'")
     if not rows.num_rows:
         raise IcekeepBug(f"an equality delete file without rows is not written: {location!r}")
     options = delete_write_options(properties or {}, file_format, schema)
@@ -142,6 +163,45 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     return msgspec.structs.replace(
         file, content=FileContent.EQUALITY_DELETES, equality_ids=ids, sort_order_id=sort_order_id
     )
+
+
+def _write(
+    storage: Storage,
+    location: str,
+    options: WriteOptions,
+    table: pa.Table,
+    schema: Schema,
+    spec_id: int,
+    partition: tuple[Any, ...],
+) -> DataFile:
+    with DataFileWriter(
+        storage, schema, options, lambda: location, spec_id=spec_id, partition=partition, sort_order_id=None
+    ) as writer:
+        writer.write(table)
+        (file,) = writer.close()
+    return file
+
+
+def delete_write_options(
+    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
+) -> WriteOptions:
+    """How the table wants delete files to be written: as data files, but for what it says of deletes alone."""
+    own = {
+        _PREFIX + key.removeprefix(_DELETE_PREFIX): value
+        for key, value in properties.items()
+        if key.startswith(_DELETE_PREFIX)
+    }
+    merged = {**properties, **own, "write.format.default": file_format}
+    try:
+        options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
+    except PropertyError as error:
+        key = error.facts["property"]
+        if key not in own:
+            raise
+        named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
+        raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
+    # Small row groups: who wants the deletes of one data file leaves out the others.
+    return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 
 
 def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positions:
@@ -156,9 +216,23 @@ def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positi
     """
     found = [
         table.column(1).filter(pc.equal(table.column(0), path)).to_numpy()
-        for table in position_tables(storage, file, _POSITION_COLUMNS, path, f"{path}\0")
+        for table in position_tables(storage, file, POSITION_COLUMNS, path, f"{path}\0")
     ]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int) -> dict[str, Positions] | None:
+    """The same for each data file; `None` if the positions take more than a limit; raises as `read_position_deletes`."""
+    found: dict[str, list[Positions]] = {}
+    held_bytes = 0
+    for table in position_tables(storage, file, POSITION_COLUMNS):
+        held_bytes += 8 * table.num_rows
+        if held_bytes > limit_bytes:
+            return None
+        positions = table.column(1).to_numpy()
+        for path, rows in rows_by_path(table.column(0)):
+            found.setdefault(path, []).append(positions[rows])
+    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
 
 
 def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
@@ -168,6 +242,17 @@ def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[DataFile]
     """
     found = answer_each(partial(_holds_own_path, storage), files, lambda file: file.file_path, REQUESTS_AT_ONCE)
     return [file for file, holds in zip(files, found, strict=True) if holds]
+
+
+def _holds_own_path(storage: Storage, file: DataFile) -> bool:
+    own = own_path(file)
+    try:
+        for rows in position_tables(storage, file, POSITION_COLUMNS):
+            if any(encoded_path(path) != own for path, _ in rows_by_path(rows.column(0))):
+                return False
+    except (IcekeepError, UnicodeDecodeError):
+        return False
+    return own is not None
 
 
 class OwnPathProof(msgspec.Struct, frozen=True):
@@ -181,97 +266,15 @@ class OwnPathProof(msgspec.Struct, frozen=True):
         return [file for file in files if own_path_digest(file) in held]
 
 
-def _holds_own_path(storage: Storage, file: DataFile) -> bool:
-    own = own_path(file)
-    try:
-        paths = (path for rows in position_tables(storage, file, _POSITION_COLUMNS) for path in _paths_in(rows))
-        return own is not None and all(path.encode() == own for path in paths)
-    except (IcekeepError, UnicodeDecodeError):
-        return False
-
-
-def _paths_in(rows: pa.Table) -> Iterator[str]:
-    return (path for path, _ in rows_by_path(rows.column(0)))
-
-
-def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int) -> dict[str, Positions] | None:
-    """The positions that a position delete file deletes in each data file; None if they take more than a limit.
-
-    Raises:
-        As `read_position_deletes`.
-    """
-    found: dict[str, list[Positions]] = {}
-    held_bytes = 0
-    for table in position_tables(storage, file, _POSITION_COLUMNS):
-        held_bytes += 8 * table.num_rows
-        if held_bytes > limit_bytes:
-            return None
-        positions = table.column(1).to_numpy()
-        for path, rows in rows_by_path(table.column(0)):
-            found.setdefault(path, []).append(positions[rows])
-    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
-
-
-def read_equality_keys(
-    storage: Storage,
-    file: DataFile,
-    columns: Schema,
-    *,
-    name_mapping: NameMapping | None = None,
-    batch_rows: int = BATCH_ROWS,
-) -> Iterator[pa.Table]:
-    """The rows of an equality delete file in some columns, a batch at a time.
-
-    A column that the file lacks is read as in a data file, its `initial-default` or null, unless the file deletes by it:
-    then it would delete every row that has no value there.
-
-    Args:
-        storage: where the file is.
-        file: the delete file.
-        columns: the delete columns, as `leaf_schema` makes them.
-        name_mapping: the table's.
-        batch_rows: the most rows of a batch, where the format can read less than a row group or stripe.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, lacks a column that it deletes by, has not the rows that its manifest says, or does
-            not fit the columns.
-        UnsupportedError: it is encrypted, a column has no field id that the file or the name mapping tells, or its format is
-            not known.
-    """
-    source = _source(file, name_mapping)
-
-    def choose(reader: FileReader) -> None:
-        missing = set(file.equality_ids or ()) - field_ids(identified(reader.schema, source))
-        if missing:
-            raise InvalidTableError(
-                f"it has no column with id {min(missing)}, though its manifest says that it deletes by it (equality_ids)"
-            )
-
-    return _counted(storage, file, source, columns, choose, batch_rows)
-
-
-def validate_plain(file: DataFile) -> None:
-    """Raise `UnsupportedError` if a delete file is encrypted."""
-    if file.key_metadata is not None:
-        raise UnsupportedError(
-            f"delete file {file.file_path!r} is encrypted, which icekeep does not read", location=file.file_path
-        )
-
-
 def position_tables(
     storage: Storage, file: DataFile, columns: Schema, first_path: str | None = None, end_path: str | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a position delete file, a batch at a time; parts that name no path of a range may be left out.
+    """The rows of a position delete file, a batch at a time; raises as `read_position_deletes`.
 
     Args:
-        storage: where the file is.
-        file: the delete file.
         columns: `file_path`, `pos` and perhaps more.
-        first_path, end_path: the range of paths that are asked for, the end not in it; null: no bound.
-
-    Raises:
-        As `read_position_deletes`.
+        first_path, end_path: parts that name no path from the first up to the end, which is not in it, may be left out; null: no
+            bound.
     """
 
     def choose(reader: FileReader) -> Sequence[int] | None:
@@ -281,8 +284,9 @@ def position_tables(
         return reader.parts_that_may_hold(DELETE_FILE_PATH.field_id, first_path, end_path)
 
     # One path a thousand times is one text and a thousand numbers.
-    found = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
-    for table in _counted(storage, file, _source(file), found, choose, BATCH_ROWS):
+    encoded = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
+    source = delete_source(file.file_path, file.file_format, file.content)
+    for table in _counted(storage, file, source, encoded, choose, BATCH_ROWS):
         if table.num_rows and pc.min(table.column(1)).as_py() < 0:
             raise InvalidTableError(
                 f"delete file {file.file_path!r} deletes a row at a position below 0", location=file.file_path
@@ -305,6 +309,36 @@ def rows_by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
             yield encoded.dictionary[int(codes[run[0]])].as_py(), run
 
 
+def read_equality_keys(
+    storage: Storage,
+    file: DataFile,
+    columns: Schema,
+    *,
+    name_mapping: NameMapping | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.Table]:
+    """The rows of an equality delete file in some columns, a batch at a time; raises as `read_position_deletes`.
+
+    A column that the file lacks is read as in a data file, its `initial-default` or null, unless the file deletes by it:
+    then it would delete every row that has no value there.
+
+    Args:
+        columns: the delete columns, as `leaf_schema` makes them.
+        name_mapping: the table's.
+        batch_rows: the most rows of a batch, where the format can read less than a row group or stripe.
+    """
+    source = delete_source(file.file_path, file.file_format, file.content, name_mapping)
+
+    def choose(reader: FileReader) -> None:
+        missing = set(file.equality_ids or ()) - field_ids(identified(reader.schema, source))
+        if missing:
+            raise InvalidTableError(
+                f"it has no column with id {min(missing)}, though its manifest says that it deletes by it (equality_ids)"
+            )
+
+    return _counted(storage, file, source, columns, choose, batch_rows)
+
+
 def _counted(
     storage: Storage,
     file: DataFile,
@@ -323,32 +357,36 @@ def _counted(
         leaves_out = chosen is not None
         return chosen
 
+    def validate(count: int | None) -> None:
+        if count not in (None, file.record_count):
+            raise InvalidTableError(
+                f"delete file {file.file_path!r} has {count} rows where its manifest says {file.record_count}: it was cut short "
+                "or replaced",
+                location=file.file_path,
+            )
+
+    validate_plain(file)
     read_count = 0
     for table in read_file(storage, source, columns, parts, batch_rows=batch_rows):
-        _validate_count(file, row_count)
+        validate(row_count)
         read_count += table.num_rows
         yield table
-    _validate_count(file, row_count)
-    _validate_count(file, None if leaves_out else read_count)
+    validate(row_count)
+    validate(None if leaves_out else read_count)
 
 
-def _validate_count(file: DataFile, row_count: int | None) -> None:
-    if row_count not in (None, file.record_count):
-        raise InvalidTableError(
-            f"delete file {file.file_path!r} has {row_count} rows where its manifest says {file.record_count}: it was cut short "
-            "or replaced",
-            location=file.file_path,
+def validate_plain(file: DataFile) -> None:
+    """Raise `UnsupportedError` if a delete file is encrypted."""
+    if file.key_metadata is not None:
+        raise UnsupportedError(
+            f"delete file {file.file_path!r} is encrypted, which icekeep does not read", location=file.file_path
         )
 
 
 def delete_source(
     location: str, file_format: str, content: FileContent, name_mapping: NameMapping | None = None
 ) -> SourceFile:
-    """A delete file to read. One of positions whose columns have no field ids has these under the names of the spec.
-
-    Args:
-        name_mapping: the table's, for the columns of equality deletes.
-    """
+    """A delete file to read; columns without field ids have these by the table's `name_mapping`, or by the spec's names."""
     mapping = _POSITION_NAMES if content is FileContent.POSITION_DELETES else name_mapping
     return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun=DELETE_FILE)
 
@@ -356,104 +394,13 @@ def delete_source(
 def refuse_wrong_ids(reader: FileReader) -> None:
     """Raise `InvalidTableError` where a file has `file_path` or `pos` under another field id than the spec's."""
     ids = {field.name: field_id(field) for field in reader.schema}
-    for wanted in _POSITION_COLUMNS.fields:
-        found = ids.get(wanted.name)
-        if found is not None and wanted.field_id not in ids.values():
+    for column in POSITION_COLUMNS.fields:
+        id_ = ids.get(column.name)
+        if id_ is not None and column.field_id not in ids.values():
             raise InvalidTableError(
-                f"column {wanted.name!r} has field id {found}, where a position delete file must have {wanted.field_id}",
+                f"column {column.name!r} has field id {id_}, where a position delete file must have {column.field_id}",
                 section="Position Delete Files",
             )
-
-
-def _source(file: DataFile, name_mapping: NameMapping | None = None) -> SourceFile:
-    validate_plain(file)
-    return delete_source(file.file_path, file.file_format, file.content, name_mapping)
-
-
-def _as_table(positions: Iterable[tuple[str, int]] | pa.Table) -> pa.Table:
-    if isinstance(positions, pa.Table):
-        return positions
-    pairs = list(positions)
-    columns = [[path for path, _ in pairs], [position for _, position in pairs]]
-    return pa.Table.from_arrays(
-        [pa.array(values, type_) for values, type_ in zip(columns, (pa.string(), pa.int64()), strict=True)],
-        names=[field.name for field in _POSITION_COLUMNS.fields],
-    )
-
-
-def _sorted(table: pa.Table) -> pa.Table:
-    """By path and position, each once; raises `IcekeepBug` for what cannot be deleted."""
-    if not table.num_rows:
-        raise IcekeepBug("a position delete file without positions is not written")
-    keys = [(DELETE_FILE_PATH.name, "ascending"), (DELETE_FILE_POS.name, "ascending")]
-    table = table.take(pc.sort_indices(table, sort_keys=keys))
-    positions = table.column(1).to_numpy()
-    if positions.min() < 0:
-        raise IcekeepBug(f"there is no row at position {positions.min()}")
-    paths = table.column(0)
-    again = pc.equal(paths.slice(1), paths.slice(0, len(paths) - 1)).to_numpy() & (np.diff(positions) == 0)
-    return table.take(pa.array(np.flatnonzero(np.concatenate([[True], ~again]))))
-
-
-def _validate_equality_ids(ids: tuple[int, ...], schema: Schema) -> None:
-    if not ids:
-        raise IcekeepBug("equality deletes without columns to compare would delete every row")
-    for id_ in ids:
-        try:
-            *_, leaf = leaf_path(id_, [schema])
-        except InvalidTableError as error:
-            raise IcekeepBug(f"equality deletes cannot be written: {error.message}") from error
-        if leaf.type == UNKNOWN:
-            raise IcekeepBug(f"equality deletes cannot be written: column {leaf.name!r} is of type 'unknown'")
-
-
-_DELETE_PREFIX, _PREFIX = "write.delete.", "write."
-
-
-def delete_write_options(
-    properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
-) -> WriteOptions:
-    """How the table wants delete files to be written: as data files, but for what it says of deletes alone.
-
-    Raises:
-        PropertyError: a table property is wrong.
-    """
-    own = {
-        _PREFIX + key.removeprefix(_DELETE_PREFIX): value
-        for key, value in properties.items()
-        if key.startswith(_DELETE_PREFIX)
-    }
-    merged = {**properties, **own, "write.format.default": file_format}
-    try:
-        options = write_options(merged, schema, target_file_size_bytes=target_file_size_bytes)
-    except PropertyError as error:
-        key = error.facts["property"]
-        if key not in own:
-            raise
-        named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
-        raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
-    # Small row groups: who wants the deletes of one data file leaves out the others.
-    return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
-
-
-def _write(
-    storage: Storage,
-    location: str,
-    options: WriteOptions,
-    table: pa.Table,
-    schema: Schema,
-    spec_id: int,
-    partition: tuple[Any, ...],
-) -> DataFile:
-    with DataFileWriter(
-        storage, schema, options, lambda: location, spec_id=spec_id, partition=partition, sort_order_id=None
-    ) as writer:
-        writer.write(table)
-        (file,) = writer.close()
-    return file
-
-
-DEFAULT_BUDGET_BYTES = 64 * MIB
 
 
 class DeleteCache:

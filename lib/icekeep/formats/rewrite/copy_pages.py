@@ -102,7 +102,7 @@ from icekeep.formats.parquet.pages import (
 from icekeep.formats.parquet.writer import ParquetWriter
 from icekeep.formats.reader import open_reader
 from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
-from icekeep.formats.rewrite.rows import FileNames, TaskRows, columns_to_write, removed_on_failure, task_options
+from icekeep.formats.rewrite.rows import TaskRows, columns_to_write, removed_on_failure, task_options
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.rewrite.verify import add_rows, not_as_written, of_new_file, rows_at_once
 from icekeep.formats.row_hash import RowSequence, RowSum
@@ -1201,7 +1201,9 @@ class _Splicer:
         self._stored = stored_schema(columns)
         self._shape, self._examiner = self._described()
         self._partition = task.pieces[0].partition
-        self._new_location = FileNames(task, options).in_partition(self._partition)
+        self._new_location = partial(
+            task.file_names().location, options.file_suffix, task.partition_path(self._partition)
+        )
         self._file: SplicedFile | None = None
         self._location = ""
         self._files: list[DataFile] = []

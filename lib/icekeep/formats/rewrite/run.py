@@ -3,9 +3,7 @@
 A task is a value that can be pickled; the driver makes it, a Spark task (or the driver itself) runs it with `rewrite`.
 Nothing here commits: until the files that come back are committed, they belong to nobody. Where one task reads rows and
 another writes them, they use the two halves of it: `TaskRows` and `write_rows`. Tasks that take ranges of keys of the same
-rows can be done by one process, which then reads these once: `rewrite_together`.
-
-A sample of the keys of a task's rows, to cut them into ranges by.
+rows can be done by one process, which then reads these once: `rewrite_together`. The ranges come of `sample_task`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +19,17 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
-from icekeep.formats.reader import SourceFile, read_file
+from icekeep.formats.reader import read_file
 from icekeep.formats.rewrite.copy_pages import rewrite_spliced
 from icekeep.formats.rewrite.moves import reported_moves
-from icekeep.formats.rewrite.rows import TaskRows, TaskWriter, Written, columns_to_write, removed_on_failure, together
+from icekeep.formats.rewrite.rows import (
+    TaskRows,
+    TaskWriter,
+    Written,
+    columns_to_write,
+    removed_on_failure,
+    source_of,
+)
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
@@ -32,7 +37,6 @@ from icekeep.formats.sort.encode import KeyRange
 from icekeep.formats.sort.external import RUN_BYTES, Sorter, WaitingRows, in_one
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.sort.ranges import KeySample, sample_keys
-from icekeep.spec.partitioning import identity_values
 from icekeep.spec.schema import Schema, name_mapping_of
 from icekeep.storage.base import Storage
 
@@ -43,10 +47,7 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
     Rows keep their order, or get that of the task.
 
     Raises:
-        MissingFileError: a file of the table is not there.
-        InvalidTableError: a file is damaged, does not fit the schema, or has not the rows that its manifest says.
-        UnsupportedError: a file needs a feature of the format that we do not handle or more memory than there is, or code
-            of another engine says where the table's data files go.
+        MissingFileError, InvalidTableError, UnsupportedError: as `TaskRows` and `TaskWriter`.
         PropertyError: a table property of the writer is wrong.
     """
     task = numbered(task)
@@ -58,20 +59,8 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         written = write_rows(task, rows.columns, rows, storage)
     else:
         written = _write(task, rows.columns, _dealt(rows, task.files_count, task.pieces), storage)
-    with removed_on_failure(written.locations, storage):
-        moves = reported_moves(task, storage, rows.pieces, written.origins)
-        order = rows.hashed if isinstance(rows.hashed, RowSequence) else None
-        hash_out = hash_of_written(task, written.files, storage, order)
-    return RewriteOutcome(
-        files=written.files,
-        read_count=rows.read_count,
-        live_count=rows.live_count,
-        moves=moves,
-        proven=rows.proven,
-        hash_in=rows.hash,
-        hash_out=hash_out,
-        peak_bytes=peak_memory_bytes(),
-    )
+    order = rows.hashed if isinstance(rows.hashed, RowSequence) else None
+    return _outcome(task, written, [rows], storage, order)
 
 
 def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
@@ -80,22 +69,30 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
     first, pieces = tasks[0], iter(tasks[0].pieces)
     columns = columns_to_write(first)
     with ExitStack() as stack, ThreadPoolExecutor(len(tasks)) as pool:
-        writings = [stack.enter_context(_ordered_writing(task, columns, storage)) for task in tasks]
+        sortings = [stack.enter_context(_sorting(task, columns, storage)) for task in tasks]
         # Each thread begins with another range, so that they do not wait for each other.
-        turns = [writings[number:] + writings[:number] for number in range(len(writings))]
+        turns = [sortings[number:] + sortings[:number] for number in range(len(sortings))]
         read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
-        written = together(pool.map(_OrderedWriting.written, writings))
+        parts = [*pool.map(_write_sorted, tasks, sortings)]
+    origins = tuple(location for part in parts for location in part.origins or ()) if first.has_origins else None
+    return _outcome(first, Written(tuple(file for part in parts for file in part.files), origins), read, storage)
+
+
+def _outcome(
+    task: RewriteTask, written: Written, read: Sequence[TaskRows], storage: Storage, order: RowSequence | None = None
+) -> RewriteOutcome:
+    """What a task did, its new files read again where it verifies; if that fails, none of these is left."""
     with removed_on_failure(written.locations, storage):
-        noted = [piece for rows in read for piece in rows.pieces]
-        moves = reported_moves(first, storage, noted, written.origins)
-        hash_out = hash_of_written(first, written.files, storage)
+        pieces = [piece for rows in read for piece in rows.pieces]
+        moves = reported_moves(task, storage, pieces, written.origins)
+        hash_out = hash_of_written(task, written.files, storage, order)
     return RewriteOutcome(
         files=written.files,
         read_count=sum(rows.read_count for rows in read),
         live_count=sum(rows.live_count for rows in read),
         moves=moves,
         proven=frozenset().union(*(rows.proven for rows in read)),
-        hash_in=sum((rows.hash for rows in read if rows.hash is not None), RowSum()) if first.verifies else None,
+        hash_in=sum((rows.hash for rows in read if rows.hash is not None), RowSum()) if task.verifies else None,
         hash_out=hash_out,
         peak_bytes=peak_memory_bytes(),
     )
@@ -108,24 +105,59 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
         columns: of the rows, as `columns_to_write` gives them; origins come behind them.
         rows: live rows, as `TaskRows` gives them.
     """
-    if task.is_ordered:
-        with _ordered_writing(task, columns, storage) as writing:
-            for table in rows:
-                writing.add(table)
-            return writing.written()
-    return _write(task, columns, ((table, False) for table in rows), storage)
+    if not task.is_ordered:
+        return _write(task, columns, ((table, False) for table in rows), storage)
+    with _sorting(task, columns, storage) as sorting:
+        for table in rows:
+            sorting.sorter.add(table)
+        return _write_sorted(task, sorting)
 
 
 def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, bool]], storage: Storage) -> Written:
-    """Write tables, each with whether a file ends behind it."""
     with TaskWriter(task, columns, storage) as writer:
-        taken_count = 0
-        for table, ends in tables:
-            taken_count += table.num_rows
-            writer.write(table)
-            if ends:
-                writer.end_file()
-        return _checked(writer.close(), taken_count)
+        return _write_to(writer, tables)
+
+
+def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_count: int | None = None) -> Written:
+    """Write tables, each with whether a file ends behind it; `row_count` is that of all, where it is known."""
+    given_count = 0
+    for table, ends in tables:
+        given_count += table.num_rows
+        writer.write(table)
+        if ends:
+            writer.end_file()
+    written = writer.close()
+    taken_count = given_count if row_count is None else row_count
+    written_count = sum(file.record_count for file in written.files)
+    if written_count != taken_count:
+        raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
+    return written
+
+
+class _Sorting(msgspec.Struct, frozen=True):
+    """A task's range of keys: rows are added to the sorter, by several threads if need be, then written in order."""
+
+    writer: TaskWriter
+    sorter: Sorter
+
+
+@contextmanager
+def _sorting(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_Sorting]:
+    """Unless the block ends well none of the task's files is left."""
+    assert task.ordering is not None
+    budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
+    with (
+        TaskWriter(task, columns, storage) as writer,
+        TemporaryDirectory(prefix="icekeep-") as directory,
+        Sorter(task.ordering, columns, budget_bytes, directory, task.key_range or KeyRange()) as sorter,
+    ):
+        yield _Sorting(writer, sorter)
+
+
+def _write_sorted(task: RewriteTask, sorting: _Sorting) -> Written:
+    row_count = sorting.sorter.row_count
+    tables = _cut_into_files(sorting.sorter.sorted_rows(), row_count, task.files_count or 1)
+    return _write_to(sorting.writer, tables, row_count)
 
 
 def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Iterator[tuple[pa.Table, bool]]:
@@ -153,7 +185,7 @@ def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Ite
 
 
 def _read_into(
-    writings: "Sequence[_OrderedWriting]",
+    sortings: Sequence[_Sorting],
     task: RewriteTask,
     pieces: Iterator[FilePiece],
     columns: Schema,
@@ -165,8 +197,8 @@ def _read_into(
     try:
         for table in _gathered(rows.read(pieces)):
             keys = sort_keys(table, task.ordering, columns)
-            for writing in writings:
-                writing.add(table, keys)
+            for sorting in sortings:
+                sorting.sorter.add(table, keys)
     except BaseException:
         # What the other threads would still read is of no use now.
         for _ in pieces:
@@ -188,43 +220,6 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield in_one(waiting.take())
 
 
-class _OrderedWriting:
-    """The rows of a task's range of keys: taken by `add`, which several threads may call, then written in order."""
-
-    def __init__(self, task: RewriteTask, writer: TaskWriter, sorter: Sorter) -> None:
-        self._task, self._writer, self._sorter = task, writer, sorter
-        self.add = sorter.add
-
-    def written(self) -> Written:
-        """Write all rows that were taken."""
-        row_count, files_count = self._sorter.row_count, self._task.files_count or 1
-        for table, ends in _cut_into_files(self._sorter.sorted_rows(), row_count, files_count):
-            self._writer.write(table)
-            if ends:
-                self._writer.end_file()
-        return _checked(self._writer.close(), row_count)
-
-
-@contextmanager
-def _ordered_writing(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_OrderedWriting]:
-    """Unless the block ends well none of the task's files is left."""
-    assert task.ordering is not None
-    budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
-    with (
-        TaskWriter(task, columns, storage) as writer,
-        TemporaryDirectory(prefix="icekeep-") as directory,
-        Sorter(task.ordering, columns, budget_bytes, directory, task.key_range or KeyRange()) as sorter,
-    ):
-        yield _OrderedWriting(task, writer, sorter)
-
-
-def _checked(written: Written, taken_count: int) -> Written:
-    written_count = sum(file.record_count for file in written.files)
-    if written_count != taken_count:
-        raise IcekeepBug(f"a rewrite took {taken_count} rows and wrote {written_count}; its files are deleted")
-    return written
-
-
 def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int) -> Iterator[tuple[pa.Table, bool]]:
     """Tables of `row_count` rows in all, cut evenly where each of `files_count` files ends, and whether one ends there."""
     number = before = 0
@@ -243,15 +238,7 @@ def sample_task(task: RewriteTask, storage: Storage) -> KeySample:
 
     Raises:
         MissingFileError, InvalidTableError, UnsupportedError: as `read_file`.
-        IcekeepBug: the task does not order its rows.
     """
-    assert task.ordering is not None
-    columns = _ordered_columns(task)
-    return sample_keys(_tables(task, columns, storage), task.ordering, columns)
-
-
-def _ordered_columns(task: RewriteTask) -> Schema:
-    """The top-level columns that the ordering looks at."""
     ordering = task.ordering
     assert ordering is not None
     ids = {field.source_id for field in ordering.fields}
@@ -263,16 +250,8 @@ def _ordered_columns(task: RewriteTask) -> Schema:
             id_ = parent.field_id
         tops.add(id_)
     fields = tuple(field for field in task.schema.fields if field.field_id in tops)
-    return msgspec.structs.replace(task.schema, fields=fields)
-
-
-def _tables(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[pa.Table]:
+    columns = msgspec.structs.replace(task.schema, fields=fields)
     name_mapping = name_mapping_of(task.properties)
-    for piece in task.pieces:
-        source = SourceFile(
-            location=piece.location,
-            file_format=piece.file_format,
-            constants=identity_values(task.specs[piece.spec_id], piece.partition),
-            name_mapping=name_mapping,
-        )
-        yield from read_file(storage, source, columns)
+    sources = (source_of(piece, task, name_mapping) for piece in task.pieces)
+    tables = (table for source in sources for table in read_file(storage, source, columns))
+    return sample_keys(tables, ordering, columns)

@@ -1,16 +1,17 @@
-"""What a task of a rewrite is told and what it answers: values that travel between driver and executors."""
+"""A task of a rewrite and its outcome: values that travel between driver and executors."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from icekeep.formats.file_names import FileNames, attempt_name
 from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import RowMoves
 from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.partitioning import PartitionSpec, partition_path
 from icekeep.spec.reach import PathDigest
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import UNSORTED, SortOrder
@@ -52,9 +53,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     """Pieces, and the files that shall hold their live rows.
 
-    The new files are in the table's default format and named `<partition_id>-<task_attempt_id>-<operation_id>-<count>`
-    with the format's suffix, as Iceberg's Spark writers name theirs, where the table's properties put data files. Two
-    attempts at one task need different `task_attempt_id`s, since only the files of the attempt that won are committed.
+    The new files are in the table's default format, and named and placed as `formats.file_names` says.
 
     Attributes:
         pieces: of one spec and partition, unless `ordering` says a spec to partition by.
@@ -80,6 +79,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         is_local: whether the executor is this machine's only one, with a local master.
         is_shuffled: whether tasks that read send their rows to others that write: these come in any order, whatever is asked.
         verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
+        operation_id, partition_id, task_attempt_id: in the names of the new files.
         moves_directory: where the task puts what it tells of where its rows went and is too large for its report; `None` where
             that is not asked for.
     """
@@ -123,6 +123,23 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     def has_origins(self) -> bool:
         """Whether each row carries its number among the rows of the group."""
         return self.moves_directory is not None and (self.is_ordered or self.is_shuffled)
+
+    @property
+    def attempt(self) -> str:
+        """In the names of all that it writes, as `attempt_name` gives it."""
+        return attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
+
+    def file_names(self) -> FileNames:
+        """Locations of its new files, one after the other; raises as `FileNames`."""
+        return FileNames(self.attempt, self.table_location, self.properties)
+
+    def spilled_location(self, name: str) -> str:
+        """Where it puts something of its moves."""
+        return f"{self.moves_directory}/{name}-{self.attempt}"
+
+    def partition_path(self, partition: tuple[Any, ...]) -> str:
+        """The directory of new files of a partition, for `FileNames.location`."""
+        return partition_path(self.specs[self.spec_id], self.schema, partition)
 
 
 class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,14 +53,12 @@ def hash_of_files(
 
     Args:
         files: in the order of their rows where that matters.
-        columns: that the files were written with, as `columns_to_write` gives them.
+        columns: as `columns_to_write` gives them.
         slots, is_local: as those of a `RewriteTask`.
         order: the rows that went in, with which the total is to be compared; `None` where that is a `RowHash`.
 
     Raises:
-        IcekeepBug: a file is not there, is damaged, has not the columns that it should or not as many rows as its entry
-            will say.
-        UnavailableError: storage is out of reach.
+        IcekeepBug: a file is not there, is damaged, or has not the columns or as many rows as it should.
         UnsupportedError: a row group needs more memory than there is.
     """
     rows = RowHash(columns) if order is None else order.again()
@@ -71,21 +69,16 @@ def hash_of_files(
             if file.file_format.upper() == "PARQUET":
                 kept = repeating_strings(storage, file.file_path) if order is None else order.coded_ids
             add_rows(rows, reader, kept, _batch_rows(reader, file, slots, is_local, in_order=order is not None))
-        found = rows.row_count - before
-        if found != file.record_count:
-            raise not_as_written(f"{found} rows where {file.record_count} were written", [file])
+        row_count = rows.row_count - before
+        if row_count != file.record_count:
+            raise not_as_written(f"{row_count} rows where {file.record_count} were written", [file])
     return rows.total
 
 
 def hash_of_written(
     task: RewriteTask, files: Sequence[DataFile], storage: Storage, order: RowSequence | None = None
 ) -> RowSum | None:
-    """The rows of a task's new files as they stand in storage, `None` for a task that verifies nothing; `order` as in
-    `hash_of_files`.
-
-    Raises:
-        IcekeepError: as `hash_of_files`; the files are left where they are.
-    """
+    """`hash_of_files` for a task's new files, `None` for a task that verifies nothing."""
     if not task.verifies:
         return None
     return hash_of_files(files, columns_to_write(task), storage, slots=task.slots, is_local=task.is_local, order=order)
@@ -99,7 +92,6 @@ def problem_of_rows(read: Sequence[RowSum], written: Sequence[RowSum], files: Se
     Args:
         read: the live rows that went into the tasks of a group.
         written: what `hash_of_written` found in the new files.
-        files: the new files.
     """
     rows_in, rows_out = sum(read, RowSum()), sum(written, RowSum())
     if rows_in.row_count != rows_out.row_count:
@@ -153,25 +145,18 @@ def add_rows(
     batch_rows: int | None,
     parts: Sequence[int] | None = None,
 ) -> None:
-    """Hash the rows of an open file, or of some of its parts.
-
-    Args:
-        kept: field ids of the columns that may stay encoded.
-
-    Raises:
-        InvalidTableError, UnsupportedError: as `FileReader.tables` and `RowHash.add`.
-    """
-    wanted = {field.field_id for field in rows.columns.fields}
-    fields = [field for field in reader.schema if field_id(field) in wanted]
+    """Hash the rows of an open file, or of some of its parts; `kept` are the field ids of columns that may stay encoded."""
+    ids = {field.field_id for field in rows.columns.fields}
+    fields = [field for field in reader.schema if field_id(field) in ids]
     names = [field.name for field in fields]
     encoded = [field.name for field in fields if field_id(field) in kept]
     for _, data in reader.tables(names, parts, encoded, batch_rows):
-        found = [data.column(name) for name in names]
+        columns = [data.column(name) for name in names]
         # What the file says of its columns, with the ids below them; the types are those that values came in.
         described = [
             field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
-            for field, column in zip(fields, found, strict=True)
+            for field, column in zip(fields, columns, strict=True)
         ]
-        if not found:
-            found, described = [pa.nulls(data.num_rows)], [_NOTHING]
-        rows.add(pa.Table.from_arrays(found, schema=pa.schema(described)))
+        if not columns:
+            columns, described = [pa.nulls(data.num_rows)], [_NOTHING]
+        rows.add(pa.Table.from_arrays(columns, schema=pa.schema(described)))

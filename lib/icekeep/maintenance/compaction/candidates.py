@@ -26,7 +26,7 @@ def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFiles
 
     Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
     `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone, as they
-    or their path bounds say (`applicability.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
+    or their path bounds say (`reach.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
     Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
     get rid of them is not rewritten again. Deleted rows are those that the same vectors and delete files delete.
 

@@ -14,19 +14,22 @@ from pyroaring import BitMap64
 from icekeep.catalog.base import Table
 from icekeep.commit.file_sets import Carried, ChangedDeletes
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.positions import DeleteFileNames, delete_format
+from icekeep.formats.deletes.positions import delete_format, delete_suffix
 from icekeep.formats.deletes.read import (
     read_all_position_deletes,
     read_position_deletes,
     validate_plain,
     write_position_deletes,
 )
+from icekeep.formats.file_names import FileNames, attempt_name
+from icekeep.formats.puffin import FILE_FORMAT as PUFFIN
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.maintenance.compaction.execute import RewrittenGroup
 from icekeep.maintenance.compaction.plan import group_files
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import partition_path
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted
@@ -50,7 +53,8 @@ class CarriedDeletes:
         operation_id: in the names of new delete files; no other commit has it.
         """
         self._groups, self._table = groups, table
-        self._names = DeleteFileNames(table.metadata, operation_id)
+        metadata = table.metadata
+        self._names = FileNames(attempt_name(operation_id), metadata.location, metadata.properties)
         self._group_of: dict[str, int] = {}
         self._read: dict[tuple[_DeleteKey, str], BitMap64] = {}
         self._written: dict[tuple[str, bytes], DataFile] = {}
@@ -79,7 +83,7 @@ class CarriedDeletes:
         storage = self._table.storage
         dropped = dropped_positions(group.outcomes, storage, changed.keys())
         some_lack = any(one.lacks_positions for one in changed.values())
-        applied = applied_positions(group.outcomes, storage, changed.keys()) if some_lack else {}
+        applied = dropped_positions(group.outcomes, storage, changed.keys(), by_position=True) if some_lack else {}
         wanted: dict[str, BitMap64] = {}
         refusals: dict[str, str] = {}
         for path, one in changed.items():
@@ -153,9 +157,11 @@ class CarriedDeletes:
     def _write_positions(self, file: DataFile, positions: BitMap64, noted: Callable[[str], None]) -> DataFile:
         key = file.file_path, _digest(positions)
         if key not in self._written:
-            properties = self._table.metadata.properties
+            metadata = self._table.metadata
+            properties = metadata.properties
             file_format = delete_format(properties)
-            location = self._names.location(file.spec_id, file.partition, file_format)
+            directory = partition_path(metadata.specs_by_id[file.spec_id], metadata.schema, file.partition)
+            location = self._names.location(delete_suffix(file_format), directory)
             self._written[key] = write_position_deletes(
                 self._table.storage,
                 location,
@@ -173,7 +179,7 @@ class CarriedDeletes:
     ) -> tuple[DataFile, ...]:
         key = b"".join(file.file_path.encode() + _digest(positions) for file, positions in moved)
         if key not in self._vectors:
-            location = self._names.location_of_vectors()
+            location = self._names.location(delete_suffix(PUFFIN))
             targets = (
                 (VectorTarget(location=file.file_path, spec_id=file.spec_id, partition=file.partition), positions)
                 for file, positions in moved

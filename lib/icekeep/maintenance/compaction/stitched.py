@@ -29,8 +29,6 @@ from icekeep.planning.manifests import METRICS
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.partitioning import partition_path
-from icekeep.spec.properties import data_layout
 from icekeep.storage.base import Storage
 
 
@@ -163,10 +161,7 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
     """
     told = task.rewrite
     options = write_options(told.properties, told.schema, told.sort_order)
-    name = f"{told.partition_id:05d}-{told.task_attempt_id}-{told.operation_id}-00001{options.file_suffix}"
-    spec = told.specs[told.spec_id]
-    directory = partition_path(spec, told.schema, task.files[0].partition)
-    location = data_layout(told.table_location, told.properties).location(name, directory)
+    location = told.file_names().location(options.file_suffix, told.partition_path(task.files[0].partition))
     try:
         file = stitch(task.files, storage, location, schema=told.schema, modes=options.metrics_modes)
     except UnsupportedError:

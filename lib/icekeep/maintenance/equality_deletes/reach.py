@@ -1,7 +1,7 @@
 """Which of the chosen equality deletes reach a data file, in a form that does not grow with the pairs of both.
 
 Within a scope, all partitions or a single one, deletes are in the order of what they reach: those that reach a data file are
-all from one on (`spec.applicability`). So of each data file two numbers are known, however many deletes reach it.
+all from one on (`spec.delete_runs`). So of each data file two numbers are known, however many deletes reach it.
 """
 
 from bisect import bisect_left

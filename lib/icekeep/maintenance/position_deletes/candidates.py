@@ -83,12 +83,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def seems_dangling(self) -> bool:
-        """Whether it is dangling if what equal bounds say is so, as `applicability.seems_dangling` has it."""
+        """Whether it is dangling if what equal bounds say is so, as `commit.dangling.seems_dangling` has it."""
         return self.is_idle and self.lower is not None and self.lower == self.upper
 
     @property
     def is_of_one_file(self) -> bool:
-        """Whether it is of one data file, as `applicability.own_path` says, which counts and chooses."""
+        """Whether it is of one data file, as `reach.own_path` says, which counts and chooses."""
         return self.file.referenced_data_file is not None or self.has_sole_path
 
 

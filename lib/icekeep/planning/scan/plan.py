@@ -27,7 +27,7 @@ from icekeep.planning.deletes import (
     CROWDED_COUNT,
     MAX_PAIRS,
     Reaching,
-    crowd_of,
+    crowded_count,
     reaching,
     with_deletes,
     with_deletes_in_tasks,
@@ -360,9 +360,9 @@ def matched_with_deletes(
     counts = [m.live_files_count for m in manifests]
     known_count = None if None in counts else sum(count or 0 for count in counts)
     if known_count is None or known_count > CROWDED_COUNT:
-        crowd = crowd_of(storage, spark, manifests, wanted)
-        if crowd.is_crowded:
-            return with_deletes_in_tasks(files, deletes, specs, data_count=data_count, shared_count=crowd.shared_count)
+        shared_count = crowded_count(storage, spark, manifests, wanted)
+        if shared_count is not None:
+            return with_deletes_in_tasks(files, deletes, specs, data_count=data_count, shared_count=shared_count)
     return with_deletes(files, deletes, specs, deletes_count=known_count)
 
 

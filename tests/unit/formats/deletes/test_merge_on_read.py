@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.deletes import apply as equality_match
 from icekeep.formats.deletes import apply as merge_on_read
-from icekeep.formats.deletes.apply import EqualityRun, KindsOfParts, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.apply import EqualityRun, LivePiece, LiveRowsReader, SharedDeletes
 from icekeep.formats.deletes.read import DeleteCache, write_equality_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import SourceFile
@@ -656,7 +656,7 @@ def test_runs_of_several_lists_and_plain_lists_are_not_mixed_up():
 def test_the_kinds_of_a_run_are_told_apart_once():
     files = Files(ANIMALS, ROWS)
     whole = [*(files.equality([1], [{"id": n}]) for n in range(50)), files.positions(0), files.positions(1)]
-    kinds = KindsOfParts()
+    kinds = SharedDeletes()
     first, second = (kinds.by_kind(Part(whole, PositionSet([*range(10, 50), last]))) for last in (50, 51))
     assert first.by_equality is second.by_equality
     assert (first.by_position, second.by_position) == ([whole[50]], [whole[51]])

@@ -33,13 +33,13 @@ KINDS = ("append", "positions", "positions", "spec", "column")
 @pytest.fixture
 def backwards(monkeypatch):
     """Delete files are written from the last row to the first, until it is called."""
-    real = files._sorted
+    real = files.sorted_once
 
     def reverse(rows: Rows) -> Rows:
         rows = real(rows)
         return rows.take([*range(rows.num_rows)][::-1])
 
-    monkeypatch.setattr(files, "_sorted", reverse)
+    monkeypatch.setattr(files, "sorted_once", reverse)
     return monkeypatch.undo
 
 

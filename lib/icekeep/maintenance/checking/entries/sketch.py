@@ -91,7 +91,7 @@ def _sketch(batch: pa.RecordBatch, numbers: NDArray[np.int32], tally: Tally) -> 
 
 
 def vector_mask(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Which entries are deletion vectors, as `applicability.is_deletion_vector` says."""
+    """Which entries are deletion vectors, as `reach.is_deletion_vector` says."""
     is_puffin = pc.equal(pc.utf8_lower(batch["file_format"]), "puffin")
     mask = pc.and_(is_puffin, pc.equal(batch["content"], int(FileContent.POSITION_DELETES)))
     return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)

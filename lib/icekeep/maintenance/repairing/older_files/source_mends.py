@@ -23,7 +23,8 @@ from icekeep.maintenance.repairing.plan import OldFile, Replacement
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile
-from icekeep.spec.reach import PartitionKey, partition_key, reaching_deletes, sequence_number
+from icekeep.spec.reach import PartitionKey, partition_key, sequence_number
+from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spelling import counted
 

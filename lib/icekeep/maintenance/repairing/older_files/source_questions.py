@@ -11,7 +11,8 @@ from icekeep.maintenance.repairing.named_entries import same_file
 from icekeep.maintenance.repairing.plan import Replacement
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.reach import DataFileIndex, PartitionKey, is_deletion_vector, only_data_file, partition_key, reaches
+from icekeep.spec.reach import PartitionKey, is_deletion_vector, only_data_file, partition_key
+from icekeep.spec.reached_files import DataFileIndex, reaches
 from icekeep.storage.base import Storage
 
 

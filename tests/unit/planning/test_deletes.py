@@ -1,17 +1,25 @@
-"""Few delete files and data files, matched in Arrow, against the pure rule of `spec.applicability`."""
+"""Delete files matched to data files in Arrow, and in what Spark tasks make of them, against the rule of `spec.delete_runs`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
+from icekeep.planning import deletes as planned
 from icekeep.planning.deletes import reaching
+from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
-from icekeep.spec.reach import may_name, own_path, reaches, reaching_deletes
-from kit.cases import for_each
+from icekeep.spec.reach import may_name, own_path
+from icekeep.spec.reached_files import reaches
+from kit.cases import cases, for_each
 from kit.reaching import (
+    CODECS,
     REFUSED,
     SPECS,
     A,
@@ -21,6 +29,7 @@ from kit.reaching import (
     expected,
     generated_tables,
     positions,
+    reaching_by_rule,
     table_of,
     vector,
 )
@@ -48,7 +57,7 @@ def test_each_data_file_gets_the_deletes_that_the_rule_gives_it(table: tuple[Ent
 @for_each(("deletes", "problem"), REFUSED)
 def test_what_cannot_be_is_refused_as_by_the_rule(deletes: Entries, problem: str) -> None:
     with pytest.raises(InvalidTableError) as of_rule:
-        reaching_deletes([A], deletes, SPECS)
+        reaching_by_rule([A], deletes)
     with pytest.raises(InvalidTableError) as of_tables:
         found([A], deletes)
     assert of_tables.value.message == of_rule.value.message == problem
@@ -120,7 +129,7 @@ def test_positions_of_a_data_file_alone_are_those_of_deletes_whose_own_path_is_i
     data, deletes = table
     held = reaching(table_of(data), table_of(deletes), SPECS)
     assert held is not None
-    in_force = reaching_deletes(data, deletes, SPECS)
+    in_force = reaching_by_rule(data, deletes)
     wanted = [
         sum(d.data_file.record_count for d in in_force[path] if own_path(d.data_file) == path.encode())
         for path in (one.data_file.file_path for one in data)
@@ -149,3 +158,80 @@ def test_a_row_has_few_runs_however_many_deletes_reach_it() -> None:
     assert held is not None
     assert sum(len(held.of_row(row)) for row in range(200)) == 3 * 200 + sum(range(200))
     assert int(np.diff(held.offsets).max()) == 2
+
+
+def met(data: pa.Table, deletes: pa.Table, batch_rows: int) -> list[pa.RecordBatch]:
+    """Rows as they come to a task: in one of two columns, mixed."""
+    columns = pa.schema([("data", pa.struct([*data.schema])), ("delete", pa.struct([*deletes.schema]))])
+    rows = [{"data": row} for row in data.to_pylist()] + [{"delete": row} for row in deletes.to_pylist()]
+    order = np.random.default_rng(7).permutation(len(rows))
+    return pa.Table.from_pylist([rows[n] for n in order], columns).to_batches(batch_rows)
+
+
+def matched(data: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry], batch_rows: int = 3) -> pa.Table:
+    batches = met(table_of([*data]), table_of([*deletes]), batch_rows)
+    return pa.Table.from_batches([*planned._matched(SPECS, batches)])
+
+
+@cases(100)
+@given(generated_tables(), st.integers(1, 4), st.integers(1, 9))
+def test_a_task_gives_each_data_file_the_deletes_that_the_rule_gives_it(tables, batch_rows, pairs):
+    data, deletes = tables
+    if not data:
+        return
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planned, "_BATCH_PAIRS", pairs)
+        found = matched(data, deletes, batch_rows)
+    assert found.column_names == [*ENTRIES.names, "deletes"]
+    assert {row["file_path"]: row["deletes"] for row in found.to_pylist()} == expected(data, deletes)
+    paths = found["file_path"].to_pylist()
+    assert paths == sorted(paths, key=str.encode)
+
+
+@cases(30)
+@given(generated_tables(), st.integers(0, 3))
+def test_data_files_with_too_many_deletes_to_be_held_are_halved(tables, limit):
+    data, deletes = tables
+    if not data:
+        return
+    real = planned.reaching
+
+    def reaching(some, *rest):
+        return None if some.num_rows > 1 + limit else real(some, *rest)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planned, "reaching", reaching)
+        found = matched(data, deletes)
+    assert {row["file_path"]: row["deletes"] for row in found.to_pylist()} == expected(data, deletes)
+
+
+def test_nothing_that_comes_makes_nothing():
+    assert [*planned._matched(SPECS, [])] == []
+    assert matched([entry("a", 1)], []).to_pylist()[0]["deletes"] == []
+
+
+def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
+    deletes = [
+        *(positions(f"p{n}", 3) for n in range(3)),
+        *(positions(f"q{n}", 3, partition=("y",)) for n in range(2)),
+        positions("only", 3, referenced_data_file="a"),
+        vector(3, "a"),
+        # Java writes this of no equality delete file; the rule does not ask it.
+        equality("e", 3, referenced_data_file="a"),
+        equality("g", 3, spec_id=0, partition=()),
+    ]
+    halves = [planned._Counts(), planned._Counts()]
+    for number, half in enumerate(halves):
+        for batch in table_of(deletes[number::2]).to_batches():
+            half.add(DecodedEntries(batch, Steps()))
+    halves[0].merge(halves[1])
+    keys = {name: (1, CODECS[1].encode((name,))) for name in ("x", "y")}
+    assert halves[0].by_partition == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}
+
+
+@pytest.mark.parametrize(("most", "shared"), [(0, None), (2_000, None), (2_001, 2_004)])
+def test_a_partition_with_more_than_two_thousand_is_crowded(monkeypatch, most, shared):
+    counts = planned._Counts()
+    counts.by_partition.update({(1, b"x"): most, (1, b"y"): 3})
+    monkeypatch.setattr(planned, "folded", lambda *asked: counts)
+    assert planned.crowded_count(None, None, [], None) == shared

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError
-from icekeep.formats.rewrite.moves import applied_positions, dropped_positions, new_positions
+from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, numbered
 from icekeep.formats.row_moves import (
     MovedPiece,
@@ -92,7 +92,7 @@ def test_a_file_may_be_shared_by_several_tasks(storage):
     assert found([first, second], storage, a=[0, 2]) == {"x": [0], "y": [0]}
     assert found([first, second], storage, a=[5, 6]) == {"x": [2], "y": [2]}
     dropped = dropped_positions([first, second], storage, ["a"])
-    assert dropped == {"a": BitMap64([3, 7])} == applied_positions([first, second], storage, ["a"])
+    assert dropped == {"a": BitMap64([3, 7])} == dropped_positions([first, second], storage, ["a"], by_position=True)
 
 
 def test_positions_beyond_the_end_of_a_file_are_no_rows(storage):

@@ -1,0 +1,184 @@
+"""What reaches data files, asked of entries as manifests hold them once they are committed: `delete_runs` for commits.
+
+A thousand delete files may reach each of ten thousand data files: what reaches one is held as positions in one list of all, and
+what was applied to data files is compared with it as such.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from icekeep.errors import InvalidTableError
+from icekeep.spec.collections import PartSet, PositionSet, Renumbering
+from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.reach import (
+    AppliedDelete,
+    PartitionKey,
+    Specs,
+    applied_delete,
+    is_deletion_vector,
+    is_global,
+    is_newer,
+    only_data_file,
+    partition_key,
+    path_bounds,
+    sequence_number,
+    sole_path,
+)
+
+
+class DataFileIndex:
+    """Data files where delete files look for them: by their paths, as they came, and by their partitions."""
+
+    def __init__(self, data: Iterable[ManifestEntry]) -> None:
+        """Raises `InvalidTableError` where a data file is listed twice."""
+        self.by_path: dict[str, ManifestEntry] = {}
+        self.by_partition: dict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
+        for entry in data:
+            if entry.data_file.file_path in self.by_path:
+                raise InvalidTableError(f"data file {entry.data_file.file_path!r} is live more than once in the table")
+            self.by_path[entry.data_file.file_path] = entry
+            self.by_partition[partition_key(entry.data_file)].append(entry)
+
+    def that_may_be_reached(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
+        """All that a delete file reaches, and others that it is too old for or that its bounds of paths leave out."""
+        file = delete.data_file
+        if is_global(file, specs):
+            return self.by_path.values()
+        only = only_data_file(file)
+        if only is None:
+            return self.by_partition.get(partition_key(file), ())
+        return [self.by_path[only]] if only in self.by_path else ()
+
+
+class ReachedFiles(msgspec.Struct, frozen=True):
+    """What reaches each data file.
+
+    Attributes:
+        deletes: delete files that may reach any of them.
+        ranks: where each of them came in the stream of all.
+        positions: by path those in `deletes` of what a reader applies to the data file.
+    """
+
+    deletes: Sequence[ManifestEntry]
+    ranks: Sequence[int]
+    positions: Mapping[str, PositionSet]
+
+    def of_path(self, path: str) -> list[ManifestEntry]:
+        """The delete files that reach a data file, in the order of the stream."""
+        return self.in_order(self.positions[path])
+
+    def in_order(self, positions: Iterable[int]) -> list[ManifestEntry]:
+        """Some delete files in the order of the stream."""
+        return [self.deletes[position] for position in sorted(positions, key=self.ranks.__getitem__)]
+
+
+def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs) -> ReachedFiles:
+    """What reaches data files, by path; memory grows with these and the delete files of their partitions.
+
+    Raises:
+        InvalidTableError: two deletion vectors reach one data file, a delete file for one lies in another partition, a data file
+            is listed twice, a vector names no data file, or a partition spec is missing.
+    """
+    # NumPy takes longer to import than most commands take that look at no delete file.
+    import numpy as np
+
+    from icekeep.spec.delete_runs import SEVERAL_FILES, DataColumns, DeleteColumns, match
+
+    index = DataFileIndex(data)
+    paths = [*index.by_path]
+    files = {path: number for number, path in enumerate(paths)}
+    partitions = {key: number for number, key in enumerate(index.by_partition)}
+    oldest = min(map(sequence_number, index.by_path.values()), default=0)
+    ranks: list[int] = []
+    chosen: list[ManifestEntry] = []
+    for rank, delete in enumerate(deletes):
+        if index.that_may_be_reached(delete, specs) and is_newer(delete, oldest):
+            ranks.append(rank)
+            chosen.append(delete)
+    only = [only_data_file(delete.data_file) for delete in chosen]
+    bounds = {
+        number: path_bounds(delete.data_file)
+        for number, delete in enumerate(chosen)
+        if only[number] is None and delete.data_file.content is FileContent.POSITION_DELETES
+    }
+    runs = match(
+        DataColumns(
+            files=np.arange(len(paths)),
+            partitions=np.array([partitions[partition_key(e.data_file)] for e in index.by_path.values()], np.int64),
+            sequence_numbers=np.array([*map(sequence_number, index.by_path.values())], np.int64),
+            paths=lambda rows: [paths[row] for row in rows],
+        ),
+        DeleteColumns(
+            files=np.array([SEVERAL_FILES if path is None else files.get(path, -1) for path in only], np.int64),
+            partitions=np.array([partitions.get(partition_key(d.data_file), -1) for d in chosen], np.int64),
+            sequence_numbers=np.array([*map(sequence_number, chosen)], np.int64),
+            is_equality=np.array([d.data_file.content is FileContent.EQUALITY_DELETES for d in chosen], np.bool_),
+            is_vector=np.array([is_deletion_vector(d.data_file) for d in chosen], np.bool_),
+            is_global=np.array([is_global(d.data_file, specs) for d in chosen], np.bool_),
+            bounds={number: one for number, one in bounds.items() if sole_path(one) is not None},
+            paths=lambda rows: [chosen[row].data_file.file_path for row in rows],
+        ),
+    )
+    assert runs is not None
+    order = runs.ranks.tolist()
+    return ReachedFiles(
+        [chosen[place] for place in order],
+        [ranks[place] for place in order],
+        {path: runs.positions_of_row(row) for row, path in enumerate(paths)},
+    )
+
+
+def reaching_deletes(
+    data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs
+) -> dict[str, tuple[ManifestEntry, ...]]:
+    """The deletes that a reader applies to each data file, by path, in the order of `deletes`; raises as `reached_files`."""
+    reached = reached_files(data, deletes, specs)
+    return {path: tuple(reached.of_path(path)) for path in reached.positions}
+
+
+def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
+    """Whether a delete file must be applied to a data file, unless a vector takes its place; raises as `reached_files`."""
+    return bool(reaching_deletes([data], [delete], specs)[data.data_file.file_path])
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What was applied to a data file and reaches it no more, and what reaches it and was not applied."""
+
+    gone: frozenset[AppliedDelete] = frozenset()
+    new: Sequence[ManifestEntry] = ()
+
+
+class Comparison:
+    """Holds what was applied to data files against what reaches them; what is a part of one list is compared as positions."""
+
+    def __init__(self, reached: ReachedFiles) -> None:
+        self._reached = reached
+        self._names = [*map(applied_delete, reached.deletes)]
+        self._places: dict[AppliedDelete, int] = {}
+        for place, name in enumerate(self._names):
+            self._places.setdefault(name, place)
+        # A delete file that is listed twice has one name.
+        self._named = Renumbering([self._places[name] for name in self._names])
+        self._wholes: dict[int, tuple[Sequence[AppliedDelete], Renumbering, PositionSet]] = {}
+
+    def difference(self, path: str, applied: AbstractSet[AppliedDelete]) -> Difference | None:
+        """How what reaches a data file differs from what was applied to it; None where it does not."""
+        reaching = self._named.moved(self._reached.positions[path])
+        if isinstance(applied, PartSet):
+            if id(applied.whole) not in self._wholes:
+                places = [self._places.get(name, -1) for name in applied.whole]
+                lost_places = PositionSet(number for number, place in enumerate(places) if place < 0)
+                # The list itself is held, too, so that its id stays its own.
+                self._wholes[id(applied.whole)] = applied.whole, Renumbering(places), lost_places
+            whole, numbers, lost_places = self._wholes[id(applied.whole)]
+            was, lost = numbers.moved(applied.positions), [whole[n] for n in applied.positions & lost_places]
+        else:
+            was = PositionSet(self._places[name] for name in applied if name in self._places)
+            lost = [name for name in applied if name not in self._places]
+        if was == reaching and not lost:
+            return None
+        gone = {self._names[place] for place in was - reaching}
+        return Difference(frozenset(gone.union(lost)), self._reached.in_order(reaching - was))
