@@ -23,6 +23,7 @@ from icekeep.commit.filtering import (
     LiveFilesQuestion,
     PartitionRanges,
     identity,
+    without_history,
 )
 from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import ManifestReader
@@ -237,7 +238,7 @@ def dangling(
     proved = _proved(by_lists, deletes, data, others, base, asks, number)
     if proof is None:
         return proved
-    proven = asks.gathered(deletes, ProvenPaths(bare, _Unproven(proved), proof))
+    proven = asks.gathered(deletes, ProvenPaths(without_history(base), _Unproven(proved), proof))
     return Dangling(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
 
 
