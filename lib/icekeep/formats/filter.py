@@ -20,17 +20,12 @@ import pyarrow.compute as pc
 from icekeep.formats.arrow.schema import Column, Mask, field_id, where_true
 from icekeep.formats.base import FileReader
 from icekeep.formats.sort.keys import transformed
+from icekeep.spec.filters import evaluators
 from icekeep.spec.filters.evaluators import file_may_match
 from icekeep.spec.filters.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
     BoundPredicate,
     Expression,
     Operation,
-    Or,
-    chain,
-    not_bound,
     predicates,
 )
 from icekeep.spec.transforms import Bucket
@@ -68,31 +63,8 @@ def rows_that_match(bound: Expression, table: pa.Table) -> pa.Array:
 
 
 def evaluate(bound: Expression, test: Callable[[BoundPredicate], Mask], row_count: int) -> Mask:
-    """AND and OR of masks; a test is not asked about what is decided for every row.
-
-    Raises:
-        IcekeepBug: the expression is not bound.
-    """
-    match bound:
-        case BoundPredicate():
-            return test(bound)
-        case And():
-            held = np.ones(row_count, np.bool_)
-            for term in chain(And, [bound]):
-                held = held & evaluate(term, test, row_count)
-                if not held.any():
-                    break
-            return held
-        case Or():
-            held = np.zeros(row_count, np.bool_)
-            for term in chain(Or, [bound]):
-                held = held | evaluate(term, test, row_count)
-                if held.all():
-                    break
-            return held
-        case AlwaysTrue() | AlwaysFalse():
-            return np.full(row_count, isinstance(bound, AlwaysTrue))
-    raise not_bound(bound)
+    """AND and OR of masks; a test is not asked about what is decided for every row."""
+    return np.ones(row_count, np.bool_) & evaluators.evaluate(bound, test)
 
 
 def _paths(fields: Sequence[pa.Field], above: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:

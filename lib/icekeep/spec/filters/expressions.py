@@ -38,6 +38,9 @@ class Operation(Enum):
     STARTS_WITH = "LIKE"
     NOT_STARTS_WITH = "NOT LIKE"
 
+    # Enum hashes the name, in Python, and each question about a file looks up its operation.
+    __hash__ = object.__hash__
+
 
 class Expression(msgspec.Struct, frozen=True):
     """Any filter, bound to a schema or not."""
@@ -112,6 +115,18 @@ TRUE_OF_NULL_TO_SOME = frozenset({Operation.NOT_EQ, Operation.NOT_IN, Operation.
 """What some readers hold true of null."""
 
 PREFIX_OPERATIONS = frozenset({Operation.STARTS_WITH, Operation.NOT_STARTS_WITH})
+INEQUALITIES = frozenset({Operation.LT, Operation.LT_EQ, Operation.GT, Operation.GT_EQ})
+COMPLEMENTS = {
+    Operation.IS_NULL: Operation.NOT_NULL,
+    Operation.IS_NAN: Operation.NOT_NAN,
+    Operation.LT: Operation.GT_EQ,
+    Operation.GT: Operation.LT_EQ,
+    Operation.EQ: Operation.NOT_EQ,
+    Operation.IN: Operation.NOT_IN,
+    Operation.STARTS_WITH: Operation.NOT_STARTS_WITH,
+}
+COMPLEMENTS |= {complement: operation for operation, complement in COMPLEMENTS.items()}
+"""What is true where the other is false, of values that are neither null nor NaN."""
 
 
 def not_bound(expression: Expression) -> IcekeepBug:
@@ -148,7 +163,7 @@ def chain(connective: type[And] | type[Or], expressions: Iterable[Expression]) -
     pending.reverse()
     while pending:
         term = pending.pop()
-        if isinstance(term, And | Or) and isinstance(term, connective):
+        if isinstance(term, connective):
             pending += (term.right, term.left)
         else:
             terms.append(term)
