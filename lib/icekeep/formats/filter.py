@@ -172,12 +172,9 @@ def parts_that_may_match(
         for predicate in predicates(bound)
         if isinstance(predicate.field.type, PrimitiveType)
     }
-    known = reader.part_metrics(columns, types)
-    if known is None:
+    metrics = reader.part_metrics(columns, types)
+    if metrics is None:
         return parts
-    may_match = evaluate(
-        bound, lambda one: np.array([file_may_match(one, metrics) for metrics in known], np.bool_), len(known)
-    )
-    asked = range(len(known)) if parts is None else parts
+    asked = range(len(metrics)) if parts is None else parts
     # One that is not there is an error of whoever reads it.
-    return [number for number in asked if number >= len(known) or may_match[number]]
+    return [number for number in asked if number >= len(metrics) or file_may_match(bound, metrics[number])]

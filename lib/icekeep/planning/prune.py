@@ -4,11 +4,10 @@ Bounds are decoded to types whose order is Iceberg's: whole numbers, floats with
 Decimals are bytes too, since they have up to 38 digits: 32 of them, with the sign flipped, so that the least has all zeros.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,8 +51,22 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
 
     Null is a bound that is unknown: it is not there, or its bytes are no value of the type, present or before promotion.
     """
-    decoder = _decoder(type_)
-    return pa.nulls(len(bounds), pa.binary()) if decoder is None else decoder(bounds)
+    match type_:
+        case DecimalType():
+            return _decimals(bounds)
+        case FixedType(length=length):
+            return _where(pc.less_equal(pc.binary_length(bounds), length), bounds)
+        case PrimitiveType(name="float" | "double" as name):
+            return _floats(bounds, (4,) if name == "float" else (4, 8))
+        case PrimitiveType(name=name) if name in INTEGER_WIDTHS or name == "boolean":
+            return _integers(bounds, name)
+        case PrimitiveType(name="string"):
+            return _strings(bounds)
+        case PrimitiveType(name="uuid"):
+            return _where(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds)
+        case PrimitiveType(name="binary"):
+            return bounds
+    return pa.nulls(len(bounds), pa.binary())
 
 
 def encode_literals(type_: Type, values: Sequence[Any]) -> pa.Array:
@@ -72,27 +85,12 @@ def in_java_order(uuids: pa.Array) -> pa.Array:
     return _from_rows(signed, np.asarray(pc.is_valid(uuids)))
 
 
-_Decoder = Callable[[pa.BinaryArray], pa.Array]
-
-
-def _decoder(type_: Type) -> _Decoder | None:
-    match type_:
-        case DecimalType():
-            return _decimals
-        case FixedType(length=length):
-            return lambda bounds: _where(pc.less_equal(pc.binary_length(bounds), length), bounds)
-        case PrimitiveType(name=name) if name in INTEGER_WIDTHS:
-            return partial(_integers, name=name)
-        case PrimitiveType(name=name):
-            return _DECODERS.get(name)
-    return None
-
-
 def _integers(bounds: pa.BinaryArray, name: str) -> pa.Array:
     numbers, known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
-    width = INTEGER_WIDTHS[name]
+    width = INTEGER_WIDTHS.get(name, 1)
     at, raw = _of_length(bounds, width)
-    numbers[at], known[at] = raw.view(f"<i{width}")[:, 0], True
+    read = raw.view(f"<i{width}")[:, 0]
+    numbers[at], known[at] = read != 0 if name == "boolean" else read, True
     if name in ("long", "timestamp", "timestamp_ns"):
         at, raw = _of_length(bounds, 4)
         before = raw.view("<i4")[:, 0].astype(np.int64)
@@ -112,13 +110,6 @@ def _floats(bounds: pa.BinaryArray, widths: Sequence[int]) -> pa.Array:
     return pa.array(numbers + 0.0, mask=~known)
 
 
-def _booleans(bounds: pa.BinaryArray) -> pa.Array:
-    numbers, known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
-    at, raw = _of_length(bounds, 1)
-    numbers[at], known[at] = raw[:, 0] != 0, True
-    return pa.array(numbers, mask=~known)
-
-
 def _decimals(bounds: pa.BinaryArray) -> pa.Array:
     rows, known = np.zeros((len(bounds), _DECIMAL_WIDTH), np.uint8), np.zeros(len(bounds), np.bool_)
     for width in np.unique(_lengths(bounds)):
@@ -126,17 +117,12 @@ def _decimals(bounds: pa.BinaryArray) -> pa.Array:
             at, raw = _of_length(bounds, int(width))
             rows[at, -width:], known[at] = raw, True
             rows[at[raw[:, 0] >= _SIGN], :-width] = 0xFF
-    known &= _has_38_digits(rows)
+    # As `decimal_from_unscaled`: what lies within 2**127 - 1 of zero, so that the upper half is the sign of the lower.
+    upper, lower = rows[:, : _DECIMAL_WIDTH // 2], rows[:, _DECIMAL_WIDTH // 2 :]
+    is_least = (lower[:, 0] == _SIGN) & ~lower[:, 1:].any(axis=1)
+    known &= (upper == np.where(lower[:, :1] >= _SIGN, 0xFF, 0)).all(axis=1) & ~is_least
     rows[:, 0] ^= _SIGN
     return _from_rows(rows, known)
-
-
-def _has_38_digits(rows: _Bytes) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which numbers of 32 bytes have a value of at most 2**127 - 1, as `decimal_from_unscaled` takes them."""
-    upper, lower = rows[:, : _DECIMAL_WIDTH // 2], rows[:, _DECIMAL_WIDTH // 2 :]
-    sign = np.where(lower[:, :1] >= _SIGN, 0xFF, 0)
-    is_least = (lower[:, 0] == _SIGN) & ~lower[:, 1:].any(axis=1)
-    return (upper == sign).all(axis=1) & ~is_least
 
 
 def _strings(bounds: pa.BinaryArray) -> pa.Array:
@@ -152,20 +138,6 @@ def _is_text(bound: bytes | None) -> bool:
         return bound is not None and bound.decode() is not None
     except UnicodeDecodeError:
         return False
-
-
-def _uuids(bounds: pa.BinaryArray) -> pa.Array:
-    return _where(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds)
-
-
-_DECODERS: dict[str, _Decoder] = {
-    "boolean": _booleans,
-    "float": partial(_floats, widths=(4,)),
-    "double": partial(_floats, widths=(4, 8)),
-    "string": _strings,
-    "uuid": _uuids,
-    "binary": lambda bounds: bounds,
-}
 
 
 def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
@@ -213,7 +185,7 @@ def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
 
     def file_may_match(predicate: BoundPredicate) -> Mask:
         column = statistics[predicate.field.field_id]
-        return may_match(predicate, column.contents, column.bounds)
+        return may_match(predicate.operation, predicate, column.contents, column.bounds_allow)
 
     return (entries.column("record_count").to_numpy() != 0) & evaluate(bound, file_may_match)
 
@@ -261,11 +233,27 @@ class _Statistics:
         nans = self._counts("nan_value_counts") if self._field.type in (FLOAT, DOUBLE) else 0
         return contents_of(self._record_counts, self._counts("value_counts"), self._counts("null_value_counts"), nans)
 
-    def bounds(self, predicate: BoundPredicate) -> "_Bounds":
+    def bounds_allow(self, operation: Operation, predicate: BoundPredicate) -> Mask:
+        """`evaluators.BoundsAllow` for the bounds of many files."""
         lower, upper = self._bounds
         literals = encode_literals(predicate.field.type, predicate.values)
-        is_prefix = predicate.operation in PREFIX_OPERATIONS
-        return _Bounds(lower, upper, literals, is_prefix=is_prefix, has_two_orders=self._field.type == UUID)
+        if operation in _COMPARISONS:
+            compare, is_least = _COMPARISONS[operation]
+            return _unless_false(compare(lower if is_least else upper, literals[0]))
+        is_prefix, prefix = operation in PREFIX_OPERATIONS, literals[0].as_py()
+        if operation in TRUE_OF_NULL_TO_SOME:
+            if is_prefix:
+                return ~(where_true(pc.starts_with(lower, prefix)) & where_true(pc.starts_with(upper, prefix)))
+            return ~(where_true(pc.equal(lower, upper)) & where_true(pc.is_in(lower, value_set=literals)))
+        if is_prefix:
+            is_not_after = pc.or_(pc.less_equal(lower, literals[0]), pc.starts_with(lower, prefix))
+            return _unless_false(is_not_after) & _unless_false(pc.greater_equal(upper, literals[0]))
+        within = _have_within(literals, lower, upper)
+        if self._field.type == UUID:
+            literals = in_java_order(literals)
+            literals = literals.take(pc.sort_indices(literals))
+            within |= _have_within(literals, in_java_order(lower), in_java_order(upper))
+        return within
 
     def _counts(self, name: str) -> _Counts | int:
         """Counts of the field's values, -1 where one is missing or cannot be."""
@@ -310,39 +298,6 @@ def _positions(maps: pa.MapArray, key: int) -> _Counts:
     if maps.null_count:
         positions[np.asarray(maps.is_null())] = -1
     return positions
-
-
-class _Bounds(msgspec.Struct, frozen=True):
-    """Bounds of many files, null where unknown."""
-
-    lower: pa.Array
-    upper: pa.Array
-    literals: pa.Array
-    is_prefix: bool
-    has_two_orders: bool
-
-    def may_be(self, operation: Operation) -> Mask:
-        compare, is_least = _COMPARISONS[operation]
-        return _unless_false(compare(self.lower if is_least else self.upper, self.literals[0]))
-
-    def may_be_a_literal(self) -> Mask:
-        if self.is_prefix:
-            prefix = self.literals[0]
-            is_not_after = pc.or_(pc.less_equal(self.lower, prefix), pc.starts_with(self.lower, prefix.as_py()))
-            return _unless_false(is_not_after) & _unless_false(pc.greater_equal(self.upper, prefix))
-        within = _have_within(self.literals, self.lower, self.upper)
-        if self.has_two_orders:
-            literals = in_java_order(self.literals)
-            literals = literals.take(pc.sort_indices(literals))
-            within |= _have_within(literals, in_java_order(self.lower), in_java_order(self.upper))
-        return within
-
-    def are_one_literal(self) -> Mask:
-        if self.is_prefix:
-            prefix = self.literals[0].as_py()
-            return where_true(pc.starts_with(self.lower, prefix)) & where_true(pc.starts_with(self.upper, prefix))
-        is_member = pc.is_in(self.lower, value_set=self.literals)
-        return where_true(pc.equal(self.lower, self.upper)) & where_true(is_member)
 
 
 _COMPARISONS = {

@@ -2,7 +2,7 @@
 
 The rules are written once, over what statistics say of one file or, in arrays, of many: a `Truth` is a bool or a mask with
 one for each file, and the operators used here mean the same for both (`^ True` negates; `not` and `~` do not). How bounds
-are held and compared is left to a `Bounds`: of one file here, of many in `planning/prune.py`.
+are held and compared is left to a `BoundsAllow`: of one file here, of many in `planning/prune.py`.
 
 "May match" is false only where no row can match, whatever a reader holds of null in `!=` and `NOT IN`; "must match" is true
 only where every row matches as SQL has it. What statistics leave out, or hold in bytes that cannot be read, decides nothing.
@@ -11,6 +11,7 @@ Bounds need not be values that occur: they may be shortened.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -32,6 +33,7 @@ from icekeep.spec.filters.expressions import (
     chain,
     not_bound,
 )
+from icekeep.spec.manifests.structs import FieldSummary
 from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
 from icekeep.spec.values import are_crossed, java_order, value_from_bytes
 
@@ -55,19 +57,6 @@ class Metrics(Protocol):
     def upper_bounds(self) -> Mapping[int, bytes] | None: ...
 
 
-class Summary(Protocol):
-    """What a manifest list says about one partition field of a manifest; `FieldSummary` is one."""
-
-    @property
-    def contains_null(self) -> bool: ...
-    @property
-    def contains_nan(self) -> bool | None: ...
-    @property
-    def lower_bound(self) -> bytes | None: ...
-    @property
-    def upper_bound(self) -> bytes | None: ...
-
-
 class Contents(msgspec.Struct, frozen=True):
     """What a column may hold; "values" are neither null nor NaN."""
 
@@ -76,20 +65,8 @@ class Contents(msgspec.Struct, frozen=True):
     values: Truth
 
 
-class Bounds(Protocol):
-    """Bounds of a column's values beside the literals of a predicate; those of prefixes are cut to the prefix's length."""
-
-    def may_be(self, operation: Operation) -> Truth:
-        """Whether a value within the bounds may compare so with the literal: an inequality."""
-
-    def may_be_a_literal(self) -> Truth:
-        """Whether a literal lies within the bounds, in any order that they may be in."""
-
-    def are_one_literal(self) -> Truth:
-        """Whether both bounds are known, and one and the same literal."""
-
-
-BoundsOf = Callable[[BoundPredicate], Bounds]
+BoundsAllow: TypeAlias = Callable[[Operation, BoundPredicate], Truth]
+"""Whether a value within the bounds may compare so with the literals of a predicate; true where bounds are unknown."""
 
 
 def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Truth:
@@ -105,20 +82,15 @@ def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Trut
             for term in chain(type(bound), [bound]):
                 truth = test(term) if isinstance(term, BoundPredicate) else evaluate(term, test)
                 result = result & truth if is_and else result | truth
-                if (
-                    result if isinstance(result, bool) else bool(result.any() if is_and else result.all())
-                ) is not is_and:
+                reached = result if isinstance(result, bool) else bool(result.any() if is_and else result.all())
+                if reached is not is_and:
                     break
             return result
     raise not_bound(bound)
 
 
-def may_match(predicate: BoundPredicate, holds: Contents, bounds_of: BoundsOf) -> Truth:
-    """Whether some row of a file that has rows may match; `bounds_of` is asked only where bounds can decide."""
-    return _may_match(predicate.operation, predicate, holds, bounds_of)
-
-
-def _may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, bounds_of: BoundsOf) -> Truth:
+def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
+    """Whether some row of a file that has rows may match; `operation` stands for the predicate's."""
     match operation:
         case Operation.IS_NULL:
             return holds.null
@@ -128,22 +100,21 @@ def _may_match(operation: Operation, predicate: BoundPredicate, holds: Contents,
             return holds.nan
         case Operation.NOT_NAN:
             return holds.values | holds.null
+    is_true_of_null = operation in TRUE_OF_NULL_TO_SOME
     if predicate.bucket is not None:
         # Values of any bucket lie between any bounds.
-        return holds.values | holds.null if operation in TRUE_OF_NULL_TO_SOME else holds.values
-    if operation in INEQUALITIES:
+        return holds.values | holds.null if is_true_of_null else holds.values
+    if operation in INEQUALITIES and predicate.field.type == UUID:
         # Writers differ on the order of UUIDs, and bounds in one order say nothing of the other.
-        is_ordered = predicate.field.type != UUID
-        return holds.values & bounds_of(predicate).may_be(operation) if is_ordered else holds.values
-    if operation in TRUE_OF_NULL_TO_SOME:
-        return holds.null | holds.nan | (bounds_of(predicate).are_one_literal() ^ True)
-    return holds.values & bounds_of(predicate).may_be_a_literal()
+        return holds.values
+    allowed = bounds_allow(operation, predicate)
+    return holds.null | holds.nan | allowed if is_true_of_null else holds.values & allowed
 
 
-def _must_match(predicate: BoundPredicate, holds: Contents, bounds_of: BoundsOf) -> Truth:
+def _must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
     """Whether every row matches: none may match the complement, nor be null or NaN where neither of the two matches that."""
     operation = predicate.operation
-    fails = _may_match(COMPLEMENTS[operation], predicate, holds, bounds_of)
+    fails = may_match(COMPLEMENTS[operation], predicate, holds, bounds_allow)
     if operation not in UNARY_OPERATIONS:
         fails = fails | holds.null
     if operation in INEQUALITIES:
@@ -181,7 +152,9 @@ def partition_matches(bound: Expression, fields: Sequence[NestedField], values: 
     return bool(evaluate(bound, lambda predicate: _value_matches(predicate, by_id[predicate.field.field_id])))
 
 
-def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summaries: Sequence[Summary] | None) -> bool:
+def manifest_may_match(
+    bound: Expression, fields: Sequence[NestedField], summaries: Sequence[FieldSummary] | None
+) -> bool:
     """Whether a manifest may hold a file whose partition matches.
 
     Args:
@@ -195,11 +168,11 @@ def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summari
         summary = by_id.get(predicate.field.field_id)
         if summary is None:
             return True
-        lower, upper = summary.lower_bound, summary.upper_bound
+        bounds = summary.lower_bound, summary.upper_bound
         null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
         # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
-        values = lower is not None or upper is not None or not (null or nan)
-        return may_match(predicate, Contents(null, nan, values), lambda asked: _bounds(asked, lower, upper))
+        holds = Contents(null, nan, bounds != (None, None) or not (null or nan))
+        return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, bounds))
 
     return bool(evaluate(bound, summary_may_match))
 
@@ -207,7 +180,7 @@ def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summari
 def file_may_match(bound: Expression, metrics: Metrics) -> bool:
     """Whether a file may hold a row that matches; one without rows does not, one that hides their number may."""
     return metrics.record_count != 0 and bool(
-        evaluate(bound, lambda predicate: may_match(predicate, *_facts(predicate.field, metrics)))
+        evaluate(bound, lambda predicate: may_match(predicate.operation, predicate, *_facts(predicate.field, metrics)))
     )
 
 
@@ -216,6 +189,19 @@ def file_must_match(bound: Expression, metrics: Metrics) -> bool:
     return metrics.record_count == 0 or bool(
         evaluate(bound, lambda predicate: _must_match(predicate, *_facts(predicate.field, metrics)))
     )
+
+
+def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsAllow]:
+    rows, id_ = metrics.record_count, field.field_id
+    values, nulls, nans = (
+        -1 if counts is None or (count := counts.get(id_, -1)) > rows else count
+        for counts in (metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
+    )
+    holds = contents_of(rows, values, nulls, nans if field.type in _FLOATING else 0)
+    bounds = (
+        (None, None) if rows < 0 else ((metrics.lower_bounds or {}).get(id_), (metrics.upper_bounds or {}).get(id_))
+    )
+    return holds, partial(_bounds_allow, bounds)
 
 
 def _value_matches(predicate: BoundPredicate, value: Any) -> bool:
@@ -250,63 +236,28 @@ def _is_member(value: Any, values: _Values) -> bool:
     return position < len(values) and bool(values[position] == value)
 
 
-def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsOf]:
-    rows, field_id = metrics.record_count, field.field_id
-    values = _count(metrics.value_counts, field_id, rows)
-    nulls = _count(metrics.null_value_counts, field_id, rows)
-    nans = _count(metrics.nan_value_counts, field_id, rows) if field.type in _FLOATING else 0
-
-    def bounds_of(predicate: BoundPredicate) -> Bounds:
-        if rows < 0:
-            return _Bounds(predicate, None, None)
-        lower, upper = metrics.lower_bounds or {}, metrics.upper_bounds or {}
-        return _bounds(predicate, lower.get(field_id), upper.get(field_id))
-
-    return contents_of(rows, values, nulls, nans), bounds_of
-
-
 _FLOATING = (FLOAT, DOUBLE)
 
 
-def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int:
-    count = -1 if counts is None else counts.get(field_id, -1)
-    return count if count <= rows else -1
-
-
-class _Bounds(msgspec.Struct, frozen=True):
-    """Bounds of one file as values of the field's present type, null where unknown."""
-
-    predicate: BoundPredicate
-    lower: Any
-    upper: Any
-
-    def may_be(self, operation: Operation) -> bool:
-        bound = self.lower if operation in (Operation.LT, Operation.LT_EQ) else self.upper
-        return bound is None or _MATCHES[operation](bound, self.predicate.values)
-
-    def may_be_a_literal(self) -> bool:
-        values, lower, upper = self.predicate.values, self.lower, self.upper
-        if self.predicate.field.type != UUID:
-            return _has_within(values, lower, upper)
-        in_java_order = (None if bound is None else java_order(bound) for bound in (lower, upper))
-        return _has_within(values, lower, upper) or _has_within(sorted(map(java_order, values)), *in_java_order)
-
-    def are_one_literal(self) -> bool:
-        return (
-            self.lower is not None and bool(self.lower == self.upper) and _is_member(self.lower, self.predicate.values)
-        )
-
-
-def _bounds(predicate: BoundPredicate, lower: bytes | None, upper: bytes | None) -> _Bounds:
-    type_ = predicate.field.type
-    low, high = _decode(type_, lower), _decode(type_, upper)
-    # Where one is NaN, or the two are crossed, neither can be relied on.
-    if low != low or high != high or are_crossed(low, high):
-        low = high = None
-    elif predicate.operation in PREFIX_OPERATIONS:
-        length = len(predicate.values[0])
-        low, high = (None if bound is None else bound[:length] for bound in (low, high))
-    return _Bounds(predicate, low, high)
+def _bounds_allow(bounds: tuple[bytes | None, bytes | None], operation: Operation, predicate: BoundPredicate) -> bool:
+    """`BoundsAllow` for the bounds of one file, which are values of the field's present type or of one before promotion."""
+    type_, literals = predicate.field.type, predicate.values
+    lower, upper = _decode(type_, bounds[0]), _decode(type_, bounds[1])
+    if lower != lower or upper != upper or are_crossed(lower, upper):
+        # Where one is NaN, or the two are crossed, neither can be relied on.
+        return True
+    if operation in INEQUALITIES:
+        bound = lower if operation in (Operation.LT, Operation.LT_EQ) else upper
+        return bound is None or _MATCHES[operation](bound, literals)
+    if operation in PREFIX_OPERATIONS:
+        # What starts with a prefix equals it, cut to its length; and so do bounds.
+        lower, upper = (None if bound is None else bound[: len(literals[0])] for bound in (lower, upper))
+    if operation in TRUE_OF_NULL_TO_SOME:
+        return lower is None or lower != upper or not _is_member(lower, literals)
+    if _has_within(literals, lower, upper):
+        return True
+    in_java_order = (None if bound is None else java_order(bound) for bound in (lower, upper))
+    return type_ == UUID and _has_within(sorted(map(java_order, literals)), *in_java_order)
 
 
 def _has_within(literals: Sequence[Any], lower: Any, upper: Any) -> bool:
@@ -315,9 +266,7 @@ def _has_within(literals: Sequence[Any], lower: Any, upper: Any) -> bool:
 
 
 def _decode(type_: Type, bound: bytes | None) -> Any:
-    if bound is None:
-        return None
     try:
-        return value_from_bytes(type_, bound)
+        return None if bound is None else value_from_bytes(type_, bound)
     except (InvalidTableError, UnsupportedError):
         return None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icekeep.planning import deletes as delete_index
 from icekeep.planning import deletes as delete_tasks
-from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.cases import cases
@@ -80,7 +80,7 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
     halves = [delete_tasks._Counts(), delete_tasks._Counts()]
     for number, half in enumerate(halves):
         for batch in table_of(deletes[number::2]).to_batches():
-            half.add(DecodedEntries(batch, Steps()))
+            half.add(DecodedEntries(batch, PruningStats()))
     halves[0].merge(halves[1])
     keys = {name: (1, CODECS[1].encode((name,))) for name in ("x", "y")}
     assert halves[0].by_partition == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}
