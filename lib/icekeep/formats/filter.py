@@ -1,16 +1,11 @@
-"""Rows of Arrow columns that a bound filter matches: `row_matches` for a whole column at once.
+"""Rows of Arrow columns, and row groups of open files, that a bound filter matches.
 
 Values are compared in an Arrow type whose order is Iceberg's: whole numbers for dates and times, bytes for strings (the
 order of UTF-8 is that of code points), UUIDs and fixed values, one zero for floats.
-
-Which parts of an open data file a filter needs, by what the file itself says of the values in each.
-
-On a table that is sorted, and whose files are large, a filter needs a few row groups of many.
 """
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -28,8 +23,7 @@ from icekeep.spec.filters.expressions import (
     Operation,
     predicates,
 )
-from icekeep.spec.transforms import Bucket
-from icekeep.spec.types import PrimitiveType, Type
+from icekeep.spec.types import PrimitiveType
 
 
 def matches(bound: Expression, column: Callable[[BoundPredicate], Column], row_count: int) -> Mask:
@@ -77,10 +71,6 @@ def _paths(fields: Sequence[pa.Field], above: tuple[int, ...]) -> Iterator[tuple
             yield from _paths(list(field.type), path)
 
 
-_NULL_TESTS: dict[Operation, Callable[[Column], Column]] = {
-    Operation.IS_NULL: pc.is_null,
-    Operation.NOT_NULL: pc.is_valid,
-}
 _TESTS: dict[Operation, Callable[[Column, pa.Array], Column]] = {
     Operation.IS_NAN: lambda column, _: pc.is_nan(column),
     Operation.NOT_NAN: lambda column, _: pc.fill_null(pc.invert(pc.is_nan(column)), True),
@@ -95,28 +85,24 @@ _TESTS: dict[Operation, Callable[[Column, pa.Array], Column]] = {
     Operation.STARTS_WITH: lambda column, values: pc.starts_with(column, values[0].as_py()),
     Operation.NOT_STARTS_WITH: lambda column, values: pc.invert(pc.starts_with(column, values[0].as_py())),
 }
-_TRUE_OF_NULL = (Operation.IS_NULL, Operation.NOT_NAN)
 
 
 def _values_match(predicate: BoundPredicate, column: Column) -> Mask:
+    operation = predicate.operation
     if pa.types.is_null(column.type):
-        return np.full(len(column), predicate.operation in _TRUE_OF_NULL)
-    if (null_test := _NULL_TESTS.get(predicate.operation)) is not None:
-        return where_true(null_test(column))
-    if predicate.bucket is not None:
-        column = _buckets(predicate.bucket, column, predicate.field.type)
-    column, literals = _comparable(column, predicate.values)
-    return where_true(_TESTS[predicate.operation](column, literals))
-
-
-def _buckets(bucket: Bucket, column: Column, type_: Type) -> pa.Array:
-    """The number of the bucket of each value."""
-    assert isinstance(type_, PrimitiveType)
+        return np.full(len(column), operation in (Operation.IS_NULL, Operation.NOT_NAN))
+    if operation in (Operation.IS_NULL, Operation.NOT_NULL):
+        return where_true(pc.is_null(column) if operation is Operation.IS_NULL else pc.is_valid(column))
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    plain = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
-    return transformed(plain, type_, bucket)[0]
+    if predicate.bucket is not None:
+        type_ = predicate.field.type
+        assert isinstance(type_, PrimitiveType)
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        plain = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+        column = transformed(plain, type_, predicate.bucket)[0]
+    column, literals = _comparable(column, predicate.values)
+    return where_true(_TESTS[operation](column, literals))
 
 
 _LONG_LIMIT = 2**63
@@ -125,14 +111,13 @@ _DIGITS, _MORE_DIGITS = 38, 76
 
 def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array]:
     """A column and the literals that it is compared with, in one type."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
     type_ = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
     if pa.types.is_floating(type_):
         # Arrow finds no -0.0 in a set with 0.0; the sum is 0.0 of both.
         return pc.add(pc.cast(column, pa.float64()), 0.0), pa.array([value + 0.0 for value in values], pa.float64())
     if pa.types.is_decimal(type_):
-        type_ = _wide_decimal(type_.scale, values)
+        is_wide = any(value and value.adjusted() + type_.scale >= _DIGITS for value in values)
+        type_ = pa.decimal256(_MORE_DIGITS, type_.scale) if is_wide else pa.decimal128(_DIGITS, type_.scale)
         return pc.cast(column, type_), pa.array(values, type_)
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_temporal(type_):
         is_days = pa.types.is_date32(type_)
@@ -143,18 +128,15 @@ def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array
         return pc.cast(column, type_), pa.array([int(value) for value in values], type_)
     is_large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
     target = pa.large_binary() if is_large else pa.binary()
-    return pc.cast(pc.cast(column, type_), target), pa.array([_bytes(value) for value in values], target)
-
-
-def _wide_decimal(scale: int, values: Sequence[Decimal]) -> pa.DataType:
-    is_wide = any(value and value.adjusted() + scale >= _DIGITS for value in values)
-    return pa.decimal256(_MORE_DIGITS, scale) if is_wide else pa.decimal128(_DIGITS, scale)
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return value.bytes if isinstance(value, uuid.UUID) else bytes(value)
+    literals = [
+        value.encode("utf-8", "surrogatepass")
+        if isinstance(value, str)
+        else value.bytes
+        if isinstance(value, uuid.UUID)
+        else bytes(value)
+        for value in values
+    ]
+    return pc.cast(pc.cast(column, type_), target), pa.array(literals, target)
 
 
 def parts_that_may_match(

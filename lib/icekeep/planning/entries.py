@@ -248,8 +248,10 @@ def entries_count(manifests: Iterable[ManifestFile]) -> int:
     total = 0
     for manifest in manifests:
         live, deleted = manifest.live_files_count, manifest.deleted_files_count
-        is_counted = live is not None and deleted is not None
-        total += live + deleted if is_counted else manifest.manifest_length // _MIN_ENTRY_BYTES
+        if live is None or deleted is None:
+            total += manifest.manifest_length // _MIN_ENTRY_BYTES
+        else:
+            total += live + deleted
     return total
 
 
@@ -421,9 +423,12 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
         selected = in_partition
         if wanted.rows is not ALWAYS_TRUE and in_partition.any():
             selected = in_partition & files_that_may_match(wanted.rows, batch)
-        sizes, masks = batch["file_size_in_bytes"].to_numpy(), (opened, in_partition, selected)
-        amounts = (FilesAndBytes(int(np.count_nonzero(mask)), int(sizes[mask].sum())) for mask in masks)
-        steps = PruningStats(*amounts, slow_manifests_count=len(slow_manifests))
+        sizes = batch["file_size_in_bytes"].to_numpy()
+        left = [
+            FilesAndBytes(int(np.count_nonzero(mask)), int(sizes[mask].sum()))
+            for mask in (opened, in_partition, selected)
+        ]
+        steps = PruningStats(left[0], left[1], left[2], len(slow_manifests))
         slow_manifests.clear()
         stored = batch.select([name for name in schema.names if name in batch.schema.names])
         rows = stored if selected.all() else stored.filter(pa.array(selected))
