@@ -25,6 +25,7 @@ from icekeep.spec.filters.expressions import (
     Or,
     Predicate,
     bound_set,
+    predicates,
 )
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.schema import Schema
@@ -63,6 +64,10 @@ _BEFORE = {"long": INT, "double": FLOAT, "timestamp": DATE, "timestamp_ns": DATE
 """Types that a column may have had before; not all of these promotions are of the spec, the bytes come all the same."""
 
 
+_Literals = Mapping[int, Sequence[Any]]
+"""The values that a filter compares each column with, by field id."""
+
+
 class PruningCase(msgspec.Struct, frozen=True):
     """A filter over columns 1 and 2, and what writers say of files and manifests."""
 
@@ -97,11 +102,15 @@ def random_case(seed: int) -> PruningCase:
     schema = Schema(fields=fields)
     bound = _bound(draw, fields, 3) if draw.random() < 0.5 else bind(_unbound(draw, fields, 3), schema)
     rows = [{f.field_id: _value_or_none(draw, f) for f in fields} for _ in range(4)]
+    literals: dict[int, list[Any]] = {1: [], 2: []}
+    for predicate in predicates(bound):
+        if predicate.bucket is None:
+            literals[predicate.field.field_id] += predicate.values
     return PruningCase(
         schema=schema,
         bound=bound,
-        files=[_file(draw, fields) for _ in range(draw.randint(0, 5))],
-        summaries=[_summaries(draw, fields) for _ in range(3)],
+        files=[_file(draw, fields, literals) for _ in range(draw.randint(0, 5))],
+        summaries=[_summaries(draw, fields, literals) for _ in range(3)],
         rows=rows,
     )
 
@@ -199,11 +208,11 @@ def _unbound(draw: Random, fields: Sequence[NestedField], depth: int) -> Express
     return Predicate(operation, field.name, literals)
 
 
-def _file(draw: Random, fields: Sequence[NestedField]) -> DataFile:
+def _file(draw: Random, fields: Sequence[NestedField], literals: _Literals) -> DataFile:
     rows = draw.choice((0, 1, 2, 3, 5, 5, 5, -1, 2**63 - 1))
     maps: dict[str, dict[int, Any] | None] = {name: {} for name in MAPS}
     for field in fields:
-        for name, fact in _facts(draw, field, rows).items():
+        for name, fact in _facts(draw, field, rows, literals[field.field_id]).items():
             held = maps[name]
             if fact is not None and held is not None:
                 held[field.field_id] = fact
@@ -213,7 +222,7 @@ def _file(draw: Random, fields: Sequence[NestedField]) -> DataFile:
     return DataFile(file_path="f", file_format="parquet", spec_id=0, record_count=rows, file_size_in_bytes=1, **maps)
 
 
-def _facts(draw: Random, field: NestedField, rows: int) -> Mapping[str, Any]:
+def _facts(draw: Random, field: NestedField, rows: int, literals: Sequence[Any]) -> Mapping[str, Any]:
     if 0 < rows < 9 and draw.random() < 0.5:
         values = [_value_or_none(draw, field) for _ in range(rows)]
         lower, upper = _bounds_of(draw, field.type, [one for one in values if one is not None and one == one])
@@ -227,16 +236,21 @@ def _facts(draw: Random, field: NestedField, rows: int) -> Mapping[str, Any]:
     else:
         numbers = (-1, 0, 0, 0, 1, 2, rows, rows, min(rows + 1, 2**63 - 1), 2**63 - 1, None)
         facts = {name: draw.choice(numbers) for name in MAPS if name.endswith("counts")}
-        facts["lower_bounds"], facts["upper_bounds"] = _some_bytes(draw, field.type), _some_bytes(draw, field.type)
+        facts["lower_bounds"], facts["upper_bounds"] = (
+            _some_bytes(draw, field.type, literals),
+            _some_bytes(draw, field.type, literals),
+        )
         if draw.random() < 0.3:
             facts["upper_bounds"] = facts["lower_bounds"]
     return {name: fact for name, fact in facts.items() if draw.random() > 0.07}
 
 
-def _some_bytes(draw: Random, type_: Any) -> bytes | None:
+def _some_bytes(draw: Random, type_: Any, literals: Sequence[Any]) -> bytes | None:
     shape = draw.random()
     if shape < 0.08:
         return None
+    if literals and shape > 0.6:
+        return value_to_bytes(type_, draw.choice(literals))
     if shape < 0.2:
         return draw.randbytes(draw.choice((0, 1, 2, 3, 4, 8, 16, 17, 33)))
     if shape < 0.3 and type_.name in _BEFORE:
@@ -257,15 +271,15 @@ def _bounds_of(draw: Random, type_: Any, values: Sequence[Any]) -> tuple[bytes |
     return value_to_bytes(type_, lower), value_to_bytes(type_, upper)
 
 
-def _summaries(draw: Random, fields: Sequence[NestedField]) -> tuple[FieldSummary, ...] | None:
+def _summaries(draw: Random, fields: Sequence[NestedField], literals: _Literals) -> tuple[FieldSummary, ...] | None:
     if draw.random() < 0.05:
         return None
     summaries = [
         FieldSummary(
             contains_null=draw.random() < 0.5,
             contains_nan=draw.choice((True, False, None)),
-            lower_bound=_some_bytes(draw, field.type),
-            upper_bound=_some_bytes(draw, field.type),
+            lower_bound=_some_bytes(draw, field.type, literals[field.field_id]),
+            upper_bound=_some_bytes(draw, field.type, literals[field.field_id]),
         )
         for field in fields
     ]

@@ -6,7 +6,7 @@ A file that is pruned wrongly is a row lost, so what decides it is compared with
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -23,38 +23,9 @@ from icekeep.spec.filters.expressions import (
     Or,
     not_bound,
 )
+from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import are_crossed, java_order, value_from_bytes
-
-
-class Metrics(Protocol):
-    """What a manifest says about a file's columns by field id; a missing map or id is unknown, `DataFile` is one."""
-
-    @property
-    def record_count(self) -> int: ...
-    @property
-    def value_counts(self) -> Mapping[int, int] | None: ...
-    @property
-    def null_value_counts(self) -> Mapping[int, int] | None: ...
-    @property
-    def nan_value_counts(self) -> Mapping[int, int] | None: ...
-    @property
-    def lower_bounds(self) -> Mapping[int, bytes] | None: ...
-    @property
-    def upper_bounds(self) -> Mapping[int, bytes] | None: ...
-
-
-class Summary(Protocol):
-    """What a manifest list says about one partition field of a manifest; `FieldSummary` is one."""
-
-    @property
-    def contains_null(self) -> bool: ...
-    @property
-    def contains_nan(self) -> bool | None: ...
-    @property
-    def lower_bound(self) -> bytes | None: ...
-    @property
-    def upper_bound(self) -> bytes | None: ...
 
 
 def row_matches(bound: Expression, row: Mapping[int, Any]) -> bool:
@@ -74,7 +45,9 @@ def partition_matches(bound: Expression, fields: Sequence[NestedField], values: 
     return _evaluate(bound, lambda predicate: _value_matches(predicate, by_id[predicate.field.field_id]))
 
 
-def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summaries: Sequence[Summary] | None) -> bool:
+def manifest_may_match(
+    bound: Expression, fields: Sequence[NestedField], summaries: Sequence[FieldSummary] | None
+) -> bool:
     """Whether a manifest may hold a file whose partition matches.
 
     Args:
@@ -91,7 +64,7 @@ def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summari
     return _evaluate(bound, may_match)
 
 
-def file_may_match(bound: Expression, metrics: Metrics) -> bool:
+def file_may_match(bound: Expression, metrics: DataFile) -> bool:
     """Whether a file may hold a row that matches; one without rows does not, one that hides their number may."""
     if metrics.record_count == 0:
         return False
@@ -100,7 +73,7 @@ def file_may_match(bound: Expression, metrics: Metrics) -> bool:
     return _evaluate(bound, lambda predicate: _may_match(predicate, _facts_of_file(predicate, metrics)))
 
 
-def file_must_match(bound: Expression, metrics: Metrics) -> bool:
+def file_must_match(bound: Expression, metrics: DataFile) -> bool:
     """Whether every row of a file matches; deletes on its rows do not change the answer."""
     if metrics.record_count == 0:
         return True
@@ -259,7 +232,7 @@ def _must_match(predicate: BoundPredicate, facts: _Facts) -> bool:
     return predicate.bucket is None and _MUST_MATCH[predicate.operation](facts, predicate.values)
 
 
-def _facts_of_summary(predicate: BoundPredicate, summary: Summary) -> _Facts:
+def _facts_of_summary(predicate: BoundPredicate, summary: FieldSummary) -> _Facts:
     is_floating = predicate.field.type in (FLOAT, DOUBLE)
     lower, upper = _bounds(predicate, summary.lower_bound, summary.upper_bound)
     may_hold_nan = is_floating and summary.contains_nan is not False
@@ -274,7 +247,7 @@ def _facts_of_summary(predicate: BoundPredicate, summary: Summary) -> _Facts:
     )
 
 
-def _facts_of_file(predicate: BoundPredicate, metrics: Metrics) -> _Facts:
+def _facts_of_file(predicate: BoundPredicate, metrics: DataFile) -> _Facts:
     field_id, rows = predicate.field.field_id, metrics.record_count
     is_floating = predicate.field.type in (FLOAT, DOUBLE)
     values = _count(metrics.value_counts, field_id, rows)

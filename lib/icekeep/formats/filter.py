@@ -142,12 +142,9 @@ def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array
 def parts_that_may_match(
     reader: FileReader, columns: pa.Schema, parts: Sequence[int] | None, bound: Expression
 ) -> Sequence[int] | None:
-    """Those of some parts that may hold a row which matches a filter; nothing is decoded for that.
+    """Those row groups or stripes, of all or of `parts`, that may hold a row which matches, by the file's own statistics.
 
-    Args:
-        columns: the file's, with the field ids that they have for the table.
-        parts: positions, `None` for all of the file, which is also what is returned where nothing is known of any part.
-        bound: a filter over rows.
+    `columns` are the file's, with the field ids that they have for the table. Without statistics `parts` is returned as it is.
     """
     types = {
         predicate.field.field_id: predicate.field.type

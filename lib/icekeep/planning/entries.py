@@ -130,7 +130,7 @@ class ManifestsTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
-    """Manifests to read, and the columns of `entry_schema.ENTRIES` to read of them."""
+    """Manifests to read, and the columns of `planning.manifests.ENTRIES` to read of them."""
 
     wanted: EntryFilter
     columns: frozenset[str]
@@ -205,14 +205,7 @@ def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
 
 
 def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
-    """A filter given as text or as an expression, bound to a schema of the table.
-
-    Args:
-        moment_ms: what `now` in the text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError, NotFoundError: the filter does not fit the schema.
-    """
+    """A filter given as text or as an expression, bound to a schema of the table; `moment_ms` is what `now` in the text is."""
     expression = parse_where(where, moment_ms) if isinstance(where, str) else where
     return bind(expression, schema, metadata.partition_specs)
 
@@ -220,11 +213,9 @@ def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schem
 def select_manifests(
     metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
 ) -> ManifestSelection:
-    """The manifests that may hold a file for a filter, by their partition summaries.
+    """The manifests that may hold a file for a filter over rows, by their partition summaries.
 
-    Args:
-        schema: of the scan.
-        rows: a filter over rows, bound to it. It is projected through each manifest's own spec.
+    The filter, which is bound to `schema`, is projected through each manifest's own spec.
     """
     specs = {}
     for spec_id in {m.partition_spec_id for m in manifests}:
@@ -276,7 +267,7 @@ def entries(
     """The selected entries of manifests; lazy where tasks decode them.
 
     Args:
-        columns: names from `entry_schema.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
+        columns: names from `planning.manifests.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
         reading: how to read; chosen by the number of entries if `None`.
 
     Raises:
@@ -320,11 +311,7 @@ def folded(
 ) -> F:
     """Fold the selected entries of manifests into one value; no row reaches Spark, and few entries do not start it.
 
-    Args:
-        new: makes an empty fold; a class, or a function of a module.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
+    `new` makes an empty fold: a class, or a function of a module. Raises as `entries` does.
     """
     chosen = chosen_reading(manifests, limits_of(spark).folded_entries_count) if reading is None else reading
     session = None if chosen.by is ReadBy.DRIVER else started(spark)
@@ -384,7 +371,7 @@ def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[Manifes
 
 
 def entries_schema(columns: frozenset[str]) -> pa.Schema:
-    """The columns in the order of `entry_schema.ENTRIES`."""
+    """The columns in the order of `planning.manifests.ENTRIES`."""
     return pa.schema([field for field in ENTRIES if field.name in columns])
 
 
@@ -393,11 +380,7 @@ def _batches(task: DecodeTask) -> Iterator[pa.RecordBatch]:
 
 
 def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
-    """The selected entries of a task's manifests, in order.
-
-    Raises:
-        InvalidTableError, MissingFileError: a manifest is not whole.
-    """
+    """The selected entries of a task's manifests, in order; raises as `entries` does."""
     for (spec_id, _), alike in groupby(task.manifests, lambda manifest: (manifest.partition_spec_id, manifest.content)):
         yield from _decode([*alike], spec_id, task)
 
@@ -475,12 +458,7 @@ def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
 
 
 def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
-    """The delete file of a row of `entry_schema.REACHING_DELETES`, as far as applying it asks for.
-
-    Args:
-        row: its fields; those that may be null may be missing.
-        partition: what the bytes in the row stand for.
-    """
+    """The delete file of a row of `planning.manifests.REACHING_DELETES`, as far as applying it asks for; null fields may be missing."""
     ids, key = row.get("equality_ids"), row.get("key_metadata")
     return DataFile(
         content=FileContent(row["content"]),

@@ -255,16 +255,13 @@ def open_scan(
 
 
 class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The data files that a scan needs, held by the driver, with the columns that were asked for; and what reaches each.
-
-    `reaching` is `None` where nobody asked for it.
-    """
+    """The data files that a scan needs, held by the driver, and, if asked for, the deletes that reach each."""
 
     files: pa.Table
     reaching: Reaching | None
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each file; with what reaches it as `deletes`, rows that files share, if anybody asked for it."""
+        """A row for each file, with its `deletes` where they were asked for; files share these rows."""
         rows: list[dict[str, Any]] = self.files.to_pylist()
         if self.reaching is not None:
             deletes = self.reaching.deletes.to_pylist()
@@ -285,12 +282,9 @@ def few_files(
 
     Args:
         limits: how many entries, deletes among them, are few.
-        columns: of `entry_schema.ENTRIES`.
-        deletes: whether to look at them.
+        columns: of `planning.manifests.ENTRIES`.
+        deletes: whether to look for what reaches each file.
         max_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
     """
     storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
     reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
@@ -302,30 +296,24 @@ def few_files(
     if not deletes:
         return FewFiles(files=files, reaching=None)
     of_deletes = EntryFilter(specs=scan.deletes.specs)
-    found = reaching(
-        files,
-        few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder),
-        scan.table.metadata.specs_by_id,
-        max_pairs,
+    delete_files = few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder)
+    deletes_by_file = reaching(files, delete_files, scan.table.metadata.specs_by_id, max_pairs)
+    if deletes_by_file is None:
+        return None
+    return FewFiles(
+        files=files.select([name for name in files.column_names if name in columns]), reaching=deletes_by_file
     )
-    asked = files.select([name for name in files.column_names if name in columns])
-    return None if found is None else FewFiles(files=asked, reaching=found)
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; deletes are not looked at.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or when Spark runs.
-    """
+    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; raises as `entries` does."""
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
 def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The same with a column `deletes`: what a reader must apply to each file, as `entry_schema.REACHING_DELETES`.
+    """The same with a column `deletes`: what a reader must apply to each file, as `planning.manifests.REACHING_DELETES`.
 
-    Raises:
-        InvalidTableError: as `planned_files`; or deletes contradict one another or the data, when Spark runs.
+    Where deletes contradict one another or the data, Spark raises `InvalidTableError` as it runs.
     """
     files = planned_files(scan, spark, columns)
     wanted = EntryFilter(specs=scan.deletes.specs)
@@ -344,11 +332,7 @@ def matched_with_deletes(
     data_count: int,
     only_positions: bool = False,
 ) -> "DataFrame":
-    """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`.
-    """
+    """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each."""
     storage, specs = table.storage, table.metadata.specs_by_id
     deletes = entries(storage, spark, manifests, wanted, MATCHED_COLUMNS)
     if only_positions:

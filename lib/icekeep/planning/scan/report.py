@@ -114,7 +114,7 @@ def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) 
     """Say the same of an entry that was read.
 
     Args:
-        entry: all of a row of `entry_schema.ENTRIES`, its maps as `dict`.
+        entry: all of a row of `planning.manifests.ENTRIES`, its maps as `dict`.
         manifest: of the scan, which has the entry.
     """
     spec = scan.data.specs[manifest.partition_spec_id]

@@ -83,11 +83,7 @@ class Split(msgspec.Struct, frozen=True):
 
 
 def read_options(properties: Mapping[str, str]) -> ReadOptions:
-    """Read the table properties `read.split.*`.
-
-    Raises:
-        PropertyError: a property has a value that it cannot take.
-    """
+    """Read the table properties `read.split.*`; raises `PropertyError` for a value that one cannot take."""
     default = ReadOptions()
     return ReadOptions(
         split_target_bytes=whole_number(properties, "read.split.target-size", default.split_target_bytes, 1),
@@ -197,7 +193,7 @@ TASKS = pa.schema(
 )
 """Columns of planned tasks: a row for each split of a file; those with one `task_id` are read together.
 
-`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`entry_schema.REACHING_DELETES`), and
+`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`planning.manifests.REACHING_DELETES`), and
 `residual` is what is left of the filter to ask of its rows, as text.
 """
 
@@ -351,19 +347,19 @@ class _Packer:
 
 def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of a task as `SHARING_TASKS` has them."""
-    deletes = {_name(delete): delete for row in task for delete in row["deletes"]}
+
+    def key(delete: Row) -> tuple[Any, ...]:
+        # Some writers let the vectors of two data files be the same bytes.
+        return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
+
+    deletes = {key(delete): delete for row in task for delete in row["deletes"]}
     in_order = sorted(deletes.values(), key=_order)
-    places = {_name(delete): place for place, delete in enumerate(in_order)}
-    reached = (PositionSet([places[_name(delete)] for delete in row["deletes"]]) for row in task)
+    places = {key(delete): place for place, delete in enumerate(in_order)}
+    reached = (PositionSet([places[key(delete)] for delete in row["deletes"]]) for row in task)
     return [
         {**row, "deletes": [] if number else in_order, "reached_by": packed_positions(positions)}
         for number, (row, positions) in enumerate(zip(task, reached, strict=True))
     ]
-
-
-def _name(delete: Row) -> tuple[str, int | None, str | None]:
-    # Some writers let the vectors of two data files be the same bytes.
-    return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
 
 
 def _order(delete: Row) -> tuple[Any, ...]:

@@ -98,7 +98,8 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
         highest = 10**type_.precision - 1
         lowest = -highest
     else:
-        lowest, highest = exact_limits(type_) or (0, 0)
+        highest = (1 << (8 * INTEGER_WIDTHS[type_.name] - 1)) - 1
+        lowest = -highest - 1
     if count < lowest:
         return LiteralPosition(side=-1)
     if count > highest or (count == highest and is_above):
@@ -209,9 +210,9 @@ def _count_time(_: PrimitiveType, literal: Any) -> _Count:
 
 
 def _read_boolean(_: PrimitiveType, literal: Any) -> bool:
-    if not isinstance(literal, bool):
-        raise ValueError("it must be true or false")
-    return literal
+    if isinstance(literal, bool):
+        return literal
+    raise ValueError("it must be true or false")
 
 
 def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
