@@ -274,13 +274,14 @@ def _bounds_of(draw: Random, type_: Any, values: Sequence[Any]) -> tuple[bytes |
 def _summaries(draw: Random, fields: Sequence[NestedField], literals: _Literals) -> tuple[FieldSummary, ...] | None:
     if draw.random() < 0.05:
         return None
-    summaries = [
-        FieldSummary(
-            contains_null=draw.random() < 0.5,
-            contains_nan=draw.choice((True, False, None)),
-            lower_bound=_some_bytes(draw, field.type, literals[field.field_id]),
-            upper_bound=_some_bytes(draw, field.type, literals[field.field_id]),
+    summaries = []
+    for field in fields:
+        bounds = [_some_bytes(draw, field.type, literals[field.field_id]) for _ in "ab"]
+        if draw.random() < 0.15:
+            bounds = [None, None]
+        contains_null, contains_nan = draw.random() < 0.5, draw.choice((True, False, None))
+        summary = FieldSummary(
+            contains_null=contains_null, contains_nan=contains_nan, lower_bound=bounds[0], upper_bound=bounds[1]
         )
-        for field in fields
-    ]
+        summaries.append(summary)
     return tuple(summaries[: draw.choice((1, 2, 2, 2))])

@@ -234,30 +234,20 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_COMPARISONS = {
-    "=": Operation.EQ,
-    "==": Operation.EQ,
-    "!=": Operation.NOT_EQ,
-    "<>": Operation.NOT_EQ,
-    "<": Operation.LT,
-    "<=": Operation.LT_EQ,
-    ">": Operation.GT,
-    ">=": Operation.GT_EQ,
+_EQUAL = (Operation.EQ, Operation.EQ, operator.eq)
+_UNEQUAL = (Operation.NOT_EQ, Operation.NOT_EQ, operator.ne)
+_COMPARISONS: dict[str, tuple[Operation, Operation, Callable[[Any, Any], bool]]] = {
+    "=": _EQUAL,
+    "==": _EQUAL,
+    "!=": _UNEQUAL,
+    "<>": _UNEQUAL,
+    "<": (Operation.LT, Operation.GT, operator.lt),
+    "<=": (Operation.LT_EQ, Operation.GT_EQ, operator.le),
+    ">": (Operation.GT, Operation.LT, operator.gt),
+    ">=": (Operation.GT_EQ, Operation.LT_EQ, operator.ge),
 }
-_MIRRORED = {
-    Operation.LT: Operation.GT,
-    Operation.LT_EQ: Operation.GT_EQ,
-    Operation.GT: Operation.LT,
-    Operation.GT_EQ: Operation.LT_EQ,
-}
-_COMPARED: dict[Operation, Callable[[Any, Any], bool]] = {
-    Operation.EQ: operator.eq,
-    Operation.NOT_EQ: operator.ne,
-    Operation.LT: operator.lt,
-    Operation.LT_EQ: operator.le,
-    Operation.GT: operator.gt,
-    Operation.GT_EQ: operator.ge,
-}
+"""What each sign asks, what it asks with its sides exchanged, and what it says of two literals."""
+
 _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 
 
@@ -326,15 +316,15 @@ class FilterReader(TextReader):
         if token.kind != "comparison":
             self._fail("a comparison with a column is missing here")
         self._index += 1
-        operation = _COMPARISONS[token.text]
+        _, mirrored, compare = _COMPARISONS[token.text]
         if not self._at_literal():
             column, transform = self._operand()
-            return Predicate(_MIRRORED.get(operation, operation), column, (left,), transform)
+            return Predicate(mirrored, column, (left,), transform)
         token, right = self._token, self._literal()
         alike = any(isinstance(left, kind) and isinstance(right, kind) for kind in (bool, str, int | Decimal))
         if not alike or isinstance(left, bool) is not isinstance(right, bool):
             self._fail("there is a literal on both sides; one must be a column", token)
-        return ALWAYS_TRUE if _COMPARED[operation](left, right) else ALWAYS_FALSE
+        return ALWAYS_TRUE if compare(left, right) else ALWAYS_FALSE
 
     def _operand(self) -> tuple[str, Transform | None]:
         """A column, and the transform of it that is asked about."""
@@ -362,7 +352,7 @@ class FilterReader(TextReader):
         token = self._token
         if token.kind == "comparison":
             self._index += 1
-            return ask(_COMPARISONS[token.text], self._literal())
+            return ask(_COMPARISONS[token.text][0], self._literal())
         if self._take("IS"):
             negated, operation = self._take("NOT"), Operation.IS_NULL
             if not self._take("NULL"):
