@@ -458,7 +458,10 @@ def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
 
 
 def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
-    """The delete file of a row of `planning.manifests.REACHING_DELETES`, as far as applying it asks for; null fields may be missing."""
+    """The delete file of a row of `planning.manifests.REACHING_DELETES`, as far as applying it asks for.
+
+    Fields of the row that may be null may be missing.
+    """
     ids, key = row.get("equality_ids"), row.get("key_metadata")
     return DataFile(
         content=FileContent(row["content"]),

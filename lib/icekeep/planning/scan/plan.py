@@ -6,6 +6,7 @@ version -> manifest list -> manifests (by partition summaries) -> entries (by pa
 import heapq
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -28,7 +29,6 @@ from icekeep.planning.deletes import (
 from icekeep.planning.entries import (
     DecodedEntries,
     EntryFilter,
-    FilesAndBytes,
     ManifestSelection,
     PruningStats,
     ReadBy,
@@ -418,7 +418,8 @@ class ScanTotals:
         self.record_count = 0
         self.sizes = SizeDistribution()
         self.largest: list[FileSize] = []
-        self.partitions: dict[PartitionId, FilesAndBytes] = {}
+        self.files_by_partition: Counter[PartitionId] = Counter()
+        self.bytes_by_partition: Counter[PartitionId] = Counter()
 
     def add(self, decoded: DecodedEntries) -> None:
         rows = decoded.entries
@@ -433,36 +434,32 @@ class ScanTotals:
         if len(candidates) > LARGEST_COUNT:
             candidates = candidates[np.argpartition(sizes[candidates], -LARGEST_COUNT)[-LARGEST_COUNT:]]
         paths = rows["file_path"].take(pa.array(candidates)).to_pylist()
-        self._add_largest(map(FileSize, sizes[candidates].tolist(), paths))
+        largest = [*self.largest, *map(FileSize, sizes[candidates].tolist(), paths)]
+        self.largest = heapq.nlargest(LARGEST_COUNT, largest)
         # Not `group_by`, which takes a tenth of a millisecond a batch to begin; a batch is of one spec.
-        encoded = rows["partition"].dictionary_encode()
+        spec_id, encoded = rows["spec_id"][0].as_py(), rows["partition"].dictionary_encode()
         codes = encoded.indices.to_numpy()
         bytes_by_code = np.zeros(len(encoded.dictionary), np.int64)
         np.add.at(bytes_by_code, codes, sizes)
-        amounts = map(FilesAndBytes, np.bincount(codes).tolist(), bytes_by_code.tolist())
-        for key, amount in zip(encoded.dictionary.to_pylist(), amounts, strict=True):
-            self._add_partition((rows["spec_id"][0].as_py(), key), amount)
+        keys = [(spec_id, key) for key in encoded.dictionary.to_pylist()]
+        self.files_by_partition.update(dict(zip(keys, np.bincount(codes).tolist(), strict=True)))
+        self.bytes_by_partition.update(dict(zip(keys, bytes_by_code.tolist(), strict=True)))
 
     def merge(self, other: "ScanTotals") -> None:
         self.steps += other.steps
         self.record_count += other.record_count
         self.sizes.merge(other.sizes)
-        self._add_largest(other.largest)
-        for partition, amount in other.partitions.items():
-            self._add_partition(partition, amount)
+        self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *other.largest])
+        self.files_by_partition.update(other.files_by_partition)
+        self.bytes_by_partition.update(other.bytes_by_partition)
 
-    def largest_partitions(self) -> list[tuple[PartitionId, FilesAndBytes]]:
-        """The partitions of the most bytes."""
-        return heapq.nlargest(LARGEST_COUNT, self.partitions.items(), key=lambda item: (item[1].bytes, item[0]))
+    def largest_partitions(self) -> list[tuple[PartitionId, int, int]]:
+        """The partitions of the most bytes, each with its number of files and their bytes."""
+        largest = heapq.nlargest(LARGEST_COUNT, ((size, key) for key, size in self.bytes_by_partition.items()))
+        return [(key, self.files_by_partition[key], size) for size, key in largest]
 
     def partition_sizes(self) -> SizeDistribution:
         """The bytes of partitions."""
         sizes = SizeDistribution()
-        sizes.add(np.fromiter((a.bytes for a in self.partitions.values()), np.int64, len(self.partitions)))
+        sizes.add(np.fromiter(self.bytes_by_partition.values(), np.int64, len(self.bytes_by_partition)))
         return sizes
-
-    def _add_largest(self, files: Iterable[FileSize]) -> None:
-        self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *files])
-
-    def _add_partition(self, partition: PartitionId, amount: FilesAndBytes) -> None:
-        self.partitions[partition] = self.partitions.get(partition, FilesAndBytes()) + amount

@@ -378,11 +378,9 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     if snapshot is not None and scan.version.appended_by is None:
         total_bytes = (snapshot.summary or {}).get("total-files-size", "")
     largest = []
-    for (spec_id, key), amount in totals.largest_partitions():
+    for (spec_id, key), files_count, size_bytes in totals.largest_partitions():
         path = metadata.partition_path(spec_id, PartitionCodec(metadata.partition_type(spec_id)).decode(key))
-        largest.append(
-            PartitionSize(partition=path, spec_id=spec_id, files_count=amount.files_count, bytes=amount.bytes)
-        )
+        largest.append(PartitionSize(partition=path, spec_id=spec_id, files_count=files_count, bytes=size_bytes))
     return PlanScanResult(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         schema_id=scan.version.schema.schema_id,
@@ -403,7 +401,7 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         data_files_bytes=steps.by_metrics.bytes,
         record_count=totals.record_count,
         deletes=in_use,
-        partitions_count=len(totals.partitions),
+        partitions_count=len(totals.bytes_by_partition),
         smallest_file_bytes=sizes.least,
         median_file_bytes=sizes.quantile(0.5),
         largest_file_bytes=sizes.greatest,

@@ -75,11 +75,6 @@ class Token(msgspec.Struct, frozen=True):
         # Letters beyond ASCII whose upper case is ASCII, as the dotless i, make no keyword.
         return self.text.upper() if self.kind == "name" and self.text.isascii() else ""
 
-    @property
-    def end(self) -> int:
-        """Where the next piece may start."""
-        return self.start + len(self.text)
-
 
 def unquote(text: str) -> str:
     """What stands in quotes; a quote is doubled within its kind."""
@@ -537,7 +532,8 @@ class FilterReader(TextReader):
         """The number of the token that was moved past last."""
         if token.kind == "age":
             self._fail("an age stands only after today or now", token)
-        if self._token.start == token.end and self._token.kind in ("name", "number", "age"):
+        is_touched = self._token.start == token.start + len(token.text)
+        if is_touched and self._token.kind in ("name", "number", "age"):
             self._fail("this is no number", token)
         digits, _, exponent = token.text.lower().partition("e")
         if len(token.text) > MAX_NUMBER_LENGTH or (exponent and abs(int(exponent)) > MAX_NUMBER_LENGTH):

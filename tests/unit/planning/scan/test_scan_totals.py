@@ -76,7 +76,7 @@ FILES = st.lists(
 
 
 @given(FILES, FILES)
-def test_a_tally_counts_what_it_is_given_and_tallies_of_other_tasks_add_up(
+def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
     some: list[tuple[str, int, int, bytes]], others: list[tuple[str, int, int, bytes]]
 ) -> None:
     one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
@@ -89,13 +89,13 @@ def test_a_tally_counts_what_it_is_given_and_tallies_of_other_tasks_add_up(
     largest = sorted(((size, path) for path, size, _, _ in everything), reverse=True)[:LARGEST_COUNT]
     assert [file.bytes for file in one.largest] == [size for size, _ in largest]
     expected = {(spec, p) for spec, files in ((0, some), (1, others)) for _, _, _, p in files}
-    assert len(one.partitions) == len(expected)
+    assert len(one.bytes_by_partition) == len(expected)
     by_partition = {
         (spec, p): sum(size for _, size, _, q in files if p == q)
         for spec, files in ((0, some), (1, others))
         for _, _, _, p in files
     }
-    assert {partition: amount.bytes for partition, amount in one.largest_partitions()} == by_partition
+    assert {partition: size for partition, _, size in one.largest_partitions()} == by_partition
     assert one.partition_sizes().greatest == max(by_partition.values(), default=None)
 
 

@@ -484,7 +484,7 @@ def of_sort_order(text: str) -> list[Token]:
 def test_a_filter_is_cut_into_tokens(text: str, kinds: list[str]):
     tokens = of_filter(text)
     assert [token.kind for token in tokens] == [*kinds, "end"]
-    assert all(text[token.start : token.end] == token.text for token in tokens)
+    assert all(text[token.start :].startswith(token.text) for token in tokens)
 
 
 @for_each(
@@ -500,7 +500,7 @@ def test_a_filter_is_cut_into_tokens(text: str, kinds: list[str]):
 def test_a_sort_order_is_cut_into_tokens(text: str, kinds: list[str]):
     tokens = of_sort_order(text)
     assert [token.kind for token in tokens] == [*kinds, "end"]
-    assert all(text[token.start : token.end] == token.text for token in tokens)
+    assert all(text[token.start :].startswith(token.text) for token in tokens)
 
 
 @for_each(("text", "word"), [("and", "AND"), ("Today", "TODAY"), ("date", "DATE"), ("ıs", ""), ('"in"', "")])
