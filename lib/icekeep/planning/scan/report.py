@@ -242,14 +242,17 @@ def metrics_text(field: NestedField, file: DataFile) -> str:
     return f"{_range(field.type, lower, upper)}, {counted}"
 
 
-def _range(type_: Type, *bounds: bytes | None) -> str:
+def _range(type_: Type, lower: bytes | None, upper: bytes | None) -> str:
     texts = []
-    for bound in bounds:
-        try:
-            texts.append("?" if bound is None else value_to_text(type_, value_from_bytes(type_, bound)))
-        except (InvalidTableError, UnsupportedError):
-            texts.append(f"X'{(bound or b'').hex().upper()}'")
-    return " to ".join(texts) if any(bound is not None for bound in bounds) else "no bounds"
+    for bound in (lower, upper):
+        text = "?"
+        if bound is not None:
+            try:
+                text = value_to_text(type_, value_from_bytes(type_, bound))
+            except (InvalidTableError, UnsupportedError):
+                text = f"X'{bound.hex().upper()}'"
+        texts.append(text)
+    return "no bounds" if lower is None and upper is None else " to ".join(texts)
 
 
 class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
