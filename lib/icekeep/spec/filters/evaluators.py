@@ -91,15 +91,15 @@ def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Trut
 
 def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
     """Whether some row of a file that has rows may match; `operation` stands for the predicate's."""
-    match operation:
-        case Operation.IS_NULL:
-            return holds.null
-        case Operation.NOT_NULL:
-            return holds.values | holds.nan
-        case Operation.IS_NAN:
-            return holds.nan
-        case Operation.NOT_NAN:
-            return holds.values | holds.null
+    if operation in UNARY_OPERATIONS:
+        match operation:
+            case Operation.IS_NULL:
+                return holds.null
+            case Operation.NOT_NULL:
+                return holds.values | holds.nan
+            case Operation.IS_NAN:
+                return holds.nan
+        return holds.values | holds.null
     is_true_of_null = operation in TRUE_OF_NULL_TO_SOME
     if predicate.bucket is not None:
         # Values of any bucket lie between any bounds.
@@ -168,11 +168,11 @@ def manifest_may_match(
         summary = by_id.get(predicate.field.field_id)
         if summary is None:
             return True
-        bounds = summary.lower_bound, summary.upper_bound
+        lower, upper = summary.lower_bound, summary.upper_bound
         null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
         # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
-        holds = Contents(null, nan, bounds != (None, None) or not (null or nan))
-        return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, bounds))
+        holds = Contents(null, nan, lower is not None or upper is not None or not (null or nan))
+        return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, lower, upper))
 
     return bool(evaluate(bound, summary_may_match))
 
@@ -193,15 +193,18 @@ def file_must_match(bound: Expression, metrics: Metrics) -> bool:
 
 def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsAllow]:
     rows, id_ = metrics.record_count, field.field_id
-    values, nulls, nans = (
-        -1 if counts is None or (count := counts.get(id_, -1)) > rows else count
-        for counts in (metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
-    )
-    holds = contents_of(rows, values, nulls, nans if field.type in _FLOATING else 0)
-    bounds = (
-        (None, None) if rows < 0 else ((metrics.lower_bounds or {}).get(id_), (metrics.upper_bounds or {}).get(id_))
-    )
-    return holds, partial(_bounds_allow, bounds)
+    nans = _count(metrics.nan_value_counts, id_, rows) if field.type in _FLOATING else 0
+    nulls, values = _count(metrics.null_value_counts, id_, rows), _count(metrics.value_counts, id_, rows)
+    holds = contents_of(rows, values, nulls, nans)
+    lowers, uppers = metrics.lower_bounds, metrics.upper_bounds
+    lower = None if lowers is None or rows < 0 else lowers.get(id_)
+    upper = None if uppers is None or rows < 0 else uppers.get(id_)
+    return holds, partial(_bounds_allow, lower, upper)
+
+
+def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int:
+    count = -1 if counts is None else counts.get(field_id, -1)
+    return count if count <= rows else -1
 
 
 def _value_matches(predicate: BoundPredicate, value: Any) -> bool:
@@ -239,10 +242,12 @@ def _is_member(value: Any, values: _Values) -> bool:
 _FLOATING = (FLOAT, DOUBLE)
 
 
-def _bounds_allow(bounds: tuple[bytes | None, bytes | None], operation: Operation, predicate: BoundPredicate) -> bool:
+def _bounds_allow(
+    lower_bound: bytes | None, upper_bound: bytes | None, operation: Operation, predicate: BoundPredicate
+) -> bool:
     """`BoundsAllow` for the bounds of one file, which are values of the field's present type or of one before promotion."""
     type_, literals = predicate.field.type, predicate.values
-    lower, upper = _decode(type_, bounds[0]), _decode(type_, bounds[1])
+    lower, upper = _decode(type_, lower_bound), _decode(type_, upper_bound)
     if lower != lower or upper != upper or are_crossed(lower, upper):
         # Where one is NaN, or the two are crossed, neither can be relied on.
         return True
