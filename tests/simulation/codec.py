@@ -212,7 +212,9 @@ def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.DecodedEntries
             "file_path": pa.array([file.file_path for file in files], pa.string()),
             "file_size_in_bytes": pa.array([file.file_size_in_bytes for file in files], pa.int64()),
         }
-        yield entries.DecodedEntries(pa.record_batch({name: columns[name] for name in task.columns}), entries.Steps())
+        yield entries.DecodedEntries(
+            pa.record_batch({name: columns[name] for name in task.columns}), entries.PruningStats()
+        )
 
 
 _STAND_INS = (

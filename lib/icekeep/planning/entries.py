@@ -1,16 +1,9 @@
-"""Entries of manifests, decoded and pruned where they are read: on the driver in threads, or inside Spark tasks.
-
-Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this module.
-
-Entries of many manifests: the one seam that chooses where manifests are decoded, and by what.
+"""Entries of manifests: which manifests a filter needs, where they are decoded, and which of their entries are left.
 
 Few entries are decoded on the driver, in threads, since they are ready before a Spark task has begun; many in Spark tasks,
 each of which is given about the same number of bytes of manifests. Storage is never listed and never asked for lengths:
-the manifest list knows them.
-
-Rows of delete files as values.
-
-The manifests of a snapshot, and which of them a filter needs. Rows of a manifest list; the driver holds these.
+the manifest list knows them. Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never
+leaves this module.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +60,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+F = TypeVar("F", bound="Fold")
+R = TypeVar("R")
+T = TypeVar("T", bound="ManifestsTask")
+
+_CHUNK_BYTES = 5 * MIB
+_MIN_ENTRY_BYTES = 50
+
+
 class SpecFilter(msgspec.Struct, frozen=True):
-    """The partition type of one spec, and the filter over it: what rows of the scan's filter may lie in."""
+    """The partition type of one spec, and the filter over it: the projection of the scan's filter over rows."""
 
     partition: StructType
     matches: Expression = ALWAYS_TRUE
@@ -92,29 +93,29 @@ class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
     path_end: str = ""
 
 
-class Amount(msgspec.Struct, frozen=True):
-    """So many files of so many bytes together."""
+class FilesAndBytes(msgspec.Struct, frozen=True):
+    """A number of files, and the sum of their sizes."""
 
     files_count: int = 0
     bytes: int = 0
 
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.files_count + other.files_count, self.bytes + other.bytes)
+    def __add__(self, other: "FilesAndBytes") -> "FilesAndBytes":
+        return FilesAndBytes(self.files_count + other.files_count, self.bytes + other.bytes)
 
 
-class Steps(msgspec.Struct, frozen=True):
+class PruningStats(msgspec.Struct, frozen=True):
     """What was left after each step: of the entries that the manifests list, by their partitions, by their bounds.
 
     `slow_manifests_count` is how many of the manifests were decoded in the slow way, though the fast one was chosen.
     """
 
-    opened: Amount = Amount()
-    by_partition: Amount = Amount()
-    by_metrics: Amount = Amount()
+    opened: FilesAndBytes = FilesAndBytes()
+    by_partition: FilesAndBytes = FilesAndBytes()
+    by_metrics: FilesAndBytes = FilesAndBytes()
     slow_manifests_count: int = 0
 
-    def __add__(self, other: "Steps") -> "Steps":
-        return Steps(
+    def __add__(self, other: "PruningStats") -> "PruningStats":
+        return PruningStats(
             self.opened + other.opened,
             self.by_partition + other.by_partition,
             self.by_metrics + other.by_metrics,
@@ -129,7 +130,7 @@ class ManifestsTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
-    """Manifests that are read, and the columns of `entry_schema.ENTRIES` that are wanted of them."""
+    """Manifests to read, and the columns of `planning.manifests.ENTRIES` to read of them."""
 
     wanted: EntryFilter
     columns: frozenset[str]
@@ -138,123 +139,10 @@ class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
 
 
 class DecodedEntries(msgspec.Struct, frozen=True):
-    """Some of the wanted entries, in order, in the columns that were asked for; and what was dropped on the way to them."""
+    """A batch of selected entries, in order, and how many were pruned on the way to it."""
 
     entries: pa.RecordBatch
-    steps: Steps
-
-
-def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
-    """The wanted entries of a task's manifests, in order.
-
-    Raises:
-        InvalidTableError, MissingFileError: a manifest is not whole.
-    """
-    for _, alike in groupby(task.manifests, lambda manifest: (manifest.partition_spec_id, manifest.content)):
-        yield from _decode([*alike], task)
-
-
-def entries_schema(columns: frozenset[str]) -> pa.Schema:
-    """The wanted columns in the order of `entry_schema.ENTRIES`."""
-    return pa.schema([field for field in ENTRIES if field.name in columns])
-
-
-def _decode(manifests: list[ManifestFile], task: DecodeTask) -> Iterator[DecodedEntries]:
-    """The wanted entries of manifests of one spec and content."""
-    spec_id = manifests[0].partition_spec_id
-    wanted, spec = task.wanted, task.wanted.specs[spec_id]
-    shape = _Shape(spec_id, task)
-    columns = _columns_to_read(task, spec)
-    known = known_columns(task.storage)
-    read = read_manifests if known is None else partial(read_through, known)
-    told: list[str] = []
-
-    def slow(location: str, error: Exception) -> None:
-        told.append(location)
-        note_slow_read(location, error)
-
-    for batch in read(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=slow):
-        # Masks first, rows last: metrics are wide, and nobody wants them moved.
-        opened = in_partition = _asked_for(batch, wanted)
-        if spec.matches is not ALWAYS_TRUE:
-            in_partition = opened & partitions_that_match(spec.matches, spec.partition.fields, batch["partition"])
-        left = in_partition
-        if wanted.rows is not ALWAYS_TRUE and in_partition.any():
-            left = in_partition & files_that_may_match(wanted.rows, batch)
-        sizes = batch["file_size_in_bytes"].to_numpy()
-        steps = Steps(_amount(sizes, opened), _amount(sizes, in_partition), _amount(sizes, left), len(told))
-        told.clear()
-        yield DecodedEntries(shape.of(batch, left), steps)
-    if told:
-        yield DecodedEntries(
-            pa.RecordBatch.from_pylist([], entries_schema(task.columns)), Steps(slow_manifests_count=len(told))
-        )
-
-
-def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
-    """The columns to read; of metrics that only the filter looks at, the fields that it is about."""
-    wanted = task.wanted
-    stored = task.columns & {"manifest_path", *STORED.names}
-    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
-    if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
-        read.add("partition")
-    if wanted.added_by is not None:
-        read.add("snapshot_id")
-    if wanted.path_end:
-        read.add("file_path")
-    field_ids = frozenset(predicate.field.field_id for predicate in predicates(wanted.rows))
-    filtered_by = {*METRICS.names} - task.columns
-    return {name: field_ids if name in filtered_by else None for name in sorted(read)}
-
-
-def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
-    mask = np.ones(batch.num_rows, dtype=bool)
-    status = batch["status"].to_numpy()
-    if wanted.live_only:
-        mask &= status != Status.DELETED
-    if wanted.added_by is not None:
-        added_by = np.fromiter(wanted.added_by, dtype=np.int64)
-        snapshot_ids = batch["snapshot_id"].fill_null(-1).to_numpy()
-        mask &= (status == Status.ADDED) & np.isin(snapshot_ids, added_by)
-    if wanted.path_end:
-        mask &= pc.ends_with(batch["file_path"], wanted.path_end).to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _amount(sizes: np.ndarray, mask: np.ndarray) -> Amount:
-    return Amount(int(np.count_nonzero(mask)), int(sizes[mask].sum()))
-
-
-class _Shape:
-    """Brings rows of one spec into the columns that were asked for."""
-
-    def __init__(self, spec_id: int, task: DecodeTask) -> None:
-        self._schema = entries_schema(task.columns)
-        self._spec_id = spec_id
-        self._codec = PartitionCodec(task.wanted.specs[spec_id].partition)
-
-    def of(self, batch: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
-        stored = batch.select([name for name in self._schema.names if name in batch.schema.names])
-        rows = stored if mask.all() else stored.filter(pa.array(mask))
-        row_count = int(np.count_nonzero(mask))
-        columns = [self._column(name, rows, row_count) for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _column(self, name: str, rows: pa.RecordBatch, row_count: int) -> pa.Array:
-        match name:
-            case "spec_id":
-                return pa.repeat(pa.scalar(self._spec_id, pa.int32()), row_count)
-            case "partition":
-                return partition_keys(rows["partition"], self._codec)
-        return rows[name]
-
-
-F = TypeVar("F", bound="Fold")
-R = TypeVar("R")
-T = TypeVar("T", bound=ManifestsTask)
-
-_CHUNK_BYTES = 5 * MIB
-_MIN_ENTRY_BYTES = 50
+    steps: PruningStats
 
 
 class ReadBy(StrEnum):
@@ -273,202 +161,13 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fold(Protocol):
-    """What is worked out from entries as they are decoded, in any order; it is pickled, and keeps no rows."""
+    """A mergeable aggregate over entries, which come in any order; it is pickled, and keeps no rows."""
 
     def add(self, decoded: DecodedEntries) -> None:
-        """Take in some entries."""
+        """Take in a batch."""
 
     def merge(self, other: Self) -> None:
-        """Take in what another fold of the same make has found."""
-
-
-def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
-    """Decide how manifests are read; a list of version 1 may not say how many entries it leads to, then their bytes do.
-
-    Args:
-        limit: up to so many entries are read on the driver; one of `Limits`.
-    """
-    count = entries_count(manifests)
-    decoder, why = chosen_decoder()
-    if count <= limit:
-        where = ReadBy.DRIVER
-        reason = f"{count:,} entries, and up to {limit:,} are ready before Spark tasks would be"
-    else:
-        where = ReadBy.TASKS
-        reason = f"{count:,} entries, and above {limit:,} Spark tasks are faster"
-    return Reading(by=where, decoder=decoder, reason=f"{reason}; {why}")
-
-
-def entries(
-    storage: Storage,
-    spark: SparkSource,
-    manifests: Sequence[ManifestFile],
-    wanted: EntryFilter,
-    columns: Iterable[str],
-    reading: Reading | None = None,
-) -> "DataFrame":
-    """The wanted entries of some manifests; lazy where tasks decode them.
-
-    Args:
-        columns: names from `entry_schema.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
-        reading: how to read; chosen by the number of entries if `None`.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
-    """
-    chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
-    whole = DecodeTask(
-        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
-    )
-    if chosen.by is ReadBy.TASKS:
-        session = started(spark)
-        return dataframe_from_tasks(session, shares(whole, session), _decoded_rows, entries_schema(whole.columns))
-    return arrow_dataframe(started(spark), _held(whole))
-
-
-def few_entries(
-    storage: Storage,
-    manifests: Sequence[ManifestFile],
-    wanted: EntryFilter,
-    columns: Iterable[str],
-    decoder: ManifestDecoder,
-) -> pa.Table:
-    """The same as a table that the driver holds, for few manifests: no Spark has a part in it; raises as `entries` does."""
-    return _held(
-        DecodeTask(
-            manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
-        )
-    )
-
-
-def folded(
-    storage: Storage,
-    spark: SparkSource,
-    manifests: Sequence[ManifestFile],
-    wanted: EntryFilter,
-    columns: Iterable[str],
-    new: Callable[[], F],
-    reading: Reading | None = None,
-) -> F:
-    """Fold the wanted entries of some manifests into one value; no row reaches Spark, and few entries do not start it.
-
-    Args:
-        new: makes an empty fold; a class, or a function of a module.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
-    """
-    chosen = chosen_reading(manifests, limits_of(spark).folded_entries_count) if reading is None else reading
-    whole = DecodeTask(
-        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
-    )
-    session = None if chosen.by is ReadBy.DRIVER else started(spark)
-    some = [*manifest_chunks(whole.manifests)] if session is None else manifests_by_task(whole.manifests, session)
-    folding = _Folding(msgspec.structs.replace(whole, manifests=()), new)
-    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
-    total = new()
-    for part in all_results(run_tasks(session, some, _fold, folding, step="reading manifests", threads=threads)):
-        total.merge(part)
-    return total
-
-
-class _Folding(msgspec.Struct, frozen=True):
-    """What all tasks of a fold share; `decode` lacks the manifests."""
-
-    decode: DecodeTask
-    new: Callable[[], Any]
-
-
-def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
-    """The same work in parts, one for each Spark task."""
-    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
-
-
-def manifests_by_task(manifests: Sequence[ManifestFile], spark: "SparkSession") -> list[list[ManifestFile]]:
-    """The manifests that each Spark task reads, balanced by their bytes."""
-    bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
-    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
-
-
-def _held(whole: DecodeTask) -> pa.Table:
-    batches = [batch for some in in_threads(whole, _rows_of) for batch in some if batch.num_rows]
-    return pa.Table.from_batches(batches, entries_schema(whole.columns))
-
-
-def _decoded_rows(task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    return (decoded.entries for decoded in decode(task))
-
-
-def _rows_of(task: DecodeTask) -> list[pa.RecordBatch]:
-    return list(_decoded_rows(task))
-
-
-def _fold(manifests: Sequence[ManifestFile], folding: _Folding) -> Any:
-    fold = folding.new()
-    for decoded in decode(msgspec.structs.replace(folding.decode, manifests=tuple(manifests))):
-        fold.add(decoded)
-    return fold
-
-
-def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
-    """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
-    tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
-    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
-    pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
-    try:
-        yield from pool.map(work, tasks)
-    finally:
-        # After an error or an interrupt, manifests that were not begun are not read any more.
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def threads_count(locations: Iterable[str]) -> int:
-    """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
-    threads = processors_count()
-    if any(parse_location(location).scheme != "file" for location in locations):
-        return max(threads, REQUESTS_AT_ONCE)
-    return threads
-
-
-def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
-    """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
-    return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
-
-
-def entries_count(manifests: Iterable[ManifestFile]) -> int:
-    """How many entries manifests have, by what their lists say, else by their bytes."""
-    return sum(map(_entries_count, manifests))
-
-
-def _entries_count(manifest: ManifestFile) -> int:
-    counts = (manifest.live_files_count, manifest.deleted_files_count)
-    if None in counts:
-        return manifest.manifest_length // _MIN_ENTRY_BYTES
-    return sum(count or 0 for count in counts)
-
-
-def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
-    """The delete file of a row of `entry_schema.REACHING_DELETES`, as far as applying it asks for.
-
-    Args:
-        row: its fields; those that may be null may be missing.
-        partition: what the bytes in the row stand for.
-    """
-    ids, key = row.get("equality_ids"), row.get("key_metadata")
-    return DataFile(
-        content=FileContent(row["content"]),
-        file_path=row["file_path"],
-        file_format=row["file_format"],
-        spec_id=row["spec_id"],
-        partition=partition,
-        record_count=row["record_count"],
-        file_size_in_bytes=row["file_size_in_bytes"],
-        equality_ids=None if ids is None else tuple(ids),
-        referenced_data_file=row.get("referenced_data_file"),
-        content_offset=row.get("content_offset"),
-        content_size_in_bytes=row.get("content_size_in_bytes"),
-        key_metadata=None if key is None else bytes(key),
-    )
+        """Take in another aggregate."""
 
 
 class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -505,23 +204,28 @@ def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
     return [m for m in manifests if m.content is ManifestContent.DELETES]
 
 
+def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
+    """A filter given as text or as an expression, bound to a schema of the table; `moment_ms` is what `now` in the text is."""
+    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
+    return bind(expression, schema, metadata.partition_specs)
+
+
 def select_manifests(
     metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
 ) -> ManifestSelection:
-    """The manifests that may hold a file for a filter, by their partition summaries.
+    """The manifests that may hold a file for a filter over rows, by their partition summaries.
 
-    Args:
-        schema: of the scan.
-        rows: a filter over rows, bound to it. It is projected through each manifest's own spec.
+    The filter, which is bound to `schema`, is projected through each manifest's own spec.
     """
-    specs = {
-        spec_id: _spec_filter(metadata, schema, spec_id, rows) for spec_id in {m.partition_spec_id for m in manifests}
-    }
+    specs = {}
+    for spec_id in {m.partition_spec_id for m in manifests}:
+        spec = metadata.specs_by_id[spec_id]
+        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, spec, schema)
+        specs[spec_id] = SpecFilter(metadata.partition_type(spec_id), matches)
     opened: list[ManifestFile] = []
     skipped: list[ManifestFile] = []
     for manifest in manifests:
-        spec = specs[manifest.partition_spec_id]
-        (opened if may_hold_matches(manifest, spec) else skipped).append(manifest)
+        (opened if may_hold_matches(manifest, specs[manifest.partition_spec_id]) else skipped).append(manifest)
     return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
 
 
@@ -530,21 +234,246 @@ def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
     return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
 
 
-def _spec_filter(metadata: TableMetadata, schema: Schema, spec_id: int, rows: Expression) -> SpecFilter:
-    partition = metadata.partition_type(spec_id)
-    if rows is ALWAYS_TRUE:
-        return SpecFilter(partition)
-    return SpecFilter(partition, project_inclusive(rows, metadata.specs_by_id[spec_id], schema))
+def entries_count(manifests: Iterable[ManifestFile]) -> int:
+    """How many entries manifests have, by what their lists say, else (in version 1) by their bytes."""
+    total = 0
+    for manifest in manifests:
+        live, deleted = manifest.live_files_count, manifest.deleted_files_count
+        if live is None or deleted is None:
+            total += manifest.manifest_length // _MIN_ENTRY_BYTES
+        else:
+            total += live + deleted
+    return total
 
 
-def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
-    """A filter given as text or as an expression, bound to a schema of the table.
+def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
+    """Decide how manifests are read: up to `limit` entries, which is one of `Limits`, on the driver."""
+    count = entries_count(manifests)
+    decoder, why = chosen_decoder()
+    where, reason = ReadBy.TASKS, f"above {limit:,} Spark tasks are faster"
+    if count <= limit:
+        where, reason = ReadBy.DRIVER, f"up to {limit:,} are ready before Spark tasks would be"
+    return Reading(by=where, decoder=decoder, reason=f"{count:,} entries, and {reason}; {why}")
+
+
+def entries(
+    storage: Storage,
+    spark: SparkSource,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    reading: Reading | None = None,
+) -> "DataFrame":
+    """The selected entries of manifests; lazy where tasks decode them.
 
     Args:
-        moment_ms: what `now` in the text is, in epoch milliseconds.
+        columns: names from `planning.manifests.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
+        reading: how to read; chosen by the number of entries if `None`.
 
     Raises:
-        ExpressionError, NotFoundError: the filter does not fit the schema.
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
     """
-    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
-    return bind(expression, schema, metadata.partition_specs)
+    chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
+    if chosen.by is ReadBy.DRIVER:
+        return arrow_dataframe(started(spark), few_entries(storage, manifests, wanted, columns, chosen.decoder))
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    session = started(spark)
+    return dataframe_from_tasks(session, shares(whole, session), _batches, entries_schema(whole.columns))
+
+
+def few_entries(
+    storage: Storage,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    decoder: ManifestDecoder,
+) -> pa.Table:
+    """The same as a table that the driver holds, for few manifests: no Spark has a part in it; raises as `entries` does."""
+    whole = DecodeTask(
+        manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
+    )
+    decoded = in_threads(whole, lambda task: [*_batches(task)])
+    return pa.Table.from_batches(
+        [batch for batches in decoded for batch in batches if batch.num_rows], entries_schema(whole.columns)
+    )
+
+
+def folded(
+    storage: Storage,
+    spark: SparkSource,
+    manifests: Sequence[ManifestFile],
+    wanted: EntryFilter,
+    columns: Iterable[str],
+    new: Callable[[], F],
+    reading: Reading | None = None,
+) -> F:
+    """Fold the selected entries of manifests into one value; no row reaches Spark, and few entries do not start it.
+
+    `new` makes an empty fold: a class, or a function of a module. Raises as `entries` does.
+    """
+    chosen = chosen_reading(manifests, limits_of(spark).folded_entries_count) if reading is None else reading
+    session = None if chosen.by is ReadBy.DRIVER else started(spark)
+    some = [*manifest_chunks(manifests)] if session is None else manifests_by_task(manifests, session)
+    decode_none = DecodeTask(
+        manifests=(), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=chosen.decoder
+    )
+    threads = threads_count(manifest.manifest_path for manifest in manifests)
+    total = new()
+    step = "reading manifests"
+    for part in all_results(run_tasks(session, some, _fold, (decode_none, new), step=step, threads=threads)):
+        total.merge(part)
+    return total
+
+
+def _fold(manifests: Sequence[ManifestFile], shared: tuple[DecodeTask, Callable[[], Any]]) -> Any:
+    decode_none, new = shared
+    fold = new()
+    for decoded in decode(msgspec.structs.replace(decode_none, manifests=tuple(manifests))):
+        fold.add(decoded)
+    return fold
+
+
+def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
+    """The same work in parts, one for each Spark task."""
+    return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
+
+
+def manifests_by_task(manifests: Sequence[ManifestFile], spark: "SparkSession") -> list[list[ManifestFile]]:
+    """The manifests that each Spark task reads, balanced by their bytes."""
+    bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
+    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
+
+
+def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
+    """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
+    tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
+    threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
+    pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
+    try:
+        yield from pool.map(work, tasks)
+    finally:
+        # After an error or an interrupt, manifests that were not begun are not read any more.
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def threads_count(locations: Iterable[str]) -> int:
+    """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
+    threads = processors_count()
+    is_remote = any(parse_location(location).scheme != "file" for location in locations)
+    return max(threads, REQUESTS_AT_ONCE) if is_remote else threads
+
+
+def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
+    """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
+    return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
+
+
+def entries_schema(columns: frozenset[str]) -> pa.Schema:
+    """The columns in the order of `planning.manifests.ENTRIES`."""
+    return pa.schema([field for field in ENTRIES if field.name in columns])
+
+
+def _batches(task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    return (decoded.entries for decoded in decode(task))
+
+
+def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
+    """The selected entries of a task's manifests, in order; raises as `entries` does."""
+    for (spec_id, _), alike in groupby(task.manifests, lambda manifest: (manifest.partition_spec_id, manifest.content)):
+        yield from _decode([*alike], spec_id, task)
+
+
+def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> Iterator[DecodedEntries]:
+    """The selected entries of manifests of one spec and content."""
+    wanted, spec = task.wanted, task.wanted.specs[spec_id]
+    schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
+    known = known_columns(task.storage)
+    read = read_manifests if known is None else partial(read_through, known)
+    slow_manifests: list[str] = []
+
+    def note_slow(location: str, error: Exception) -> None:
+        slow_manifests.append(location)
+        note_slow_read(location, error)
+
+    columns = _columns_to_read(task, spec)
+    for batch in read(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=note_slow):
+        # Masks first, rows last: metrics are wide, and are moved only where somebody asks for them.
+        opened = in_partition = _asked_for(batch, wanted)
+        if spec.matches is not ALWAYS_TRUE:
+            in_partition = opened & partitions_that_match(spec.matches, spec.partition.fields, batch["partition"])
+        selected = in_partition
+        if wanted.rows is not ALWAYS_TRUE and in_partition.any():
+            selected = in_partition & files_that_may_match(wanted.rows, batch)
+        sizes = batch["file_size_in_bytes"].to_numpy()
+        left = [
+            FilesAndBytes(int(np.count_nonzero(mask)), int(sizes[mask].sum()))
+            for mask in (opened, in_partition, selected)
+        ]
+        steps = PruningStats(left[0], left[1], left[2], len(slow_manifests))
+        slow_manifests.clear()
+        stored = batch.select([name for name in schema.names if name in batch.schema.names])
+        rows = stored if selected.all() else stored.filter(pa.array(selected))
+        arrays = []
+        for name in schema.names:
+            if name == "spec_id":
+                arrays.append(pa.repeat(pa.scalar(spec_id, pa.int32()), steps.by_metrics.files_count))
+            else:
+                arrays.append(partition_keys(rows[name], codec) if name == "partition" else rows[name])
+        yield DecodedEntries(pa.RecordBatch.from_arrays(arrays, schema=schema), steps)
+    if slow_manifests:
+        nothing = pa.RecordBatch.from_pylist([], schema)
+        yield DecodedEntries(nothing, PruningStats(slow_manifests_count=len(slow_manifests)))
+
+
+def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
+    """The columns to read; of metrics that only the filter looks at, the fields that it is about."""
+    wanted = task.wanted
+    stored = task.columns & {"manifest_path", *STORED.names}
+    read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
+    if "partition" in task.columns or spec.matches is not ALWAYS_TRUE:
+        read.add("partition")
+    if wanted.added_by is not None:
+        read.add("snapshot_id")
+    if wanted.path_end:
+        read.add("file_path")
+    field_ids = frozenset(predicate.field.field_id for predicate in predicates(wanted.rows))
+    filtered_by = {*METRICS.names} - task.columns
+    return {name: field_ids if name in filtered_by else None for name in sorted(read)}
+
+
+def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
+    mask = np.ones(batch.num_rows, dtype=bool)
+    status = batch["status"].to_numpy()
+    if wanted.live_only:
+        mask &= status != Status.DELETED
+    if wanted.added_by is not None:
+        added_by = np.fromiter(wanted.added_by, dtype=np.int64)
+        snapshot_ids = batch["snapshot_id"].fill_null(-1).to_numpy()
+        mask &= (status == Status.ADDED) & np.isin(snapshot_ids, added_by)
+    if wanted.path_end:
+        mask &= pc.ends_with(batch["file_path"], wanted.path_end).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
+    """The delete file of a row of `planning.manifests.REACHING_DELETES`, as far as applying it asks for.
+
+    Fields of the row that may be null may be missing.
+    """
+    ids, key = row.get("equality_ids"), row.get("key_metadata")
+    return DataFile(
+        content=FileContent(row["content"]),
+        file_path=row["file_path"],
+        file_format=row["file_format"],
+        spec_id=row["spec_id"],
+        partition=partition,
+        record_count=row["record_count"],
+        file_size_in_bytes=row["file_size_in_bytes"],
+        equality_ids=None if ids is None else tuple(ids),
+        referenced_data_file=row.get("referenced_data_file"),
+        content_offset=row.get("content_offset"),
+        content_size_in_bytes=row.get("content_size_in_bytes"),
+        key_metadata=None if key is None else bytes(key),
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.planning import deletes as planned
 from icekeep.planning.deletes import reaching
-from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.reach import may_name, own_path
@@ -223,7 +223,7 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
     halves = [planned._Counts(), planned._Counts()]
     for number, half in enumerate(halves):
         for batch in table_of(deletes[number::2]).to_batches():
-            half.add(DecodedEntries(batch, Steps()))
+            half.add(DecodedEntries(batch, PruningStats()))
     halves[0].merge(halves[1])
     keys = {name: (1, CODECS[1].encode((name,))) for name in ("x", "y")}
     assert halves[0].by_partition == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from icekeep.planning.entries import EntryFilter, SpecFilter, folded, may_hold_matches
-from icekeep.planning.scan.plan import COLUMNS, Tally
+from icekeep.planning.scan.plan import COLUMNS, ScanTotals
 from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
@@ -37,7 +37,7 @@ def planning_time_ms(
     for _ in range(_TRIES):
         began_ms = runtime.monotonic_ms()
         opened = [manifest for manifest in manifests if may_hold_matches(manifest, spec)]
-        folded(storage, spark, opened, wanted, COLUMNS, Tally)
+        folded(storage, spark, opened, wanted, COLUMNS, ScanTotals)
         took.append(runtime.monotonic_ms() - began_ms)
     return min(took)
 

@@ -1,24 +1,18 @@
-"""Which state of a table a scan reads: a branch, a tag, a snapshot, a moment, or what was appended between two snapshots.
-
-Plan a scan: which files a filter needs, and which deletes reach them.
+"""Plan a scan: which state of a table it reads, which files a filter needs, and which deletes reach them.
 
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
-
-Files counted as they are decoded: sums, sizes, partitions and the largest files, in memory that the files do not set.
-
-It grows with the number of partitions, and with no number of files.
 """
 
 import heapq
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
@@ -33,12 +27,11 @@ from icekeep.planning.deletes import (
     with_deletes_in_tasks,
 )
 from icekeep.planning.entries import (
-    Amount,
     DecodedEntries,
     EntryFilter,
     ManifestSelection,
+    PruningStats,
     ReadBy,
-    Steps,
     bound_filter,
     chosen_reading,
     data_manifests,
@@ -108,7 +101,12 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
             start is no ancestor of the end.
     """
     given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
-    _check_known(given)
+    for name in given:
+        # A name with a slip in it must not mean the current snapshot.
+        if name not in VERSION_ARGUMENTS:
+            raise UsageError(
+                f"a scan has no argument {name!r}; what it reads is named by one of {', '.join(VERSION_ARGUMENTS[:-1])}"
+            )
     end_id = given.pop("end_snapshot_id", None)
     if len(given) > 1:
         raise UsageError(f"{' and '.join(map(argument, given))} contradict one another; give one of them")
@@ -120,26 +118,7 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
     if (start_id := given.get("start_snapshot_id")) is not None:
         end_id = None if end_id is None else _snapshot_id("end_snapshot_id", end_id)
         return _incremental(metadata, _snapshot_id("start_snapshot_id", start_id), end_id)
-    if (snapshot_id := given.get("snapshot_id")) is not None:
-        return _at(metadata, metadata.snapshot(_snapshot_id("snapshot_id", snapshot_id)))
-    if (as_of := given.get("as_of")) is not None:
-        return _at(metadata, _snapshot_as_of(metadata, moment_ms(as_of, now_ms)))
-    ref = given.get("ref", MAIN)
-    if not isinstance(ref, str):
-        raise UsageError(f"{argument('ref')} is {ref!r}; give the name of a branch or tag")
-    head, named = metadata.head(ref), metadata.refs.get(ref)
-    if head is not None and named is not None and not named.is_branch:
-        return _at(metadata, head)
-    return Version(snapshot=head, schema=metadata.schema)
-
-
-def _check_known(given: Mapping[str, Any]) -> None:
-    """A name with a slip in it must not mean the current snapshot."""
-    for name in given:
-        if name not in VERSION_ARGUMENTS:
-            raise UsageError(
-                f"a scan has no argument {name!r}; what it reads is named by one of {', '.join(VERSION_ARGUMENTS[:-1])}"
-            )
+    return _single_version(metadata, now_ms, **given)
 
 
 def _snapshot_id(name: str, given: Any) -> int:
@@ -149,22 +128,35 @@ def _snapshot_id(name: str, given: Any) -> int:
     return operator.index(given)
 
 
-def _at(metadata: TableMetadata, snapshot: Snapshot) -> Version:
+def _single_version(
+    metadata: TableMetadata,
+    now_ms: int,
+    *,
+    ref: Any = MAIN,
+    snapshot_id: Any | None = None,
+    as_of: Moment | None = None,
+) -> Version:
+    if not isinstance(ref, str):
+        raise UsageError(f"{argument('ref')} is {ref!r}; give the name of a branch or tag")
+    if snapshot_id is not None:
+        snapshot = metadata.snapshot(_snapshot_id("snapshot_id", snapshot_id))
+    elif as_of is not None:
+        at_ms, log = moment_ms(as_of, now_ms), metadata.snapshot_log
+        entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
+        if not entries:
+            known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+            raise NotFoundError(
+                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
+            )
+        snapshot = metadata.snapshot(entries[-1].snapshot_id)
+    else:
+        head, named = metadata.head(ref), metadata.refs.get(ref)
+        if head is None or named is None or named.is_branch:
+            return Version(snapshot=head, schema=metadata.schema)
+        snapshot = head
     schema_id = snapshot.schema_id
     schema = metadata.schema if schema_id is None else metadata.schemas_by_id.get(schema_id, metadata.schema)
     return Version(snapshot=snapshot, schema=schema)
-
-
-def _snapshot_as_of(metadata: TableMetadata, at_ms: int) -> Snapshot:
-    """What `main` was at a moment, by the table's `snapshot-log`."""
-    log = metadata.snapshot_log
-    entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
-    if not entries:
-        known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
-        raise NotFoundError(
-            f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
-        )
-    return metadata.snapshot(entries[-1].snapshot_id)
 
 
 def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> Version:
@@ -248,7 +240,11 @@ def open_scan(
     refuse_encrypted(metadata, "scan planning")
     chosen = chosen_version(metadata, table.runtime.now_ms(), **version)
     rows = bound_filter(where, metadata, chosen.schema, table.runtime.now_ms())
-    listed = _listed(table, chosen)
+    listed = (
+        snapshot_manifests(table, chosen.snapshot)
+        if chosen.appended_by is None
+        else _manifests_of_appends(table, chosen.appended_by)
+    )
     data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
     deletes = select_manifests(metadata, chosen.schema, delete_manifests(listed), rows)
     if for_commit:
@@ -259,16 +255,13 @@ def open_scan(
 
 
 class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The data files that a scan needs, held by the driver, with the columns that were asked for; and what reaches each.
-
-    `reaching` is `None` where nobody asked for it.
-    """
+    """The data files that a scan needs, held by the driver, and, if asked for, the deletes that reach each."""
 
     files: pa.Table
     reaching: Reaching | None
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each file; with what reaches it as `deletes`, rows that files share, if anybody asked for it."""
+        """A row for each file, with its `deletes` where they were asked for; files share these rows."""
         rows: list[dict[str, Any]] = self.files.to_pylist()
         if self.reaching is not None:
             deletes = self.reaching.deletes.to_pylist()
@@ -289,12 +282,9 @@ def few_files(
 
     Args:
         limits: how many entries, deletes among them, are few.
-        columns: of `entry_schema.ENTRIES`.
-        deletes: whether to look at them.
+        columns: of `planning.manifests.ENTRIES`.
+        deletes: whether to look for what reaches each file.
         max_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`, at once.
     """
     storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
     reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
@@ -306,30 +296,24 @@ def few_files(
     if not deletes:
         return FewFiles(files=files, reaching=None)
     of_deletes = EntryFilter(specs=scan.deletes.specs)
-    found = reaching(
-        files,
-        few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder),
-        scan.table.metadata.specs_by_id,
-        max_pairs,
+    delete_files = few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder)
+    deletes_by_file = reaching(files, delete_files, scan.table.metadata.specs_by_id, max_pairs)
+    if deletes_by_file is None:
+        return None
+    return FewFiles(
+        files=files.select([name for name in files.column_names if name in columns]), reaching=deletes_by_file
     )
-    asked = files.select([name for name in files.column_names if name in columns])
-    return None if found is None else FewFiles(files=asked, reaching=found)
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; deletes are not looked at.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or when Spark runs.
-    """
+    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; raises as `entries` does."""
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
 def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The same with a column `deletes`: what a reader must apply to each file, as `entry_schema.REACHING_DELETES`.
+    """The same with a column `deletes`: what a reader must apply to each file, as `planning.manifests.REACHING_DELETES`.
 
-    Raises:
-        InvalidTableError: as `planned_files`; or deletes contradict one another or the data, when Spark runs.
+    Where deletes contradict one another or the data, Spark raises `InvalidTableError` as it runs.
     """
     files = planned_files(scan, spark, columns)
     wanted = EntryFilter(specs=scan.deletes.specs)
@@ -348,11 +332,7 @@ def matched_with_deletes(
     data_count: int,
     only_positions: bool = False,
 ) -> "DataFrame":
-    """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: as `planned_files_with_deletes`.
-    """
+    """Data files, about `data_count`, with what of the delete files of some manifests a reader must apply to each."""
     storage, specs = table.storage, table.metadata.specs_by_id
     deletes = entries(storage, spark, manifests, wanted, MATCHED_COLUMNS)
     if only_positions:
@@ -366,20 +346,18 @@ def matched_with_deletes(
     return with_deletes(files, deletes, specs, deletes_count=known_count)
 
 
-def _listed(table: Table, version: Version) -> list[ManifestFile]:
-    if version.appended_by is None:
-        return snapshot_manifests(table, version.snapshot)
+def _manifests_of_appends(table: Table, appends: Iterable[Snapshot]) -> list[ManifestFile]:
     # A file that was appended and then moved to another manifest, or deleted, is still in the manifest of its own commit.
     return [
         manifest
-        for snapshot in version.appended_by
+        for snapshot in appends
         for manifest in data_manifests(snapshot_manifests(table, snapshot))
         if manifest.added_snapshot_id == snapshot.snapshot_id
     ]
 
 
 COLUMNS = frozenset({"file_path", "file_size_in_bytes", "record_count", "spec_id", "partition"})
-"""What a tally counts by."""
+"""The columns that `ScanTotals` counts by."""
 
 LARGEST_COUNT = 10
 
@@ -399,17 +377,14 @@ class SizeDistribution:
 
     def add(self, sizes: np.ndarray) -> None:
         """Take in sizes of 0 or more."""
-        if not len(sizes):
-            return
-        self._include(len(sizes), int(sizes.min()), int(sizes.max()))
-        buckets = (np.log(np.maximum(sizes, 1)) / _RESOLUTION).astype(np.int64)
-        self._add_counts(np.bincount(buckets))
+        if len(sizes):
+            buckets = (np.log(np.maximum(sizes, 1)) / _RESOLUTION).astype(np.int64)
+            self._include(len(sizes), int(sizes.min()), int(sizes.max()), np.bincount(buckets))
 
     def merge(self, other: "SizeDistribution") -> None:
         """Take in what another has counted."""
         if other.least is not None and other.greatest is not None:
-            self._include(other.count, other.least, other.greatest)
-            self._add_counts(other._counts)
+            self._include(other.count, other.least, other.greatest, other._counts)
 
     def quantile(self, share: float) -> int | None:
         """The size that this share of all sizes does not exceed; `None` where there are none."""
@@ -419,12 +394,10 @@ class SizeDistribution:
         bucket = int(np.searchsorted(np.cumsum(self._counts), rank, side="right"))
         return min(max(round(math.exp((bucket + 0.5) * _RESOLUTION)), self.least), self.greatest)
 
-    def _include(self, count: int, least: int, greatest: int) -> None:
+    def _include(self, count: int, least: int, greatest: int, counts: np.ndarray) -> None:
         self.count += count
         self.least = least if self.least is None else min(least, self.least)
         self.greatest = greatest if self.greatest is None else max(greatest, self.greatest)
-
-    def _add_counts(self, counts: np.ndarray) -> None:
         if len(counts) > len(self._counts):
             counts, self._counts = self._counts, counts.copy()
         self._counts[: len(counts)] += counts
@@ -437,20 +410,16 @@ class FileSize(msgspec.Struct, frozen=True, order=True):
     file_path: str
 
 
-class Tally:
-    """A `Fold`: what a plan keeps, and what each step of pruning left."""
+class ScanTotals:
+    """A `Fold`: the files that a plan keeps, and what each step of pruning left; memory grows with partitions, not with files."""
 
     def __init__(self) -> None:
-        self.steps = Steps()
+        self.steps = PruningStats()
         self.record_count = 0
         self.sizes = SizeDistribution()
         self.largest: list[FileSize] = []
-        self._partitions: dict[PartitionId, Amount] = {}
-
-    @property
-    def files(self) -> Amount:
-        """The files that are kept."""
-        return self.steps.by_metrics
+        self.files_by_partition: Counter[PartitionId] = Counter()
+        self.bytes_by_partition: Counter[PartitionId] = Counter()
 
     def add(self, decoded: DecodedEntries) -> None:
         rows = decoded.entries
@@ -460,51 +429,37 @@ class Tally:
         sizes = rows["file_size_in_bytes"].to_numpy()
         self.record_count += int(rows["record_count"].to_numpy().sum())
         self.sizes.add(sizes)
-        self._add_largest(rows, sizes)
-        for partition, amount in _by_partition(rows, sizes):
-            self._partitions[partition] = self._partitions.get(partition, Amount()) + amount
+        least = self.largest[-1].bytes if len(self.largest) == LARGEST_COUNT else -1
+        candidates = np.flatnonzero(sizes > least)
+        if len(candidates) > LARGEST_COUNT:
+            candidates = candidates[np.argpartition(sizes[candidates], -LARGEST_COUNT)[-LARGEST_COUNT:]]
+        paths = rows["file_path"].take(pa.array(candidates)).to_pylist()
+        largest = [*self.largest, *map(FileSize, sizes[candidates].tolist(), paths)]
+        self.largest = heapq.nlargest(LARGEST_COUNT, largest)
+        # Not `group_by`, which takes a tenth of a millisecond a batch to begin; a batch is of one spec.
+        spec_id, encoded = rows["spec_id"][0].as_py(), rows["partition"].dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        bytes_by_code = np.zeros(len(encoded.dictionary), np.int64)
+        np.add.at(bytes_by_code, codes, sizes)
+        keys = [(spec_id, key) for key in encoded.dictionary.to_pylist()]
+        self.files_by_partition.update(dict(zip(keys, np.bincount(codes).tolist(), strict=True)))
+        self.bytes_by_partition.update(dict(zip(keys, bytes_by_code.tolist(), strict=True)))
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "ScanTotals") -> None:
         self.steps += other.steps
         self.record_count += other.record_count
         self.sizes.merge(other.sizes)
         self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *other.largest])
-        for partition, amount in other._partitions.items():
-            self._partitions[partition] = self._partitions.get(partition, Amount()) + amount
+        self.files_by_partition.update(other.files_by_partition)
+        self.bytes_by_partition.update(other.bytes_by_partition)
 
-    @property
-    def partitions_count(self) -> int:
-        return len(self._partitions)
-
-    def largest_partitions(self) -> list[tuple[PartitionId, Amount]]:
-        """The partitions of the most bytes."""
-        return heapq.nlargest(LARGEST_COUNT, self._partitions.items(), key=lambda item: (item[1].bytes, item[0]))
+    def largest_partitions(self) -> list[tuple[PartitionId, int, int]]:
+        """The partitions of the most bytes, each with its number of files and their bytes."""
+        largest = heapq.nlargest(LARGEST_COUNT, ((size, key) for key, size in self.bytes_by_partition.items()))
+        return [(key, self.files_by_partition[key], size) for size, key in largest]
 
     def partition_sizes(self) -> SizeDistribution:
         """The bytes of partitions."""
         sizes = SizeDistribution()
-        sizes.add(np.fromiter((a.bytes for a in self._partitions.values()), np.int64, len(self._partitions)))
+        sizes.add(np.fromiter(self.bytes_by_partition.values(), np.int64, len(self.bytes_by_partition)))
         return sizes
-
-    def _add_largest(self, rows: pa.RecordBatch, sizes: np.ndarray) -> None:
-        least = self.largest[-1].bytes if len(self.largest) == LARGEST_COUNT else -1
-        candidates = np.flatnonzero(sizes > least)
-        if len(candidates) > LARGEST_COUNT:
-            top = np.argpartition(sizes[candidates], -LARGEST_COUNT)[-LARGEST_COUNT:]
-            candidates = candidates[top]
-        if len(candidates):
-            paths = rows["file_path"].take(pa.array(candidates)).to_pylist()
-            found = map(FileSize, map(int, sizes[candidates]), paths)
-            self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *found])
-
-
-def _by_partition(rows: pa.RecordBatch, sizes: np.ndarray) -> Iterator[tuple[PartitionId, Amount]]:
-    """Files and bytes by partition; a batch is of one spec."""
-    [spec_id] = pc.unique(rows["spec_id"]).to_pylist()
-    encoded = rows["partition"].dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    counts = np.bincount(codes)
-    totals = np.zeros(len(counts), dtype=np.int64)
-    np.add.at(totals, codes, sizes)
-    for key, count, total in zip(encoded.dictionary.to_pylist(), counts.tolist(), totals.tolist(), strict=True):
-        yield (spec_id, key), Amount(count, total)

@@ -1,10 +1,10 @@
-"""Why a scan reads a file, or does not: each pruning step asked again about one file, with the evidence it went by.
+"""What a scan would read, what pruning saves, and which deletes are to be applied; and why one file is read or is not.
 
-The job `plan_scan`: what a scan would read, what pruning saves, which deletes are to be applied, how skewed it is.
+An explanation asks each pruning step again about one file, with the evidence it goes by.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Unpack
 
 import msgspec
@@ -13,15 +13,15 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
 from icekeep.events import SILENT
-from icekeep.planning.deletes import EVERY_PAIR, Reaching, deletes_in_use
-from icekeep.planning.entries import Amount, DecodedEntries, EntryFilter, Reading, SpecFilter, chosen_reading, folded
+from icekeep.planning.deletes import EVERY_PAIR, deletes_in_use
+from icekeep.planning.entries import DecodedEntries, EntryFilter, Reading, SpecFilter, chosen_reading, folded
 from icekeep.planning.scan.plan import (
     COLUMNS,
     FILE_COLUMNS,
     FileSize,
     Scan,
+    ScanTotals,
     SizeDistribution,
-    Tally,
     VersionArguments,
     few_files,
     open_scan,
@@ -32,11 +32,10 @@ from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.session import SparkSource, check_source, limits_of
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.evaluators import file_may_match, manifest_may_match, partition_matches
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, And, BoundPredicate, Expression, Or, chain
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.filters.parsing import format_expression
 from icekeep.spec.manifests.structs import DataFile, FieldSummary, FileContent, ManifestFile, Status
 from icekeep.spec.manifests.write import PartitionCodec
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import NestedField, Type
 from icekeep.spec.values import value_from_bytes, value_to_text
 from icekeep.spelling import counted
@@ -101,7 +100,7 @@ def explain_file(
     check_source(spark)
     scan = open_scan(table, where=where, **version)
     with spark_run("plan_scan", table.name, SILENT):
-        entry, manifest = _found(scan, spark, file)
+        entry, manifest = _entry_of(scan, spark, file)
     return explain_entry(scan, entry, manifest)
 
 
@@ -109,7 +108,7 @@ def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) 
     """Say the same of an entry that was read.
 
     Args:
-        entry: all of a row of `entry_schema.ENTRIES`, its maps as `dict`.
+        entry: all of a row of `planning.manifests.ENTRIES`, its maps as `dict`.
         manifest: of the scan, which has the entry.
     """
     spec = scan.data.specs[manifest.partition_spec_id]
@@ -152,59 +151,57 @@ class _Rows:
         self.rows += other.rows
 
 
-def _found(scan: Scan, spark: SparkSource, file: str) -> tuple[dict[str, Any], ManifestFile]:
+def _entry_of(scan: Scan, spark: SparkSource, file: str) -> tuple[dict[str, Any], ManifestFile]:
     """The entry of a file, a live one if there is one, and its manifest."""
     manifests = {m.manifest_path: m for m in (*scan.data.opened, *scan.data.skipped)}
     specs = {spec_id: SpecFilter(spec.partition) for spec_id, spec in scan.data.specs.items()}
     wanted = EntryFilter(specs=specs, live_only=False, path_end=file)
     rows = folded(scan.table.storage, spark, [*manifests.values()], wanted, _COLUMNS, _Rows).rows
     paths = sorted({row["file_path"] for row in rows})
-    exact = [path for path in paths if path == file]
     if not paths:
         raise NotFoundError(f"no manifest of this version lists a data file {file!r}", file=file)
-    if len(paths) > 1 and not exact:
+    if len(paths) > 1 and file not in paths:
         raise UsageError(
             f"{len(paths)} data files end with {file!r}, such as {paths[0]!r} and {paths[1]!r}; give more of it"
         )
-    path = (exact or paths)[0]
-    entries = sorted((row for row in rows if row["file_path"] == path), key=lambda row: row["status"] == Status.DELETED)
-    return entries[0], manifests[entries[0]["manifest_path"]]
-
-
-_Step = tuple[str, bool, list[Evidence]]
+    path = file if file in paths else paths[0]
+    entry = min((row for row in rows if row["file_path"] == path), key=lambda row: row["status"] == Status.DELETED)
+    return entry, manifests[entry["manifest_path"]]
 
 
 def _steps(
     scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile, spec: SpecFilter, partition: tuple[Any, ...]
-) -> Iterator[_Step]:
+) -> Iterator[tuple[str, bool, list[Evidence]]]:
+    """Each step, whether it keeps the file, and what it asked."""
     yield "status", entry["status"] != Status.DELETED, []
     added_by = scan.wanted.added_by
     yield "version", added_by is None or (entry["status"] == Status.ADDED and entry["snapshot_id"] in added_by), []
     fields = spec.partition.fields
+
+    def asked(
+        step: str, filter_: Expression, may_match: Callable[[Expression], bool], known: Callable[[NestedField], str]
+    ) -> tuple[str, bool, list[Evidence]]:
+        evidence = [
+            Evidence(step=step, asked=format_expression(leaf), known=known(leaf.field), may_match=may_match(leaf))
+            for leaf in predicates(filter_)
+        ]
+        return step, may_match(filter_), evidence
+
     if spec.matches is not ALWAYS_TRUE:
         summaries = manifest.partitions
         by_id = dict(zip((f.field_id for f in fields), summaries or (), strict=False))
-        kept = summaries is None or manifest_may_match(spec.matches, fields, summaries)
-        yield (
+        yield asked(
             "manifest",
-            kept,
-            _asked(
-                "manifest",
-                spec.matches,
-                lambda leaf: summaries is None or manifest_may_match(leaf, fields, summaries),
-                lambda field: _summary_text(field, by_id.get(field.field_id)),
-            ),
+            spec.matches,
+            lambda filter_: summaries is None or manifest_may_match(filter_, fields, summaries),
+            lambda field: _summary_text(field, by_id.get(field.field_id)),
         )
         values = {f.field_id: value for f, value in zip(fields, partition, strict=True)}
-        yield (
+        yield asked(
             "partition",
-            partition_matches(spec.matches, fields, partition),
-            _asked(
-                "partition",
-                spec.matches,
-                lambda leaf: partition_matches(leaf, fields, partition),
-                lambda field: value_to_text(field.type, values[field.field_id]),
-            ),
+            spec.matches,
+            lambda filter_: partition_matches(filter_, fields, partition),
+            lambda field: value_to_text(field.type, values[field.field_id]),
         )
     if scan.rows is not ALWAYS_TRUE:
         file = DataFile(
@@ -216,34 +213,12 @@ def _steps(
             content=FileContent.DATA,
             **{name: entry[name] for name in _METRICS},
         )
-        yield (
+        yield asked(
             "metrics",
-            file_may_match(scan.rows, file),
-            _asked(
-                "metrics", scan.rows, lambda leaf: file_may_match(leaf, file), lambda field: metrics_text(field, file)
-            ),
+            scan.rows,
+            lambda filter_: file_may_match(filter_, file),
+            lambda field: metrics_text(field, file),
         )
-
-
-def _asked(
-    step: str,
-    filter_: Expression,
-    may_match: Callable[[Expression], bool],
-    known: Callable[[NestedField], str],
-) -> list[Evidence]:
-    return [
-        Evidence(step=step, asked=format_expression(leaf), known=known(leaf.field), may_match=may_match(leaf))
-        for leaf in _leaves(filter_)
-    ]
-
-
-def _leaves(filter_: Expression) -> Iterable[BoundPredicate]:
-    match filter_:
-        case BoundPredicate():
-            yield filter_
-        case And() | Or():
-            for term in chain(type(filter_), [filter_]):
-                yield from _leaves(term)
 
 
 def _summary_text(field: NestedField, summary: FieldSummary | None) -> str:
@@ -262,18 +237,16 @@ def metrics_text(field: NestedField, file: DataFile) -> str:
 
 
 def _range(type_: Type, lower: bytes | None, upper: bytes | None) -> str:
-    if lower is None and upper is None:
-        return "no bounds"
-    return f"{_bound(type_, lower)} to {_bound(type_, upper)}"
-
-
-def _bound(type_: Type, bound: bytes | None) -> str:
-    if bound is None:
-        return "?"
-    try:
-        return value_to_text(type_, value_from_bytes(type_, bound))
-    except (InvalidTableError, UnsupportedError):
-        return f"X'{bound.hex().upper()}'"
+    texts = []
+    for bound in (lower, upper):
+        text = "?"
+        if bound is not None:
+            try:
+                text = value_to_text(type_, value_from_bytes(type_, bound))
+            except (InvalidTableError, UnsupportedError):
+                text = f"X'{bound.hex().upper()}'"
+        texts.append(text)
+    return "no bounds" if lower is None and upper is None else " to ".join(texts)
 
 
 class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -390,34 +363,42 @@ def plan_scan_job(
 
 
 def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
-    metadata = scan.table.metadata
+    metadata, snapshot = scan.table.metadata, scan.version.snapshot
     reading = chosen_reading(scan.data.opened, limits_of(spark).folded_entries_count)
-    tally = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, Tally, reading)
+    totals = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, ScanTotals, reading)
+    steps, sizes, partitions = totals.steps, totals.sizes, totals.partition_sizes()
     in_use = DeletesInUse()
-    if scan.deletes.opened and tally.files.files_count:
+    if scan.deletes.opened and steps.by_metrics.files_count:
         in_use = _deletes_in_use(scan, spark)
-    steps, sizes, partitions = tally.steps, tally.sizes, tally.partition_sizes()
+    counts = [m.live_files_count for m in scan.data.opened + scan.data.skipped]
+    total_bytes = ""
+    if snapshot is not None and scan.version.appended_by is None:
+        total_bytes = (snapshot.summary or {}).get("total-files-size", "")
+    largest = []
+    for (spec_id, key), files_count, size_bytes in totals.largest_partitions():
+        path = metadata.partition_path(spec_id, PartitionCodec(metadata.partition_type(spec_id)).decode(key))
+        largest.append(PartitionSize(partition=path, spec_id=spec_id, files_count=files_count, bytes=size_bytes))
     return PlanScanResult(
-        snapshot_id=None if scan.version.snapshot is None else scan.version.snapshot.snapshot_id,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         schema_id=scan.version.schema.schema_id,
         manifests_count=len(scan.listed),
         opened_manifests_count=len(scan.data.opened),
         skipped_manifests_count=len(scan.data.skipped),
         opened_delete_manifests_count=len(scan.deletes.opened),
         skipped_delete_manifests_count=len(scan.deletes.skipped),
-        total_data_files_count=_live_files_count(scan.data.opened + scan.data.skipped),
-        total_files_bytes=_total_files_bytes(scan),
+        total_data_files_count=None if None in counts else sum(count or 0 for count in counts),
+        total_files_bytes=int(total_bytes) if total_bytes.isdecimal() else None,
         opened_data_files_count=steps.opened.files_count,
         opened_data_files_bytes=steps.opened.bytes,
         pruned_by_partition_count=steps.opened.files_count - steps.by_partition.files_count,
         pruned_by_partition_bytes=steps.opened.bytes - steps.by_partition.bytes,
         pruned_by_metrics_count=steps.by_partition.files_count - steps.by_metrics.files_count,
         pruned_by_metrics_bytes=steps.by_partition.bytes - steps.by_metrics.bytes,
-        data_files_count=tally.files.files_count,
-        data_files_bytes=tally.files.bytes,
-        record_count=tally.record_count,
+        data_files_count=steps.by_metrics.files_count,
+        data_files_bytes=steps.by_metrics.bytes,
+        record_count=totals.record_count,
         deletes=in_use,
-        partitions_count=tally.partitions_count,
+        partitions_count=len(totals.bytes_by_partition),
         smallest_file_bytes=sizes.least,
         median_file_bytes=sizes.quantile(0.5),
         largest_file_bytes=sizes.greatest,
@@ -427,36 +408,9 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         partition_skew=_skew(partitions),
         reading=_reading_line(reading, steps.slow_manifests_count),
         slow_manifests_count=steps.slow_manifests_count,
-        largest_files=tuple(tally.largest),
-        largest_partitions=_largest_partitions(tally, metadata),
+        largest_files=tuple(totals.largest),
+        largest_partitions=tuple(largest),
     )
-
-
-_FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
-
-
-def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
-    if few is not None and few.reaching is not None:
-        return _counted(few.reaching)
-    in_use = deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES))
-    [row] = collected(in_use, "looking for the deletes in use")
-    return DeletesInUse(**row.asDict())
-
-
-def _counted(reaching: Reaching) -> DeletesInUse:
-    """What `deletes_in_use` says, of few."""
-    used = reaching.deletes.filter(pa.array(reaching.used)).to_pylist()
-    totals: Counter[str] = Counter()
-    for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
-        kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"
-        if file["content"] == FileContent.EQUALITY_DELETES:
-            kind = "equality_delete_files"
-        totals[f"{kind}_count"] += 1
-        size_bytes = file["content_size_in_bytes" if kind == "deletion_vectors" else "file_size_in_bytes"]
-        totals[f"{kind}_bytes"] += size_bytes or 0
-        totals[f"{kind}_record_count"] += file["record_count"]
-    return DeletesInUse(**totals)
 
 
 def _reading_line(reading: Reading, slow_count: int) -> str:
@@ -469,24 +423,23 @@ def _skew(sizes: SizeDistribution) -> float | None:
     return round(sizes.greatest / median, 1) if median and sizes.greatest is not None else None
 
 
-def _largest_partitions(tally: Tally, metadata: TableMetadata) -> tuple[PartitionSize, ...]:
-    codecs = {spec_id: PartitionCodec(metadata.partition_type(spec_id)) for spec_id in metadata.specs_by_id}
-
-    def shown(spec_id: int, key: bytes, amount: Amount) -> PartitionSize:
-        path = metadata.partition_path(spec_id, codecs[spec_id].decode(key))
-        return PartitionSize(partition=path, spec_id=spec_id, files_count=amount.files_count, bytes=amount.bytes)
-
-    return tuple(shown(spec_id, key, amount) for (spec_id, key), amount in tally.largest_partitions())
+_FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 
 
-def _total_files_bytes(scan: Scan) -> int | None:
-    snapshot = scan.version.snapshot
-    if snapshot is None or scan.version.appended_by is not None:
-        return None
-    text = (snapshot.summary or {}).get("total-files-size", "")
-    return int(text) if text.isdecimal() else None
-
-
-def _live_files_count(manifests: Sequence[ManifestFile]) -> int | None:
-    counts = [m.live_files_count for m in manifests]
-    return None if None in counts else sum(c for c in counts if c is not None)
+def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
+    few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
+    if few is None or few.reaching is None:
+        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES))
+        [row] = collected(in_use, "looking for the deletes in use")
+        return DeletesInUse(**row.asDict())
+    used = few.reaching.deletes.filter(pa.array(few.reaching.used)).to_pylist()
+    totals: Counter[str] = Counter()
+    for file in {(file["file_path"], file["content_offset"]): file for file in used}.values():
+        kind = "deletion_vectors" if file["file_format"].lower() == "puffin" else "position_delete_files"
+        if file["content"] == FileContent.EQUALITY_DELETES:
+            kind = "equality_delete_files"
+        totals[f"{kind}_count"] += 1
+        size_bytes = file["content_size_in_bytes" if kind == "deletion_vectors" else "file_size_in_bytes"]
+        totals[f"{kind}_bytes"] += size_bytes or 0
+        totals[f"{kind}_record_count"] += file["record_count"]
+    return DeletesInUse(**totals)

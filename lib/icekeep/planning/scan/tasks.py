@@ -1,17 +1,16 @@
-"""Splits of data files and their packing into tasks, as the table properties `read.split.*` ask. Pure.
+"""A plan cut into tasks: splits of data files with what must be applied to them, packed as `read.split.*` asks.
 
-files -> splits (`file_splits`) -> bins of about one size (`bins.packed`) -> neighbours put together again
-
-A plan cut into tasks: splits of data files with what must be applied to them, packed as `read.split.*` asks.
+files -> splits (`file_splits`) -> bins of about one size (`collections.packed`) -> neighbours joined again
 
 Few files are packed on the driver, many where they were planned, each share by itself.
 """
 
 import json
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 import pyarrow as pa
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 _SPLITTABLE_FORMATS = ("parquet", "orc", "avro")
 _MIN_ADAPTED_BYTES = 16 * MIB
 
-T = TypeVar("T")
+Row = Mapping[str, Any]
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,31 +75,16 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_adaptive: bool = True
 
 
-class FileToSplit(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What packing needs to know of a data file; sizes in bytes, `deletes_bytes` of all deletes that reach it."""
+class Split(msgspec.Struct, frozen=True):
+    """The bytes of a planned data file from `start` on, `length` of them: what a reader of blocks that begin there reads."""
 
-    file: T
-    file_format: str
-    file_size_in_bytes: int
-    split_offsets: Sequence[int] | None = None
-    deletes_bytes: int = 0
-    deletes_count: int = 0
-
-
-class Split(msgspec.Struct, Generic[T], frozen=True):
-    """The bytes of a data file from `start` on, `length` of them: what a reader of blocks that begin there reads."""
-
-    of: FileToSplit[T]
+    file: Row
     start: int
     length: int
 
 
 def read_options(properties: Mapping[str, str]) -> ReadOptions:
-    """Read the table properties `read.split.*`.
-
-    Raises:
-        PropertyError: a property has a value that it cannot take.
-    """
+    """Read the table properties `read.split.*`; raises `PropertyError` for a value that one cannot take."""
     default = ReadOptions()
     return ReadOptions(
         split_target_bytes=whole_number(properties, "read.split.target-size", default.split_target_bytes, 1),
@@ -110,30 +94,38 @@ def read_options(properties: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def split_tasks(
-    files: Iterable[FileToSplit[T]], options: ReadOptions, target_size: int | None = None
-) -> Iterator[list[Split[T]]]:
+def split_tasks(files: Iterable[Row], options: ReadOptions, target_size: int | None = None) -> Iterator[list[Split]]:
     """Deal files out to tasks, each a list of splits that one reader works through.
 
     A file may be in several tasks; within one, its splits that touch are one split. Memory holds `planning_lookback` tasks
-    and no more, whatever the number of files.
+    and no more, whatever the number of files. A split weighs its bytes and those of its deletes, or what opening the files
+    costs if that is more.
 
     Args:
         files: may be a stream; an object for each file, since splits of one object are taken for splits of one file.
         target_size: bytes, instead of the options' (see `adapted_target_size`).
     """
     target = options.split_target_bytes if target_size is None else target_size
-    splits = (
-        Split(file, start, length)
-        for file in files
-        for start, length in file_splits(file.file_format, file.file_size_in_bytes, file.split_offsets, target)
-    )
 
-    def weight(split: Split[T]) -> int:
-        return split_weight(split.length, split.of.deletes_bytes, split.of.deletes_count, options.open_file_cost_bytes)
+    def weighed_splits() -> Iterator[tuple[int, Split]]:
+        for file in files:
+            refuse_encrypted_file(file)
+            deletes, size = file.get("deletes") or (), file["file_size_in_bytes"]
+            deletes_bytes = sum(own_bytes(one["file_size_in_bytes"], one["content_size_in_bytes"]) for one in deletes)
+            opening = (1 + len(deletes)) * options.open_file_cost_bytes
+            for start, length in file_splits(file["file_format"], size, file["split_offsets"], target):
+                yield max(length + deletes_bytes, opening), Split(file, start, length)
 
-    for some in packed(splits, (weight, target), lookback=options.planning_lookback, heaviest_first=True):
-        yield merged_splits(some)
+    weight = operator.itemgetter(0)
+    for task in packed(weighed_splits(), (weight, target), lookback=options.planning_lookback, heaviest_first=True):
+        merged: list[Split] = []
+        for _, split in task:
+            last = merged[-1] if merged else None
+            if last is not None and last.file is split.file and last.start + last.length == split.start:
+                merged[-1] = Split(last.file, last.start, last.length + split.length)
+            else:
+                merged.append(split)
+        yield merged
 
 
 def adapted_target_size(options: ReadOptions, scan_bytes: int, parallelism: int) -> int:
@@ -164,35 +156,15 @@ def file_splits(
     """
     starts: Sequence[int] = (0,)
     if file_format.lower() in _SPLITTABLE_FORMATS:
-        if split_offsets and _are_true(split_offsets, file_size_in_bytes):
+        offsets = split_offsets or ()
+        is_ascending = all(left < right for left, right in pairwise(offsets))
+        if offsets and is_ascending and offsets[0] >= 0 and offsets[-1] < file_size_in_bytes:
             # What lies before the first block, magic bytes and headers, belongs to the first split.
-            starts = (0, *split_offsets[1:])
+            starts = (0, *offsets[1:])
         else:
             starts = range(0, max(file_size_in_bytes, 1), target_size)
     ends = (*starts[1:], file_size_in_bytes)
     return tuple((start, end - start) for start, end in zip(starts, ends, strict=True))
-
-
-def split_weight(length: int, deletes_bytes: int, deletes_count: int, open_file_cost: int) -> int:
-    """What a split counts for in a task: its bytes and those of its deletes, or what opening the files costs if that is more."""
-    return max(length + deletes_bytes, (1 + deletes_count) * open_file_cost)
-
-
-def merged_splits(splits: Iterable[Split[T]]) -> list[Split[T]]:
-    """Splits of one file that follow and touch one another, as one."""
-    merged: list[Split[T]] = []
-    for split in splits:
-        last = merged[-1] if merged else None
-        if last is not None and last.of is split.of and last.start + last.length == split.start:
-            merged[-1] = Split(last.of, last.start, last.length + split.length)
-        else:
-            merged.append(split)
-    return merged
-
-
-def _are_true(offsets: Sequence[int], file_size_in_bytes: int) -> bool:
-    ascending = all(left < right for left, right in pairwise(offsets))
-    return ascending and offsets[0] >= 0 and offsets[-1] < file_size_in_bytes
 
 
 _FILE_COLUMNS = (
@@ -222,7 +194,7 @@ TASKS = pa.schema(
 )
 """Columns of planned tasks: a row for each split of a file; those with one `task_id` are read together.
 
-`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`entry_schema.REACHING_DELETES`), and
+`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`planning.manifests.REACHING_DELETES`), and
 `residual` is what is left of the filter to ask of its rows, as text.
 """
 
@@ -256,11 +228,10 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """What is left of the filter for the rows of a partition."""
         if self.rows is ALWAYS_TRUE:
             return ALWAYS_TRUE
-        found = self._residuals.get((spec_id, key))
-        if found is None:
-            found = residual(self.rows, self.specs[spec_id], self.schema, self.partition(spec_id, key))
-            self._residuals[spec_id, key] = found
-        return found
+        if (spec_id, key) not in self._residuals:
+            left = residual(self.rows, self.specs[spec_id], self.schema, self.partition(spec_id, key))
+            self._residuals[spec_id, key] = left
+        return self._residuals[spec_id, key]
 
 
 class PackedTasks(msgspec.Struct, frozen=True, kw_only=True):
@@ -375,24 +346,24 @@ class _Packer:
             yield pa.RecordBatch.from_pylist(sharing_deletes(task) if self._shares_deletes else task, self.columns)
 
 
-def sharing_deletes(task: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of a task as `SHARING_TASKS` has them."""
-    deletes = {_name(delete): delete for row in task for delete in row["deletes"]}
+
+    def key(delete: Row) -> tuple[Any, ...]:
+        # Some writers let the vectors of two data files be the same bytes.
+        return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
+
+    deletes = {key(delete): delete for row in task for delete in row["deletes"]}
     in_order = sorted(deletes.values(), key=_order)
-    places = {_name(delete): place for place, delete in enumerate(in_order)}
-    reached = (PositionSet([places[_name(delete)] for delete in row["deletes"]]) for row in task)
+    places = {key(delete): place for place, delete in enumerate(in_order)}
+    reached = (PositionSet([places[key(delete)] for delete in row["deletes"]]) for row in task)
     return [
         {**row, "deletes": [] if number else in_order, "reached_by": packed_positions(positions)}
         for number, (row, positions) in enumerate(zip(task, reached, strict=True))
     ]
 
 
-def _name(delete: Mapping[str, Any]) -> tuple[str, int | None, str | None]:
-    # Some writers let the vectors of two data files be the same bytes.
-    return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
-
-
-def _order(delete: Mapping[str, Any]) -> tuple[Any, ...]:
+def _order(delete: Row) -> tuple[Any, ...]:
     """Those of equality first, and those of a partition together by their numbers: a file is reached by the end of a list."""
     is_positions = delete["content"] == int(FileContent.POSITION_DELETES)
     scope = is_positions, delete["spec_id"], bytes(delete["partition"])
@@ -401,33 +372,17 @@ def _order(delete: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _packed(
-    files: Iterable[Mapping[str, Any]], known: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
+    files: Iterable[Row], known: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
-    tasks = split_tasks(map(_file_to_split, files), options, target)
-    for number, splits in enumerate(tasks, start=first_id):
-        yield [_row(number, split, known) for split in splits]
-
-
-def _file_to_split(file: Mapping[str, Any]) -> FileToSplit[Mapping[str, Any]]:
-    refuse_encrypted_file(file)
-    deletes = file.get("deletes") or []
-    return FileToSplit(
-        file=file,
-        file_format=file["file_format"],
-        file_size_in_bytes=file["file_size_in_bytes"],
-        split_offsets=file["split_offsets"],
-        deletes_bytes=sum(own_bytes(one["file_size_in_bytes"], one["content_size_in_bytes"]) for one in deletes),
-        deletes_count=len(deletes),
-    )
-
-
-def _row(task_id: int, split: Split[Mapping[str, Any]], known: PlannedRows) -> dict[str, Any]:
-    file = split.of.file
-    return {
-        "task_id": task_id,
-        **{name: file[name] for name in _FILE_COLUMNS},
-        "start": split.start,
-        "length": split.length,
-        "deletes": file.get("deletes") or [],
-        "residual": format_expression(known.residual(file["spec_id"], bytes(file["partition"]))),
-    }
+    for number, splits in enumerate(split_tasks(files, options, target), start=first_id):
+        yield [
+            {
+                "task_id": number,
+                **{name: split.file[name] for name in _FILE_COLUMNS},
+                "start": split.start,
+                "length": split.length,
+                "deletes": split.file.get("deletes") or [],
+                "residual": format_expression(known.residual(split.file["spec_id"], bytes(split.file["partition"]))),
+            }
+            for split in splits
+        ]

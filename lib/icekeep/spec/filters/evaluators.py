@@ -1,19 +1,26 @@
-"""Deciding bound expressions on rows, partitions, manifests and files, from plain values (spec, "Scan Planning").
+"""Whether rows of a manifest or file may, or must, match a bound filter (spec, "Scan Planning").
 
-`..._may_match` is false only where no row can match, whatever a reader holds of null in `!=` and `NOT IN`;
-`..._must_match` is true only where every row matches as SQL has it. What statistics do not say, or say in bytes that
-cannot be read, is unknown and decides nothing. Bounds need not be values that occur: they may be shortened.
+The rules are written once, over what statistics say of one file or, in arrays, of many: a `Truth` is a bool or a mask with
+one for each file, and the operators used here mean the same for both (`^ True` negates; `not` and `~` do not). How bounds
+are held and compared is left to a `BoundsAllow`: of one file here, of many in `planning/prune.py`.
+
+"May match" is false only where no row can match, whatever a reader holds of null in `!=` and `NOT IN`; "must match" is true
+only where every row matches as SQL has it. What statistics leave out, or hold in bytes that cannot be read, decides nothing.
+Bounds need not be values that occur: they may be shortened.
 """
 
-import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.filters.expressions import (
+    COMPLEMENTS,
+    INEQUALITIES,
+    PREFIX_OPERATIONS,
     TRUE_OF_NULL_TO_SOME,
     UNARY_OPERATIONS,
     AlwaysFalse,
@@ -23,10 +30,14 @@ from icekeep.spec.filters.expressions import (
     Expression,
     Operation,
     Or,
+    chain,
     not_bound,
 )
-from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
+from icekeep.spec.manifests.structs import FieldSummary
+from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
 from icekeep.spec.values import are_crossed, java_order, value_from_bytes
+
+Truth: TypeAlias = Any
 
 
 class Metrics(Protocol):
@@ -46,22 +57,87 @@ class Metrics(Protocol):
     def upper_bounds(self) -> Mapping[int, bytes] | None: ...
 
 
-class Summary(Protocol):
-    """What a manifest list says about one partition field of a manifest; `FieldSummary` is one."""
+class Contents(msgspec.Struct, frozen=True):
+    """What a column may hold; "values" are neither null nor NaN."""
 
-    @property
-    def contains_null(self) -> bool: ...
-    @property
-    def contains_nan(self) -> bool | None: ...
-    @property
-    def lower_bound(self) -> bytes | None: ...
-    @property
-    def upper_bound(self) -> bytes | None: ...
+    null: Truth
+    nan: Truth
+    values: Truth
+
+
+BoundsAllow: TypeAlias = Callable[[Operation, BoundPredicate], Truth]
+"""Whether a value within the bounds may compare so with the literals of a predicate; true where bounds are unknown."""
+
+
+def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Truth:
+    """AND and OR of what `test` says of predicates; it is not asked about what is decided already."""
+    match bound:
+        case BoundPredicate():
+            return test(bound)
+        case AlwaysTrue() | AlwaysFalse():
+            return isinstance(bound, AlwaysTrue)
+        case And() | Or():
+            is_and = isinstance(bound, And)
+            result: Truth = is_and
+            for term in chain(type(bound), [bound]):
+                truth = test(term) if isinstance(term, BoundPredicate) else evaluate(term, test)
+                result = result & truth if is_and else result | truth
+                reached = result if isinstance(result, bool) else bool(result.any() if is_and else result.all())
+                if reached is not is_and:
+                    break
+            return result
+    raise not_bound(bound)
+
+
+def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
+    """Whether some row of a file that has rows may match; `operation` stands for the predicate's."""
+    if operation in UNARY_OPERATIONS:
+        match operation:
+            case Operation.IS_NULL:
+                return holds.null
+            case Operation.NOT_NULL:
+                return holds.values | holds.nan
+            case Operation.IS_NAN:
+                return holds.nan
+        return holds.values | holds.null
+    is_true_of_null = operation in TRUE_OF_NULL_TO_SOME
+    if predicate.bucket is not None:
+        # Values of any bucket lie between any bounds.
+        return holds.values | holds.null if is_true_of_null else holds.values
+    if operation in INEQUALITIES and predicate.field.type == UUID:
+        # Writers differ on the order of UUIDs, and bounds in one order say nothing of the other.
+        return holds.values
+    allowed = bounds_allow(operation, predicate)
+    return holds.null | holds.nan | allowed if is_true_of_null else holds.values & allowed
+
+
+def _must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
+    """Whether every row matches: none may match the complement, nor be null or NaN where neither of the two matches that."""
+    operation = predicate.operation
+    fails = may_match(COMPLEMENTS[operation], predicate, holds, bounds_allow)
+    if operation not in UNARY_OPERATIONS:
+        fails = fails | holds.null
+    if operation in INEQUALITIES:
+        fails = fails | holds.nan
+    return fails ^ True
+
+
+def contents_of(rows: Any, values: Any, nulls: Any, nans: Any) -> Contents:
+    """What counts say of files with `rows` rows, or of one; a count is -1 where it is missing or cannot be."""
+    left = rows - nans * (nans > 0) - nulls * (nulls > 0)
+    impossible = left < 0
+    # Rows that a writer counted as no value at all are null: their struct is.
+    uncounted = (values >= 0) & (values < rows)
+    return Contents(
+        null=(((nulls != 0) | uncounted) & (nans != rows)) | impossible,
+        nan=((nans != 0) & (nulls != rows)) | impossible,
+        values=left != 0,
+    )
 
 
 def row_matches(bound: Expression, row: Mapping[int, Any]) -> bool:
     """Whether a row matches; `row` holds values by field id, and a field that it lacks is null."""
-    return _evaluate(bound, lambda predicate: _value_matches(predicate, row.get(predicate.field.field_id)))
+    return bool(evaluate(bound, lambda predicate: _value_matches(predicate, row.get(predicate.field.field_id))))
 
 
 def partition_matches(bound: Expression, fields: Sequence[NestedField], values: Sequence[Any]) -> bool:
@@ -73,10 +149,12 @@ def partition_matches(bound: Expression, fields: Sequence[NestedField], values: 
         values: the partition tuple.
     """
     by_id = {field.field_id: value for field, value in zip(fields, values, strict=True)}
-    return _evaluate(bound, lambda predicate: _value_matches(predicate, by_id[predicate.field.field_id]))
+    return bool(evaluate(bound, lambda predicate: _value_matches(predicate, by_id[predicate.field.field_id])))
 
 
-def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summaries: Sequence[Summary] | None) -> bool:
+def manifest_may_match(
+    bound: Expression, fields: Sequence[NestedField], summaries: Sequence[FieldSummary] | None
+) -> bool:
     """Whether a manifest may hold a file whose partition matches.
 
     Args:
@@ -86,42 +164,55 @@ def manifest_may_match(bound: Expression, fields: Sequence[NestedField], summari
     """
     by_id = dict(zip((field.field_id for field in fields), summaries or (), strict=False))
 
-    def may_match(predicate: BoundPredicate) -> bool:
+    def summary_may_match(predicate: BoundPredicate) -> Truth:
         summary = by_id.get(predicate.field.field_id)
-        return summary is None or _may_match(predicate, _facts_of_summary(predicate, summary))
+        if summary is None:
+            return True
+        lower, upper = summary.lower_bound, summary.upper_bound
+        null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
+        # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
+        holds = Contents(null, nan, lower is not None or upper is not None or not (null or nan))
+        return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, lower, upper))
 
-    return _evaluate(bound, may_match)
+    return bool(evaluate(bound, summary_may_match))
 
 
 def file_may_match(bound: Expression, metrics: Metrics) -> bool:
     """Whether a file may hold a row that matches; one without rows does not, one that hides their number may."""
-    if metrics.record_count == 0:
-        return False
-    if metrics.record_count < 0:
-        return _evaluate(bound, lambda _: True)
-    return _evaluate(bound, lambda predicate: _may_match(predicate, _facts_of_file(predicate, metrics)))
+    return metrics.record_count != 0 and bool(
+        evaluate(bound, lambda predicate: may_match(predicate.operation, predicate, *_facts(predicate.field, metrics)))
+    )
 
 
 def file_must_match(bound: Expression, metrics: Metrics) -> bool:
     """Whether every row of a file matches; deletes on its rows do not change the answer."""
-    if metrics.record_count == 0:
-        return True
-    if metrics.record_count < 0:
-        return _evaluate(bound, lambda _: False)
-    return _evaluate(bound, lambda predicate: _must_match(predicate, _facts_of_file(predicate, metrics)))
+    return metrics.record_count == 0 or bool(
+        evaluate(bound, lambda predicate: _must_match(predicate, *_facts(predicate.field, metrics)))
+    )
 
 
-def _evaluate(bound: Expression, test: Callable[[BoundPredicate], bool]) -> bool:
-    match bound:
-        case BoundPredicate():
-            return test(bound)
-        case And(left=left, right=right):
-            return _evaluate(left, test) and _evaluate(right, test)
-        case Or(left=left, right=right):
-            return _evaluate(left, test) or _evaluate(right, test)
-        case AlwaysTrue() | AlwaysFalse():
-            return isinstance(bound, AlwaysTrue)
-    raise not_bound(bound)
+def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsAllow]:
+    rows, id_ = metrics.record_count, field.field_id
+    nans = _count(metrics.nan_value_counts, id_, rows) if field.type in _FLOATING else 0
+    nulls, values = _count(metrics.null_value_counts, id_, rows), _count(metrics.value_counts, id_, rows)
+    holds = contents_of(rows, values, nulls, nans)
+    lowers, uppers = metrics.lower_bounds, metrics.upper_bounds
+    lower = None if lowers is None or rows < 0 else lowers.get(id_)
+    upper = None if uppers is None or rows < 0 else uppers.get(id_)
+    return holds, partial(_bounds_allow, lower, upper)
+
+
+def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int:
+    count = -1 if counts is None else counts.get(field_id, -1)
+    return count if count <= rows else -1
+
+
+def _value_matches(predicate: BoundPredicate, value: Any) -> bool:
+    if value is None:
+        return predicate.operation in (Operation.IS_NULL, Operation.NOT_NAN)
+    if predicate.bucket is not None:
+        value = predicate.bucket.apply(predicate.field.type, value)
+    return _MATCHES[predicate.operation](value, predicate.values)
 
 
 _Values = tuple[Any, ...]
@@ -141,15 +232,6 @@ _MATCHES: dict[Operation, Callable[[Any, _Values], bool]] = {
     Operation.STARTS_WITH: lambda value, values: bool(value.startswith(values[0])),
     Operation.NOT_STARTS_WITH: lambda value, values: not value.startswith(values[0]),
 }
-_TRUE_OF_NULL = (Operation.IS_NULL, Operation.NOT_NAN)
-
-
-def _value_matches(predicate: BoundPredicate, value: Any) -> bool:
-    if value is None:
-        return predicate.operation in _TRUE_OF_NULL
-    if predicate.bucket is not None:
-        value = predicate.bucket.apply(predicate.field.type, value)
-    return _MATCHES[predicate.operation](value, predicate.values)
 
 
 def _is_member(value: Any, values: _Values) -> bool:
@@ -157,165 +239,39 @@ def _is_member(value: Any, values: _Values) -> bool:
     return position < len(values) and bool(values[position] == value)
 
 
-class _Facts(msgspec.Struct, frozen=True):
-    """What statistics tell about the values of one field; "values" are those that are neither null nor NaN."""
-
-    may_hold_null: bool
-    may_hold_nan: bool
-    may_hold_values: bool
-    lower: Any = None
-    upper: Any = None
-
-    @property
-    def only_values(self) -> bool:
-        return not self.may_hold_null and not self.may_hold_nan
-
-    @property
-    def least(self) -> Any:
-        """The lower bound where it is one in the order of comparisons; writers differ on the order of UUIDs."""
-        return None if isinstance(self.lower, uuid.UUID) else self.lower
-
-    @property
-    def greatest(self) -> Any:
-        return None if isinstance(self.upper, uuid.UUID) else self.upper
-
-    def all_in(self, wanted: _Values) -> bool:
-        """Whether all values are known to be one and the same, which is among `wanted`; `wanted` is sorted."""
-        return self.lower is not None and bool(self.lower == self.upper) and _is_member(self.lower, wanted)
-
-    def may_start_with(self, prefix: Any) -> bool:
-        below = self.lower is None or bool(self.lower[: len(prefix)] <= prefix)
-        return self.may_hold_values and below and (self.upper is None or bool(self.upper >= prefix))
-
-    def all_start_with(self, prefix: Any) -> bool:
-        bounds = (self.lower, self.upper)
-        return all(bound is not None and bound.startswith(prefix) for bound in bounds)
-
-    def may_hold_some(self, wanted: _Values) -> bool:
-        """Whether one of `wanted` may be among the values; `wanted` is sorted."""
-        if not self.may_hold_values:
-            return False
-        if isinstance(wanted[0], uuid.UUID):
-            return any(_within_uuids(self.lower, value, self.upper) for value in wanted)
-        position = 0 if self.lower is None else bisect_left(wanted, self.lower)
-        return position < len(wanted) and (self.upper is None or bool(wanted[position] <= self.upper))
+_FLOATING = (FLOAT, DOUBLE)
 
 
-def _within_uuids(lower: uuid.UUID | None, value: uuid.UUID, upper: uuid.UUID | None) -> bool:
-    """Bounds of UUIDs are least and greatest as bytes in some writers, as two signed longs in others (Java's order)."""
-    for order in (_uuid_as_bytes, java_order):
-        above = lower is None or order(lower) <= order(value)
-        if above and (upper is None or order(value) <= order(upper)):
-            return True
-    return False
+def _bounds_allow(
+    lower_bound: bytes | None, upper_bound: bytes | None, operation: Operation, predicate: BoundPredicate
+) -> bool:
+    """`BoundsAllow` for the bounds of one file, which are values of the field's present type or of one before promotion."""
+    type_, literals = predicate.field.type, predicate.values
+    lower, upper = _decode(type_, lower_bound), _decode(type_, upper_bound)
+    if lower != lower or upper != upper or are_crossed(lower, upper):
+        # Where one is NaN, or the two are crossed, neither can be relied on.
+        return True
+    if operation in INEQUALITIES:
+        bound = lower if operation in (Operation.LT, Operation.LT_EQ) else upper
+        return bound is None or _MATCHES[operation](bound, literals)
+    if operation in PREFIX_OPERATIONS:
+        # What starts with a prefix equals it, cut to its length; and so do bounds.
+        lower, upper = (None if bound is None else bound[: len(literals[0])] for bound in (lower, upper))
+    if operation in TRUE_OF_NULL_TO_SOME:
+        return lower is None or lower != upper or not _is_member(lower, literals)
+    if _has_within(literals, lower, upper):
+        return True
+    in_java_order = (None if bound is None else java_order(bound) for bound in (lower, upper))
+    return type_ == UUID and _has_within(sorted(map(java_order, literals)), *in_java_order)
 
 
-def _uuid_as_bytes(value: uuid.UUID) -> int:
-    return value.int
-
-
-_MAY_MATCH: dict[Operation, Callable[[_Facts, _Values], bool]] = {
-    Operation.IS_NULL: lambda facts, _: facts.may_hold_null,
-    Operation.NOT_NULL: lambda facts, _: facts.may_hold_values or facts.may_hold_nan,
-    Operation.IS_NAN: lambda facts, _: facts.may_hold_nan,
-    Operation.NOT_NAN: lambda facts, _: facts.may_hold_values or facts.may_hold_null,
-    Operation.LT: lambda facts, v: facts.may_hold_values and (facts.least is None or bool(facts.least < v[0])),
-    Operation.LT_EQ: lambda facts, v: facts.may_hold_values and (facts.least is None or bool(facts.least <= v[0])),
-    Operation.GT: lambda facts, v: facts.may_hold_values and (facts.greatest is None or bool(facts.greatest > v[0])),
-    Operation.GT_EQ: lambda facts, v: (
-        facts.may_hold_values and (facts.greatest is None or bool(facts.greatest >= v[0]))
-    ),
-    Operation.EQ: lambda facts, v: facts.may_hold_some(v),
-    Operation.IN: lambda facts, v: facts.may_hold_some(v),
-    Operation.NOT_EQ: lambda facts, v: not facts.only_values or not facts.all_in(v),
-    Operation.NOT_IN: lambda facts, v: not facts.only_values or not facts.all_in(v),
-    Operation.STARTS_WITH: lambda facts, v: facts.may_start_with(v[0]),
-    Operation.NOT_STARTS_WITH: lambda facts, v: not facts.only_values or not facts.all_start_with(v[0]),
-}
-_MUST_MATCH: dict[Operation, Callable[[_Facts, _Values], bool]] = {
-    Operation.IS_NULL: lambda facts, _: not facts.may_hold_values and not facts.may_hold_nan,
-    Operation.NOT_NULL: lambda facts, _: not facts.may_hold_null,
-    Operation.IS_NAN: lambda facts, _: not facts.may_hold_values and not facts.may_hold_null,
-    Operation.NOT_NAN: lambda facts, _: not facts.may_hold_nan,
-    Operation.LT: lambda facts, v: facts.only_values and facts.greatest is not None and bool(facts.greatest < v[0]),
-    Operation.LT_EQ: lambda facts, v: facts.only_values and facts.greatest is not None and bool(facts.greatest <= v[0]),
-    Operation.GT: lambda facts, v: facts.only_values and facts.least is not None and bool(facts.least > v[0]),
-    Operation.GT_EQ: lambda facts, v: facts.only_values and facts.least is not None and bool(facts.least >= v[0]),
-    Operation.EQ: lambda facts, v: facts.only_values and facts.all_in(v),
-    Operation.IN: lambda facts, v: facts.only_values and facts.all_in(v),
-    Operation.NOT_EQ: lambda facts, v: not facts.may_hold_null and not facts.may_hold_some(v),
-    Operation.NOT_IN: lambda facts, v: not facts.may_hold_null and not facts.may_hold_some(v),
-    Operation.STARTS_WITH: lambda facts, v: facts.only_values and facts.all_start_with(v[0]),
-    Operation.NOT_STARTS_WITH: lambda facts, v: facts.only_values and not facts.may_start_with(v[0]),
-}
-
-
-def _may_match(predicate: BoundPredicate, facts: _Facts) -> bool:
-    if predicate.bucket is not None:
-        # Values of any bucket lie between any bounds.
-        return facts.may_hold_values or (facts.may_hold_null and predicate.operation in TRUE_OF_NULL_TO_SOME)
-    return _MAY_MATCH[predicate.operation](facts, predicate.values)
-
-
-def _must_match(predicate: BoundPredicate, facts: _Facts) -> bool:
-    return predicate.bucket is None and _MUST_MATCH[predicate.operation](facts, predicate.values)
-
-
-def _facts_of_summary(predicate: BoundPredicate, summary: Summary) -> _Facts:
-    is_floating = predicate.field.type in (FLOAT, DOUBLE)
-    lower, upper = _bounds(predicate, summary.lower_bound, summary.upper_bound)
-    may_hold_nan = is_floating and summary.contains_nan is not False
-    bounded = summary.lower_bound is not None or summary.upper_bound is not None
-    return _Facts(
-        may_hold_null=summary.contains_null,
-        may_hold_nan=may_hold_nan,
-        # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
-        may_hold_values=bounded or not (summary.contains_null or may_hold_nan),
-        lower=lower,
-        upper=upper,
-    )
-
-
-def _facts_of_file(predicate: BoundPredicate, metrics: Metrics) -> _Facts:
-    field_id, rows = predicate.field.field_id, metrics.record_count
-    is_floating = predicate.field.type in (FLOAT, DOUBLE)
-    values = _count(metrics.value_counts, field_id, rows)
-    nulls = _count(metrics.null_value_counts, field_id, rows)
-    nans = _count(metrics.nan_value_counts, field_id, rows) if is_floating else 0
-    if (nulls or 0) + (nans or 0) > rows:
-        nulls = nans = None
-    lower, upper = _bounds(
-        predicate, (metrics.lower_bounds or {}).get(field_id), (metrics.upper_bounds or {}).get(field_id)
-    )
-    # Rows that a writer counted as no value at all are null: their struct is.
-    uncounted = values is not None and values < rows
-    return _Facts(
-        may_hold_null=(nulls != 0 or uncounted) and nans != rows,
-        may_hold_nan=nans != 0 and nulls != rows,
-        may_hold_values=(nulls or 0) + (nans or 0) < rows,
-        lower=lower,
-        upper=upper,
-    )
-
-
-def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int | None:
-    """A count of a column's values, null where it is missing or cannot be one."""
-    count = None if counts is None else counts.get(field_id)
-    return count if count is not None and 0 <= count <= rows else None
-
-
-def _bounds(predicate: BoundPredicate, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
-    """The bounds as values of the field's present type, null where unknown: NaN as a bound makes both so, and a crossed pair."""
-    if predicate.operation in UNARY_OPERATIONS:
-        return None, None
-    decoded = _decode(predicate.field.type, lower), _decode(predicate.field.type, upper)
-    return (None, None) if any(bound != bound for bound in decoded) or are_crossed(*decoded) else decoded
+def _has_within(literals: Sequence[Any], lower: Any, upper: Any) -> bool:
+    position = 0 if lower is None else bisect_left(literals, lower)
+    return position < len(literals) and (upper is None or bool(literals[position] <= upper))
 
 
 def _decode(type_: Type, bound: bytes | None) -> Any:
-    if bound is None:
-        return None
     try:
-        return value_from_bytes(type_, bound)
+        return None if bound is None else value_from_bytes(type_, bound)
     except (InvalidTableError, UnsupportedError):
         return None

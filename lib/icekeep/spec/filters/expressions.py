@@ -3,7 +3,7 @@
 An unbound tree names columns and holds literals as a user gave them; `parsing.py` makes it of text and `binding.py` turns
 it into a bound one: AND, OR and `BoundPredicate`, without NOT, whose values are those of the column's type. Logic is
 SQL's: a row matches where the expression is true, and a comparison with null is not. NaN is not less than, greater than
-or equal to anything, and -0.0 equals 0.0. Deciding is in `projections.py`, `evaluators.py` and `residuals.py`.
+or equal to anything, and -0.0 equals 0.0. Deciding is in `projections.py` and `evaluators.py`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +38,9 @@ class Operation(Enum):
     STARTS_WITH = "LIKE"
     NOT_STARTS_WITH = "NOT LIKE"
 
+    # Enum hashes the name, in Python, and each question about a file looks up its operation.
+    __hash__ = object.__hash__
+
 
 class Expression(msgspec.Struct, frozen=True):
     """Any filter, bound to a schema or not."""
@@ -46,15 +49,15 @@ class Expression(msgspec.Struct, frozen=True):
 class AlwaysTrue(Expression, frozen=True):
     """Matches every row; `ALWAYS_TRUE` is the one of it, also after pickling."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _constant, (True,)
+    def __reduce__(self) -> str:
+        return "ALWAYS_TRUE"
 
 
 class AlwaysFalse(Expression, frozen=True):
     """Matches no row; `ALWAYS_FALSE` is the one of it, also after pickling."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _constant, (False,)
+    def __reduce__(self) -> str:
+        return "ALWAYS_FALSE"
 
 
 class And(Expression, frozen=True):
@@ -112,6 +115,18 @@ TRUE_OF_NULL_TO_SOME = frozenset({Operation.NOT_EQ, Operation.NOT_IN, Operation.
 """What some readers hold true of null."""
 
 PREFIX_OPERATIONS = frozenset({Operation.STARTS_WITH, Operation.NOT_STARTS_WITH})
+INEQUALITIES = frozenset({Operation.LT, Operation.LT_EQ, Operation.GT, Operation.GT_EQ})
+COMPLEMENTS = {
+    Operation.IS_NULL: Operation.NOT_NULL,
+    Operation.IS_NAN: Operation.NOT_NAN,
+    Operation.LT: Operation.GT_EQ,
+    Operation.GT: Operation.LT_EQ,
+    Operation.EQ: Operation.NOT_EQ,
+    Operation.IN: Operation.NOT_IN,
+    Operation.STARTS_WITH: Operation.NOT_STARTS_WITH,
+}
+COMPLEMENTS |= {complement: operation for operation, complement in COMPLEMENTS.items()}
+"""What is true where the other is false, of values that are neither null nor NaN."""
 
 
 def not_bound(expression: Expression) -> IcekeepBug:
@@ -144,11 +159,10 @@ def bound_set(
 def chain(connective: type[And] | type[Or], expressions: Iterable[Expression]) -> list[Expression]:
     """The operands of chains of one connective, left to right; a loop, since a chain may be longer than the stack."""
     terms: list[Expression] = []
-    pending = list(expressions)
-    pending.reverse()
+    pending = [*expressions][::-1]
     while pending:
         term = pending.pop()
-        if isinstance(term, And | Or) and isinstance(term, connective):
+        if isinstance(term, connective):
             pending += (term.right, term.left)
         else:
             terms.append(term)
@@ -162,10 +176,6 @@ def predicates(bound: Expression) -> Iterator[BoundPredicate]:
             yield term
         elif isinstance(term, And | Or):
             yield from predicates(term)
-
-
-def _constant(truth: bool) -> Expression:
-    return ALWAYS_TRUE if truth else ALWAYS_FALSE
 
 
 def _join(

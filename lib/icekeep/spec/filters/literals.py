@@ -8,9 +8,9 @@ where the literal lies and refuses only what cannot be compared with the column 
 import math
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -75,7 +75,7 @@ class LiteralPosition(msgspec.Struct, frozen=True):
 
 def is_comparable(type_: Type) -> bool:
     """Whether columns of a type can be compared with a literal."""
-    return isinstance(type_, PrimitiveType) and (type_.name in _READERS or type_.name in _COUNTERS)
+    return isinstance(type_, PrimitiveType) and (type_.name in _COUNTERS or type_.name in _READERS)
 
 
 def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
@@ -90,13 +90,22 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
     """
     type_ = field.type
     assert isinstance(type_, PrimitiveType)
-    try:
-        if (count := _COUNTERS.get(type_.name)) is not None:
-            return _locate_count(type_, *count(type_, literal))
-        value = _READERS[type_.name](type_, literal)
-    except (ValueError, OverflowError) as problem:
-        raise _not_comparable(field, literal, problem) from None
-    return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
+    if type_.name not in _COUNTERS:
+        value = _read(_READERS, field, literal)
+        return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
+    count, is_above = count_literal(field, literal)
+    if isinstance(type_, DecimalType):
+        highest = 10**type_.precision - 1
+        lowest = -highest
+    else:
+        highest = (1 << (8 * INTEGER_WIDTHS[type_.name] - 1)) - 1
+        lowest = -highest - 1
+    if count < lowest:
+        return LiteralPosition(side=-1)
+    if count > highest or (count == highest and is_above):
+        return LiteralPosition(side=1)
+    value = decimal_from_unscaled(count, type_.scale) if isinstance(type_, DecimalType) else count
+    return LiteralPosition(value, is_above)
 
 
 def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
@@ -104,12 +113,7 @@ def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
 
     For types whose values are whole or decimal numbers, dates and times; raises as `locate_literal` does.
     """
-    type_ = field.type
-    assert isinstance(type_, PrimitiveType)
-    try:
-        return _COUNTERS[type_.name](type_, literal)
-    except (ValueError, OverflowError) as problem:
-        raise _not_comparable(field, literal, problem) from None
+    return _read(_COUNTERS, field, literal)
 
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
@@ -122,13 +126,24 @@ def exact_limits(type_: Type) -> tuple[Any, Any] | None:
     return None
 
 
-def _not_comparable(field: NestedField, literal: Any, problem: Exception) -> ExpressionError:
-    return ExpressionError(
-        f"column {field.name!r}: {_shown(literal)} cannot be compared with type {field.type}: {problem}",
-        column=field.name,
-        literal=str(literal),
-        type=str(field.type),
-    )
+_T = TypeVar("_T")
+
+
+def _read(readers: Mapping[str, Callable[[PrimitiveType, Any], _T]], field: NestedField, literal: Any) -> _T:
+    type_ = field.type
+    assert isinstance(type_, PrimitiveType)
+    try:
+        return readers[type_.name](type_, literal)
+    except (ValueError, OverflowError) as problem:
+        shown = str(literal)
+        if isinstance(literal, bool | str | bytes):
+            shown = shown.lower() if isinstance(literal, bool) else repr(literal)
+        raise ExpressionError(
+            f"column {field.name!r}: {shown} cannot be compared with type {type_}: {problem}",
+            column=field.name,
+            literal=str(literal),
+            type=str(type_),
+        ) from None
 
 
 _FINITE_LIMITS = {
@@ -140,23 +155,6 @@ _LONGEST_EXPONENT = 1000
 
 _Count = tuple[int, bool]
 """How many units of the last place a literal counts, and whether it lies above that many."""
-
-
-def _locate_count(type_: PrimitiveType, count: int, is_above: bool) -> LiteralPosition:
-    limits = exact_limits(type_)
-    assert limits is not None
-    if not isinstance(type_, DecimalType):
-        lowest, highest = limits
-        value: Any = count
-    else:
-        highest = 10**type_.precision - 1
-        lowest = -highest
-        value = decimal_from_unscaled(max(lowest, min(count, highest)), type_.scale)
-    if count < lowest:
-        return LiteralPosition(side=-1)
-    if count > highest or (count == highest and is_above):
-        return LiteralPosition(side=1)
-    return LiteralPosition(value, is_above)
 
 
 def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
@@ -212,9 +210,9 @@ def _count_time(_: PrimitiveType, literal: Any) -> _Count:
 
 
 def _read_boolean(_: PrimitiveType, literal: Any) -> bool:
-    if not isinstance(literal, bool):
-        raise ValueError("it must be true or false")
-    return literal
+    if isinstance(literal, bool):
+        return literal
+    raise ValueError("it must be true or false")
 
 
 def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
@@ -235,12 +233,9 @@ def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
 
 def _read_string(_: PrimitiveType, literal: Any) -> str:
     text = _text(literal)
+    # Half a surrogate pair is no text; it raises `ValueError`.
     text.encode()
     return text
-
-
-def _read_uuid(_: PrimitiveType, literal: Any) -> uuid.UUID:
-    return literal if isinstance(literal, uuid.UUID) else read_uuid(_text(literal))
 
 
 def _read_bytes(type_: PrimitiveType, literal: Any) -> bytes:
@@ -258,12 +253,6 @@ def _text(literal: Any) -> str:
     return literal
 
 
-def _shown(literal: Any) -> str:
-    if isinstance(literal, bool):
-        return str(literal).lower()
-    return repr(literal) if isinstance(literal, str | bytes) else str(literal)
-
-
 _COUNTERS: dict[str, Callable[[PrimitiveType, Any], _Count]] = {
     "int": _count_number,
     "long": _count_number,
@@ -277,7 +266,7 @@ _READERS: dict[str, Callable[[PrimitiveType, Any], Any]] = {
     "float": _read_float,
     "double": _read_float,
     "string": _read_string,
-    "uuid": _read_uuid,
+    "uuid": lambda _, literal: literal if isinstance(literal, uuid.UUID) else read_uuid(_text(literal)),
     "fixed": _read_bytes,
     "binary": _read_bytes,
 }

@@ -1,11 +1,9 @@
-"""From a filter over rows to filters over partitions (spec, "Scan Planning").
+"""From a filter over rows to filters over partitions, and to what is left of it in one partition (spec, "Scan Planning").
 
 The inclusive projection matches the partition of every row that the filter matches, so a partition that it does not
-match holds no wanted row. The strict projection matches only partitions all of whose rows the filter matches. Both are
-bound to the fields of the partition type: a `field_id` is the partition field's. What a transform hides projects to
-true and to false respectively.
-
-What is left of a filter for the rows of one partition (spec, "Scan Planning", note 1).
+match holds no such row. The strict projection matches only partitions all of whose rows the filter matches: it is false
+where the inclusive projection of the negation is true. Both are bound to the fields of the partition type: a `field_id` is
+the partition field's. What a transform hides projects to true and to false respectively.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
+    COMPLEMENTS,
     SET_OPERATIONS,
     TRUE_OF_NULL_TO_SOME,
     UNARY_OPERATIONS,
@@ -64,7 +63,15 @@ def project_inclusive(bound: Expression, spec: PartitionSpec, schema: Schema) ->
     """
 
     def project(predicate: BoundPredicate) -> Expression:
-        return conjunction(_project_inclusive(part, predicate, schema) for part in _parts(spec, predicate))
+        allows_null = predicate.operation in TRUE_OF_NULL_TO_SOME and not predicate.field.required
+        projections = []
+        for part in _parts(spec, predicate):
+            target = _target(part, schema)
+            projected = _project(predicate.operation, part.transform, predicate, target)
+            if allows_null:
+                projected = disjunction((projected, BoundPredicate(Operation.IS_NULL, target)))
+            projections.append(projected)
+        return conjunction(projections)
 
     return _map_predicates(bound, project)
 
@@ -76,9 +83,19 @@ def project_strict(bound: Expression, spec: PartitionSpec, schema: Schema) -> Ex
     """
 
     def project(predicate: BoundPredicate) -> Expression:
-        return disjunction(_project_strict(part, predicate, schema) for part in _parts(spec, predicate))
+        negated = COMPLEMENTS[predicate.operation]
+        return disjunction(
+            _negated(_project(negated, part.transform, predicate, _target(part, schema)))
+            for part in _parts(spec, predicate)
+        )
 
     return _map_predicates(bound, project)
+
+
+def _negated(projected: Expression) -> Expression:
+    if isinstance(projected, BoundPredicate):
+        return msgspec.structs.replace(projected, operation=COMPLEMENTS[projected.operation])
+    return ALWAYS_FALSE if isinstance(projected, AlwaysTrue) else ALWAYS_TRUE
 
 
 def keeps_values(transform: Transform, type_: Type) -> bool:
@@ -86,10 +103,7 @@ def keeps_values(transform: Transform, type_: Type) -> bool:
     return isinstance(transform, Identity) or (isinstance(transform, Day) and type_ == DATE)
 
 
-_Steps = Mapping[Operation, tuple[Operation, int]]
-"""For transforms of whole numbers: the operation on the partition, and how far the boundary moves before."""
-
-_INCLUSIVE_STEPS: _Steps = {
+_STEPS = {
     Operation.LT: (Operation.LT_EQ, -1),
     Operation.LT_EQ: (Operation.LT_EQ, 0),
     Operation.GT: (Operation.GT_EQ, 1),
@@ -97,98 +111,41 @@ _INCLUSIVE_STEPS: _Steps = {
     Operation.EQ: (Operation.EQ, 0),
     Operation.IN: (Operation.IN, 0),
 }
-_STRICT_STEPS: _Steps = {
-    Operation.LT: (Operation.LT, 0),
-    Operation.LT_EQ: (Operation.LT, 1),
-    Operation.GT: (Operation.GT, 0),
-    Operation.GT_EQ: (Operation.GT, -1),
-    Operation.NOT_EQ: (Operation.NOT_EQ, 0),
-    Operation.NOT_IN: (Operation.NOT_IN, 0),
-}
+"""For transforms of whole numbers: the operation on the partition, and how far the boundary moves before."""
 
-_Prefixes = Mapping[Operation, tuple[Operation | None, Operation | None, Operation | None]]
-"""For truncated strings: the operation on the partition where the value is shorter than the width, as long, longer.
-
-A partition value that is shorter than the width is the whole of its rows' value. `None`: nothing can be said.
-"""
-
-_INCLUSIVE_PREFIXES: _Prefixes = {
+_PREFIXES: Mapping[Operation, tuple[Operation | None, Operation | None, Operation | None]] = {
     Operation.LT: (Operation.LT, Operation.LT, Operation.LT_EQ),
     Operation.LT_EQ: (Operation.LT_EQ, Operation.LT_EQ, Operation.LT_EQ),
     Operation.GT: (Operation.GT, Operation.GT_EQ, Operation.GT_EQ),
     Operation.GT_EQ: (Operation.GT_EQ, Operation.GT_EQ, Operation.GT_EQ),
     Operation.EQ: (Operation.EQ, Operation.EQ, Operation.EQ),
+    Operation.IN: (Operation.IN, Operation.IN, Operation.IN),
     Operation.NOT_EQ: (Operation.NOT_EQ, None, None),
+    Operation.NOT_IN: (Operation.NOT_IN, None, None),
     Operation.STARTS_WITH: (Operation.STARTS_WITH, Operation.EQ, Operation.EQ),
     Operation.NOT_STARTS_WITH: (Operation.NOT_STARTS_WITH, Operation.NOT_EQ, None),
 }
-_STRICT_PREFIXES: _Prefixes = {
-    Operation.LT: (Operation.LT, Operation.LT, Operation.LT),
-    Operation.LT_EQ: (Operation.LT_EQ, Operation.LT, Operation.LT),
-    Operation.GT: (Operation.GT, Operation.GT, Operation.GT),
-    Operation.GT_EQ: (Operation.GT_EQ, Operation.GT_EQ, Operation.GT),
-    Operation.EQ: (Operation.EQ, None, None),
-    Operation.NOT_EQ: (Operation.NOT_EQ, Operation.NOT_EQ, Operation.NOT_EQ),
-    Operation.STARTS_WITH: (Operation.STARTS_WITH, Operation.EQ, None),
-    Operation.NOT_STARTS_WITH: (Operation.NOT_STARTS_WITH, Operation.NOT_EQ, Operation.NOT_EQ),
-}
-_SET_MEMBER = {Operation.IN: Operation.EQ, Operation.NOT_IN: Operation.NOT_EQ}
+"""For truncated strings: the operation on the partition where the value is shorter than the width, as long, longer.
+
+A partition value that is shorter than the width is the whole of its rows' value. `None`: nothing can be said.
+"""
 
 
-def _map_predicates(bound: Expression, project: Callable[[BoundPredicate], Expression]) -> Expression:
+def _map_predicates(bound: Expression, replace: Callable[[BoundPredicate], Expression]) -> Expression:
     match bound:
         case AlwaysTrue() | AlwaysFalse():
             return bound
         case And(left=left, right=right):
-            return conjunction((_map_predicates(left, project), _map_predicates(right, project)))
+            return conjunction((_map_predicates(left, replace), _map_predicates(right, replace)))
         case Or(left=left, right=right):
-            return disjunction((_map_predicates(left, project), _map_predicates(right, project)))
+            return disjunction((_map_predicates(left, replace), _map_predicates(right, replace)))
         case BoundPredicate():
-            return project(bound)
-    raise IcekeepBug(f"cannot project {type(bound).__name__}: bind the expression first")
+            return replace(bound)
+    raise not_bound(bound)
 
 
 def _parts(spec: PartitionSpec, predicate: BoundPredicate) -> list[PartitionField]:
     return [part for part in spec.fields if part.source_id == predicate.field.field_id]
-
-
-def _project_inclusive(part: PartitionField, predicate: BoundPredicate, schema: Schema) -> Expression:
-    projected = _project(_INCLUSIVE, part, predicate, schema)
-    if projected is None:
-        return ALWAYS_TRUE
-    if predicate.operation in TRUE_OF_NULL_TO_SOME and not predicate.field.required:
-        return disjunction((projected, BoundPredicate(Operation.IS_NULL, _target(part, schema))))
-    return projected
-
-
-def _project_strict(part: PartitionField, predicate: BoundPredicate, schema: Schema) -> Expression:
-    projected = _project(_STRICT, part, predicate, schema)
-    return ALWAYS_FALSE if projected is None else projected
-
-
-def _project(rules: "_Rules", part: PartitionField, predicate: BoundPredicate, schema: Schema) -> Expression | None:
-    """The projection of a predicate onto one partition field; null where the transform hides the answer."""
-    target = _target(part, schema)
-    match part.transform:
-        case Void() | UnknownTransform():
-            return None
-        case transform if keeps_values(transform, predicate.field.type):
-            return BoundPredicate(predicate.operation, target, predicate.values, predicate.bucket)
-        case transform if predicate.bucket is not None:
-            same = transform == predicate.bucket
-            return BoundPredicate(predicate.operation, target, predicate.values) if same else None
-        case _ if predicate.operation in UNARY_OPERATIONS:
-            kept = predicate.operation in (Operation.IS_NULL, Operation.NOT_NULL)
-            return BoundPredicate(predicate.operation, target) if kept else None
-        case Bucket() as transform:
-            return _project_by_steps(rules.bucket_steps, transform, predicate, target)
-        case Truncate(width=width) if isinstance(predicate.values[0], str | bytes):
-            return _project_by_prefix(rules.prefixes, width, predicate, target)
-        case transform:
-            projected = _project_by_steps(rules.steps, transform, predicate, target)
-            if isinstance(projected, BoundPredicate) and _may_be_late(transform, predicate):
-                return rules.allow_late(projected)
-            return projected
 
 
 def _target(part: PartitionField, schema: Schema) -> NestedField:
@@ -196,15 +153,45 @@ def _target(part: PartitionField, schema: Schema) -> NestedField:
     return NestedField(field_id=part.field_id, name=part.name, type=result_type)
 
 
-def _project_by_steps(
-    steps: _Steps, transform: Transform, predicate: BoundPredicate, target: NestedField
-) -> Expression | None:
-    if (step := steps.get(predicate.operation)) is None:
-        return None
-    operation, distance = step
+def _project(operation: Operation, transform: Transform, predicate: BoundPredicate, target: NestedField) -> Expression:
+    """What partitions a value may lie in that compares so with those of a predicate; true where the transform hides it.
+
+    `operation` stands for the predicate's.
+    """
+    match transform:
+        case Void() | UnknownTransform():
+            return ALWAYS_TRUE
+        case _ if keeps_values(transform, predicate.field.type):
+            return BoundPredicate(operation, target, predicate.values, predicate.bucket)
+        case _ if predicate.bucket is not None:
+            is_same = transform == predicate.bucket
+            return BoundPredicate(operation, target, predicate.values) if is_same else ALWAYS_TRUE
+        case _ if operation in UNARY_OPERATIONS:
+            is_kept = operation in (Operation.IS_NULL, Operation.NOT_NULL)
+            return BoundPredicate(operation, target) if is_kept else ALWAYS_TRUE
+        case Truncate(width=width) if isinstance(predicate.values[0], str | bytes):
+            return _project_prefix(operation, width, predicate, target)
+        case Bucket() if operation not in (Operation.EQ, Operation.IN):
+            return ALWAYS_TRUE
+    return _project_steps(operation, transform, predicate, target)
+
+
+def _project_steps(
+    operation: Operation, transform: Transform, predicate: BoundPredicate, target: NestedField
+) -> Expression:
+    if operation not in _STEPS:
+        return ALWAYS_TRUE
+    operation, distance = _STEPS[operation]
     type_ = predicate.field.type
     values = [transform.apply(type_, _move(type_, value, distance)) for value in predicate.values]
-    return bound_set(operation, target, values) if operation in SET_OPERATIONS else _single(operation, target, values)
+    # Iceberg's Java before 0.11 made partition values of times before 1970 one too large.
+    is_time = isinstance(transform, Year | Month | Day | Hour) and type_ not in (TIMESTAMP_NS, TIMESTAMPTZ_NS)
+    late = [value + 1 for value in values if value < 0] if is_time else []
+    if operation in (Operation.EQ, Operation.IN):
+        return bound_set(Operation.IN, target, values + late)
+    if operation is Operation.LT_EQ and late:
+        values = late
+    return BoundPredicate(operation, target, tuple(values))
 
 
 def _move(type_: Type, value: Any, distance: int) -> Any:
@@ -214,75 +201,17 @@ def _move(type_: Type, value: Any, distance: int) -> Any:
     return value + distance if distance else value
 
 
-def _project_by_prefix(
-    prefixes: _Prefixes, width: int, predicate: BoundPredicate, target: NestedField
-) -> Expression | None:
-    member = _SET_MEMBER.get(predicate.operation, predicate.operation)
-    operations = prefixes.get(member, (None, None, None))
-    decided = [(operations[_compare(len(value), width)], value[:width]) for value in predicate.values]
-    values = [value for operation, value in decided if operation is not None]
-    if predicate.operation in SET_OPERATIONS:
-        return bound_set(predicate.operation, target, values)
-    operation = decided[0][0]
-    return None if operation is None else _single(operation, target, values)
-
-
-def _single(operation: Operation, target: NestedField, values: list[Any]) -> BoundPredicate:
-    return BoundPredicate(operation, target, tuple(values))
-
-
-def _compare(length: int, width: int) -> int:
-    """Index into the triples of `_Prefixes`."""
-    return 0 if length < width else 1 if length == width else 2
-
-
-def _may_be_late(transform: Transform, predicate: BoundPredicate) -> bool:
-    """Whether partition values may be one too large: those of times before 1970, made by Iceberg's Java before 0.11."""
-    is_time = isinstance(transform, Year | Month | Day | Hour)
-    return is_time and predicate.field.type not in (TIMESTAMP_NS, TIMESTAMPTZ_NS)
-
-
-def _include_late(projected: BoundPredicate) -> Expression:
-    """Match also the partitions one after those before 1970 that match."""
-    late = [value + 1 for value in projected.values if value < 0]
-    match projected.operation:
-        case Operation.LT_EQ if late:
-            return _single(Operation.LT_EQ, projected.field, late)
-        case Operation.EQ | Operation.IN:
-            return bound_set(Operation.IN, projected.field, [*projected.values, *late])
-    return projected
-
-
-def _exclude_late(projected: BoundPredicate) -> Expression:
-    """Match no partition that may hold values of the one before it unless that one matches too."""
-    late = [value + 1 for value in projected.values if value < 0]
-    match projected.operation:
-        case Operation.GT if late:
-            return _single(Operation.GT, projected.field, late)
-        case Operation.NOT_EQ | Operation.NOT_IN:
-            return bound_set(Operation.NOT_IN, projected.field, [*projected.values, *late])
-    return projected
-
-
-class _Rules(msgspec.Struct, frozen=True):
-    steps: _Steps
-    bucket_steps: _Steps
-    prefixes: _Prefixes
-    allow_late: Callable[[BoundPredicate], Expression]
-
-
-_INCLUSIVE = _Rules(
-    steps=_INCLUSIVE_STEPS,
-    bucket_steps={op: _INCLUSIVE_STEPS[op] for op in (Operation.EQ, Operation.IN)},
-    prefixes=_INCLUSIVE_PREFIXES,
-    allow_late=_include_late,
-)
-_STRICT = _Rules(
-    steps=_STRICT_STEPS,
-    bucket_steps={op: _STRICT_STEPS[op] for op in (Operation.NOT_EQ, Operation.NOT_IN)},
-    prefixes=_STRICT_PREFIXES,
-    allow_late=_exclude_late,
-)
+def _project_prefix(operation: Operation, width: int, predicate: BoundPredicate, target: NestedField) -> Expression:
+    operations = _PREFIXES[operation]
+    decided = []
+    for value in predicate.values:
+        projected = operations[0 if len(value) < width else 1 if len(value) == width else 2]
+        if projected is not None:
+            operation = projected
+            decided.append(value[:width])
+    if operation in SET_OPERATIONS:
+        return bound_set(operation, target, decided)
+    return BoundPredicate(operation, target, tuple(decided)) if decided else ALWAYS_TRUE
 
 
 def residual(bound: Expression, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
@@ -299,36 +228,17 @@ def residual(bound: Expression, spec: PartitionSpec, schema: Schema, partition: 
     """
     if len(partition) != len(spec.fields):
         raise IcekeepBug(f"partition {tuple(partition)!r} has not the {len(spec.fields)} values of spec {spec.spec_id}")
-    return _residual(bound, spec, schema, partition)
+    return _map_predicates(bound, lambda predicate: _residual(predicate, spec, schema, partition))
 
 
-def _residual(bound: Expression, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
-    match bound:
-        case AlwaysTrue() | AlwaysFalse():
-            return bound
-        case And(left=left, right=right):
-            return conjunction(_residual(side, spec, schema, partition) for side in (left, right))
-        case Or(left=left, right=right):
-            return disjunction(_residual(side, spec, schema, partition) for side in (left, right))
-        case BoundPredicate():
-            return _decide(bound, spec, schema, partition)
-    raise not_bound(bound)
-
-
-def _decide(predicate: BoundPredicate, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
-    values = {
-        part.field_id: (part, value)
-        for part, value in zip(spec.fields, partition, strict=True)
-        if part.source_id == predicate.field.field_id and not isinstance(part.transform, Void | UnknownTransform)
-    }
-    for part, value in values.values():
-        if _is_the_rows_value(part, predicate, value):
+def _residual(predicate: BoundPredicate, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
+    values: dict[int, Any] = {}
+    for part, value in zip(spec.fields, partition, strict=True):
+        if part.source_id != predicate.field.field_id or isinstance(part.transform, Void | UnknownTransform):
+            continue
+        if value is None or keeps_values(part.transform, predicate.field.type):
             return ALWAYS_TRUE if row_matches(predicate, {part.source_id: value}) else ALWAYS_FALSE
-    by_id = {field_id: value for field_id, (_, value) in values.items()}
-    if row_matches(project_strict(predicate, spec, schema), by_id):
+        values[part.field_id] = value
+    if row_matches(project_strict(predicate, spec, schema), values):
         return ALWAYS_TRUE
-    return predicate if row_matches(project_inclusive(predicate, spec, schema), by_id) else ALWAYS_FALSE
-
-
-def _is_the_rows_value(part: PartitionField, predicate: BoundPredicate, value: Any) -> bool:
-    return value is None or keeps_values(part.transform, predicate.field.type)
+    return predicate if row_matches(project_inclusive(predicate, spec, schema), values) else ALWAYS_FALSE

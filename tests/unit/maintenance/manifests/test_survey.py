@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
-from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.transcode.records import BoundPart, RecordTarget
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
@@ -38,7 +38,7 @@ def decoded(pairs: Sequence[tuple[int | None, str]]) -> DecodedEntries:
             "partition": pa.array([CODEC.encode((value,)) for value, _ in pairs], pa.binary()),
         }
     )
-    return DecodedEntries(rows, Steps())
+    return DecodedEntries(rows, PruningStats())
 
 
 def told(found: Survey) -> list[tuple[Any, int]]:

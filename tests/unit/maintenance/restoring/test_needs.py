@@ -16,7 +16,7 @@ from icekeep.maintenance.deletion.plans import DeletionPlan
 from icekeep.maintenance.restoring import needs
 from icekeep.maintenance.restoring.job import list_restorable, restore
 from icekeep.maintenance.restoring.needs import _planned_keys
-from icekeep.planning.entries import DecodedEntries, Steps
+from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys
 from kit.changes import run as commit_change
@@ -237,7 +237,7 @@ def test_files_that_many_manifests_list_are_held_once(monkeypatch: pytest.Monkey
     planned = location_keys(pa.array([f"{LOCATION}/data/0"]))
     found, others = needs._NeededKeys(planned), needs._NeededKeys(planned)
     files = pa.array([f"{LOCATION}/data/{number}" for number in range(51)])
-    listed = DecodedEntries(pa.record_batch([files], ["file_path"]), Steps())
+    listed = DecodedEntries(pa.record_batch([files], ["file_path"]), PruningStats())
     for _ in range(20):
         found.add(listed)
         others.add(listed)

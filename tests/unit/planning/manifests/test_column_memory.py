@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError
 from icekeep.planning import manifests as reader
 from icekeep.planning.decoder import NotReadError
-from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, Steps, decode, entries_schema
+from icekeep.planning.entries import DecodeTask, EntryFilter, PruningStats, SpecFilter, decode, entries_schema
 from icekeep.planning.manifests import METRICS, ManifestDecoder
 from icekeep.planning.memory import ColumnMemory, Memory, RememberedStorage, copied
 from icekeep.spec.filters.binding import bind
@@ -89,7 +89,7 @@ def task(storage, manifests, columns, where="true"):
 def read(asked):
     found = [*decode(asked)]
     rows = pa.Table.from_batches([one.entries for one in found], entries_schema(asked.columns))
-    return rows.to_pylist(), sum((one.steps for one in found), Steps())
+    return rows.to_pylist(), sum((one.steps for one in found), PruningStats())
 
 
 @cases(60)

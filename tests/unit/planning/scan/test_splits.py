@@ -7,15 +7,12 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
 from icekeep.planning.scan.tasks import (
-    FileToSplit,
     ReadOptions,
     Split,
     adapted_target_size,
     file_splits,
-    merged_splits,
     read_options,
     split_tasks,
-    split_weight,
 )
 from icekeep.spec.types import MIB
 from kit.cases import for_each
@@ -94,51 +91,55 @@ def test_every_byte_of_a_file_is_in_exactly_one_split(file_format, size, offsets
     assert size == 0 or all(length > 0 for _, length in splits)
 
 
-@for_each(
-    ("length", "deletes", "expected"), [(100, (0, 0), 100), (100, (50, 1), 150), (10, (5, 2), 60), (10, (0, 0), 20)]
-)
-def test_a_split_counts_its_bytes_and_its_deletes_or_what_opening_them_costs(length, deletes, expected):
-    assert split_weight(length, *deletes, open_file_cost=20) == expected
+def file_of(size, *, split_offsets=None, deletes_bytes=0, deletes_count=0):
+    """A planned file; its deletes have `deletes_bytes` together."""
+    first = {"file_size_in_bytes": 0, "content_size_in_bytes": deletes_bytes}
+    others = [{"file_size_in_bytes": 0, "content_size_in_bytes": None}] * (deletes_count - 1)
+    return {
+        "file_format": "PARQUET",
+        "file_size_in_bytes": size,
+        "split_offsets": split_offsets,
+        "deletes": [first, *others] if deletes_count else None,
+        "key_metadata": None,
+    }
 
 
-def _file(size, name="f", **facts):
-    return FileToSplit(file=name, file_format="PARQUET", file_size_in_bytes=size, **facts)
+def weight_of(split, cost):
+    deletes = split.file["deletes"] or []
+    deletes_bytes = sum(one["content_size_in_bytes"] or 0 for one in deletes)
+    return max(split.length + deletes_bytes, (1 + len(deletes)) * cost)
 
 
-def test_neighbours_in_one_task_are_one_split_and_others_are_not():
-    a, b = _file(100), _file(100)
+def test_neighbours_in_one_task_are_one_split_and_those_of_another_file_are_not():
+    a, b = file_of(100, split_offsets=(4, 30, 60)), file_of(100, split_offsets=(4, 30, 60))
     assert a == b
-    pieces = [Split(a, 0, 10), Split(a, 10, 20), Split(a, 40, 5), Split(b, 45, 5), Split(b, 50, 50), Split(a, 45, 55)]
-    assert merged_splits(pieces) == [
-        Split(a, 0, 30),
-        Split(a, 40, 5),
-        Split(b, 45, 55),
-        Split(a, 45, 55),
-    ]
-    assert merged_splits([]) == []
+    [task] = split_tasks([a, b], ReadOptions(open_file_cost_bytes=1), 1000)
+    assert [(split.file is a, split.start, split.length) for split in task] == [(True, 0, 100), (False, 0, 100)]
+    assert list(split_tasks([], ReadOptions())) == []
 
 
 def test_row_groups_become_tasks_of_about_the_target():
-    big = _file(100, split_offsets=(4, 30, 60, 80))
-    small = _file(20, "g")
+    big = file_of(100, split_offsets=(4, 30, 60, 80))
+    small = file_of(20)
     tasks = split_tasks([big, small], ReadOptions(open_file_cost_bytes=1), 60)
     assert list(tasks) == [[Split(big, 0, 60)], [Split(big, 60, 40), Split(small, 0, 20)]]
 
 
 def test_deletes_and_the_cost_of_opening_fill_a_task():
-    files = [_file(10, n, deletes_bytes=30, deletes_count=1) for n in "abc"]
-    options = ReadOptions(split_target_bytes=80, open_file_cost_bytes=1)
-    assert [len(task) for task in split_tasks(files, options)] == [2, 1]
-    assert [len(task) for task in split_tasks(files, ReadOptions(split_target_bytes=80, open_file_cost_bytes=40))] == [
-        1,
-        1,
-        1,
-    ]
+    for cost, deletes, expected in (
+        (1, (30, 1), [2, 1]),
+        (40, (30, 1), [1, 1, 1]),
+        (20, (5, 2), [1, 1, 1]),
+        (30, (0, 0), [2, 1]),
+    ):
+        files = [file_of(10, deletes_bytes=deletes[0], deletes_count=deletes[1]) for _ in "abc"]
+        options = ReadOptions(split_target_bytes=80, open_file_cost_bytes=cost)
+        assert [len(task) for task in split_tasks(files, options)] == expected
 
 
 _FILES = st.lists(
     st.builds(
-        lambda size, cuts, deletes: _file(
+        lambda size, cuts, deletes: file_of(
             size,
             split_offsets=sorted({c for c in cuts if c < size}) or None,
             deletes_bytes=deletes * 5,
@@ -157,20 +158,20 @@ def test_every_byte_of_every_file_is_in_exactly_one_task(files, target, lookback
     options = ReadOptions(split_target_bytes=target, planning_lookback=lookback, open_file_cost_bytes=cost)
     tasks = list(split_tasks(files, options))
     for file in files:
-        pieces = sorted((s.start, s.length) for task in tasks for s in task if s.of is file)
+        pieces = sorted((s.start, s.length) for task in tasks for s in task if s.file is file)
         assert pieces[0][0] == 0
         assert all(start + length == following for (start, length), (following, _) in pairwise(pieces))
-        assert sum(pieces[-1]) == file.file_size_in_bytes
+        assert sum(pieces[-1]) == file["file_size_in_bytes"]
     for task in tasks:
-        touching = [a for a, b in pairwise(task) if a.of is b.of and a.start + a.length == b.start]
+        touching = [a for a, b in pairwise(task) if a.file is b.file and a.start + a.length == b.start]
         assert not touching
-        weight = sum(split_weight(s.length, s.of.deletes_bytes, s.of.deletes_count, cost) for s in task)
+        weight = sum(weight_of(split, cost) for split in task)
         if weight > target:
             # One block that cannot be cut, in a file whose deletes come with it.
             [only] = task
             assert any(
                 (only.start, only.length) == cut
-                for cut in file_splits("PARQUET", only.of.file_size_in_bytes, only.of.split_offsets, target)
+                for cut in file_splits("PARQUET", only.file["file_size_in_bytes"], only.file["split_offsets"], target)
             )
 
 

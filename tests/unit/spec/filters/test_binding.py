@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ExpressionError, IcekeepBug, NotFoundError
-from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.binding import References, bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
@@ -25,7 +25,9 @@ from icekeep.spec.filters.expressions import (
 )
 from icekeep.spec.filters.literals import TimestampLiteral
 from icekeep.spec.filters.parsing import format_expression, parse_where
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import Bucket, Day, Hour, Identity, Month, Transform, UnknownTransform, Void, Year
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -43,7 +45,9 @@ from icekeep.spec.types import (
     UUID,
     VARIANT,
     ListType,
+    MapType,
     NestedField,
+    PrimitiveType,
     StructType,
     Type,
     decimal,
@@ -51,7 +55,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from kit.cases import cases, for_each
-from kit.filters import COMPARISONS, columns, filters, rows, schema_of, truth
+from kit.filters import COMPARISONS, columns, filters, pool, rows, schema_of, truth
 
 OP = Operation
 
@@ -414,3 +418,273 @@ def below(expression: Expression, prefix: str) -> Expression:
 def test_an_expression_is_bound_once():
     with pytest.raises(IcekeepBug, match="bound already"):
         bind(bound(INT, OP.EQ, 1), schema(INT))
+
+
+# References
+
+
+CITY = NestedField(field_id=7, name="city", type=STRING, required=True)
+
+
+ADDRESS = StructType((CITY, NestedField(field_id=8, name="zip code", type=STRING)))
+
+
+def column(field_id: int, name: str, type_: Type, *, required: bool = False) -> NestedField:
+    return NestedField(field_id=field_id, name=name, type=type_, required=required)
+
+
+SCHEMA = Schema(
+    fields=(
+        column(1, "id", LONG, required=True),
+        column(2, "ts", TIMESTAMP),
+        column(3, "home", ADDRESS, required=True),
+        column(4, "tags", ListType(element_id=9, element=STRING)),
+        column(5, "counts", MapType(key_id=10, key=STRING, value_id=11, value=LONG)),
+        column(6, "a.b", INT),
+    )
+)
+
+
+def find(name: str, *parts: PartitionField, schema: Schema = SCHEMA, where: str = "{} = 1") -> NestedField:
+    specs = [PartitionSpec(spec_id=i, fields=(part,)) for i, part in enumerate(parts)]
+    predicate = parse_where(where.format(f'"{name}"'))
+    assert isinstance(predicate, Predicate)
+    return References(schema, specs).field(predicate)
+
+
+def part(name: str, transform: Transform, source_id: int = 2) -> PartitionField:
+    return PartitionField(source_id=source_id, field_id=1000, name=name, transform=transform)
+
+
+def test_a_column_is_found_by_its_full_name_and_carries_it():
+    assert find("id") == SCHEMA.fields[0]
+    assert find("home.city") == NestedField(field_id=7, name="home.city", type=STRING, required=True)
+    assert find("home.zip code").field_id == 8
+    assert find("a.b").field_id == 6
+
+
+def test_a_field_of_an_optional_struct_may_be_null():
+    schema = Schema(fields=(column(3, "home", ADDRESS),))
+    assert not find("home.city", schema=schema).required
+    inner = StructType((column(3, "home", ADDRESS, required=True),))
+    assert not find("who.home.city", schema=Schema(fields=(column(4, "who", inner),))).required
+    assert find("who.home.city", schema=Schema(fields=(column(4, "who", inner, required=True),))).required
+
+
+@pytest.mark.parametrize("name", ["tags.element", "counts.key", "counts.value"])
+def test_columns_in_lists_and_maps_cannot_be_named(name: str):
+    with pytest.raises(ExpressionError, match=f"^column '{name}' lies in a list or a map; a filter takes columns of"):
+        find(name)
+    assert find("tags").field_id == 4
+
+
+@for_each(
+    ("name", "hint"),
+    [
+        ("ID", "did you mean 'id'?"),
+        ("iid", "did you mean 'id'?"),
+        ("Home.City", "did you mean 'home.city'?"),
+        ("city", "did you mean 'home.city'?"),
+        ("home.zipcode", "did you mean 'home.zip code'?"),
+        ("a_b", "did you mean 'a.b'?"),
+        ("tag", "did you mean 'tags'?"),
+        ("zzzz", "the columns are id, ts, home, home.city, home.zip code, tags, counts, a.b"),
+    ],
+)
+def test_a_name_that_is_no_column_is_answered_with_the_nearest_ones(name: str, hint: str):
+    with pytest.raises(NotFoundError) as caught:
+        find(name)
+    assert caught.value.message == f"there is no column {name!r}; {hint}"
+    assert caught.value.facts == {"column": name}
+
+
+def test_a_name_in_another_case_is_answered_with_that_column_alone():
+    schema = Schema(fields=(column(1, "colour", INT), column(2, "colours", INT)))
+    with pytest.raises(NotFoundError, match=r"did you mean 'colour'\?$"):
+        find("Colour", schema=schema)
+    with pytest.raises(NotFoundError, match=r"did you mean 'colour' or 'colours'\?$"):
+        find("colou", schema=schema)
+
+
+def test_a_very_long_name_is_not_compared_with_all_others():
+    schema = Schema(fields=(column(1, "z" * 199, INT),))
+    with pytest.raises(NotFoundError, match="did you mean"):
+        find("z" * 200, schema=schema)
+    with pytest.raises(NotFoundError, match="the columns are"):
+        find("z" * 201, schema=schema)
+
+
+def test_of_many_columns_the_first_ones_are_shown():
+    schema = Schema(fields=tuple(column(i, f"c{i}", INT) for i in range(1, 13)))
+    with pytest.raises(NotFoundError, match=r"the columns are c1, c2, c3, c4, c5, c6, c7, c8, c9, c10 and 2 more$"):
+        find("zzzz", schema=schema)
+    with pytest.raises(NotFoundError, match=r"did you mean 'c1'"):
+        find("c_1", schema=schema)
+
+
+def refused(where: str, *parts: PartitionField) -> str:
+    name = parts[0].name
+    with pytest.raises(NotFoundError) as caught:
+        find(name, *parts, where=where)
+    prefix = f"there is no column {name!r}: "
+    assert caught.value.message.startswith(prefix)
+    return caught.value.message.removeprefix(prefix)
+
+
+def test_a_partition_field_is_no_column_and_the_same_filter_on_its_column_is_shown():
+    assert refused("{} = '2026-01-31'", part("ts_day", Day())) == (
+        "it is a partition field, day of column 'ts'; write days(ts) = '2026-01-31'"
+    )
+    assert refused("{} IN ('a', 'b')", part("place", Identity(), source_id=7)) == (
+        "it is a partition field, identity of column 'home.city'; write home.city IN ('a', 'b')"
+    )
+    assert refused("{} = 3", part("zip_bucket", Bucket(16), source_id=8)) == (
+        "it is a partition field, bucket[16] of column 'home.zip code'; write bucket(16, \"home.zip code\") = 3"
+    )
+
+
+@pytest.mark.parametrize("transform", [Void(), UnknownTransform("zorder")])
+def test_a_partition_field_that_tells_nothing_of_its_column_is_no_filter(transform: Transform):
+    assert refused("{} = 3", part("p", transform)) == (
+        f"it is a partition field, {transform} of column 'ts'; filter on that column"
+    )
+
+
+def test_a_partition_field_of_a_dropped_column_is_said_to_be_one():
+    assert refused("{} = 3", part("p", Day(), source_id=99)) == "it is a partition field whose column was dropped"
+
+
+def test_the_newest_spec_that_has_the_name_says_what_it_is():
+    assert "identity of column 'id'" in refused("{} = 3", part("p", Identity(), source_id=1), part("q", Day()))
+    assert "identity of column 'id'" in refused("{} = 3", part("p", Day()), part("p", Identity(), source_id=1))
+
+
+def test_a_column_that_a_partition_field_is_named_after_is_the_column():
+    assert find("id", part("id", Identity(), source_id=1)).field_id == 1
+
+
+def test_the_operation_does_not_matter_to_finding_a_column():
+    assert References(SCHEMA, ()).field(Predicate(Operation.IS_NULL, "ts")).field_id == 2
+
+
+# Unfolding
+
+
+def bound_text(type_: PrimitiveType, where: str) -> str:
+    schema = Schema(fields=(NestedField(field_id=1, name="x", type=type_),))
+    return format_expression(bind(parse_where(where, 0), schema))
+
+
+@for_each(
+    ("type_", "where", "expected"),
+    [
+        (TIMESTAMP, "days(x) = '2026-01-31'", "x >= '2026-01-31T00:00:00' AND x < '2026-02-01T00:00:00'"),
+        (TIMESTAMP, "days(x) = DATE '2026-01-31'", "x >= '2026-01-31T00:00:00' AND x < '2026-02-01T00:00:00'"),
+        (TIMESTAMP, "days(x) != '2026-01-31'", "x < '2026-01-31T00:00:00' OR x >= '2026-02-01T00:00:00'"),
+        (TIMESTAMP, "days(x) > today - 1", "x >= '1970-01-01T00:00:00'"),
+        (TIMESTAMP, "days(x) IS NULL", "x IS NULL"),
+        (DATE, "days(x) >= '2026-01-31'", "x >= '2026-01-31'"),
+        (DATE, "months(x) = '2025-12'", "x >= '2025-12-01' AND x < '2026-01-01'"),
+        (DATE, "months(x) < 1", "x < '1970-02-01'"),
+        (DATE, "NOT months(x) < -1", "x >= '1969-12-01'"),
+        (TIMESTAMPTZ, "years(x) = '2026'", "x >= '2026-01-01T00:00:00+00:00' AND x < '2027-01-01T00:00:00+00:00'"),
+        (TIMESTAMPTZ, "years(x) > 56", "x >= '2027-01-01T00:00:00+00:00'"),
+        (TIMESTAMPTZ, "years(x) < 1e300", "x IS NOT NULL"),
+        (TIMESTAMP, "hours(x) < '2026-01-31T07'", "x < '2026-01-31T07:00:00'"),
+        (TIMESTAMP, "hours(x) = -1", "x >= '1969-12-31T23:00:00' AND x < '1970-01-01T00:00:00'"),
+        (INT, "truncate(10, x) = 20", "x >= 20 AND x < 30"),
+        (INT, "truncate(10, x) = 25", "false"),
+        (INT, "truncate(10, x) != 25", "x IS NOT NULL"),
+        (INT, "truncate(10, x) IN (20, 25)", "x >= 20 AND x < 30"),
+        (LONG, "truncate(10, x) > -10", "x >= 0"),
+        (STRING, "truncate(3, x) = 'ice'", "x LIKE 'ice%'"),
+        (STRING, "truncate(3, x) = 'ic'", "x = 'ic'"),
+        (STRING, "truncate(3, x) = 'iceberg'", "false"),
+        (STRING, "truncate(3, x) <= 'iceberg'", "x < 'ice' OR x LIKE 'ice%'"),
+        (STRING, "truncate(3, x) LIKE 'ic%'", "x LIKE 'ic%'"),
+        (BINARY, "truncate(1, x) = X'ff'", "x LIKE 'ff%'"),
+        (LONG, "bucket(16, x) = 3", "bucket(16, x) = 3"),
+        (LONG, "bucket(16, x) = 2.5", "false"),
+        (LONG, "bucket(16, x) < 2.5", "bucket(16, x) <= 2"),
+        (LONG, "bucket(16, x) IN (2, 2.5, 2)", "bucket(16, x) = 2"),
+        (LONG, "NOT bucket(16, x) IN (2, 1)", "bucket(16, x) NOT IN (1, 2)"),
+        (STRING, "bucket(16, x) IS NOT NULL", "x IS NOT NULL"),
+    ],
+)
+def test_a_question_about_a_transform_is_one_about_its_column(type_: PrimitiveType, where: str, expected: str):
+    assert bound_text(type_, where) == expected
+
+
+@for_each(
+    ("type_", "where", "problem"),
+    [
+        (
+            DOUBLE,
+            "bucket(4, x) = 1",
+            "bucket(4, x) is no filter on column 'x' of type double, which this transform does not take",
+        ),
+        (DATE, "hours(x) = 1", "hours(x) is no filter on column 'x' of type date, which this transform does not take"),
+        (LONG, "days(x) = 1", "days(x) is no filter on column 'x' of type long, which this transform does not take"),
+        (LONG, "bucket(4, x) IS NAN", "bucket(4, x) is never NaN; only float and double have NaN"),
+        (LONG, "truncate(4, x) LIKE 'a%'", "truncate(4, x) has no prefix; only string and binary start with one"),
+        (STRING, "bucket(4, x) LIKE 'a%'", "bucket(4, x) has no prefix; only string and binary start with one"),
+        (
+            LONG,
+            "bucket(4, x) = 'a'",
+            "column 'bucket(4, x)': 'a' cannot be compared with type int: it must be a whole number",
+        ),
+        (
+            STRING,
+            "truncate(4, x) = 5",
+            "column 'truncate(4, x)': 5 cannot be compared with type string: it must be text, in",
+        ),
+        (
+            TIMESTAMP,
+            "days(x) = 5",
+            "column 'days(x)': 5 cannot be compared with type date: it must be text, in single quotes",
+        ),
+        (TIMESTAMP, "days(x) = '2026-02-30'", "column 'days(x)': '2026-02-30' cannot be compared with type date: "),
+        (
+            TIMESTAMP,
+            "years(x) = true",
+            "column 'years(x)': true cannot be compared with type int: it must be a whole number",
+        ),
+        (
+            TIMESTAMP,
+            "years(x) = 2026",
+            "years(x) counts the years from 1970, so that 2026 is the year 3996; write '2026' in quotes for that year, or 56",
+        ),
+        (
+            TIMESTAMP,
+            "months(x) = '2026-13'",
+            "months(x) is compared with a whole number, or with text such as '2026-01', not",
+        ),
+        (
+            TIMESTAMP,
+            "months(x) = '2026-01-01'",
+            "months(x) is compared with a whole number, or with text such as '2026-01', not",
+        ),
+        (TIMESTAMP, "hours(x) = '2026-01-01-24'", "hours(x) is compared with a whole number, or with text such as"),
+        (TIMESTAMP, "hours(x) = today", "column 'hours(x)': DATE '1970-01-01' cannot be compared with type int"),
+    ],
+)
+def test_what_is_no_filter_of_the_column_s_type_is_refused_in_one_line(type_: PrimitiveType, where: str, problem: str):
+    with pytest.raises(ExpressionError) as refused:
+        bound_text(type_, where)
+    assert refused.value.message.startswith(problem)
+    assert "\n" not in refused.value.message
+
+
+@given(st.data())
+@cases(200)
+def test_the_text_of_a_unit_is_the_unit(data: st.DataObject):
+    """As partition paths show it, which numbers of other tests do not."""
+    transform, name = data.draw(
+        st.sampled_from([(Year(), "years"), (Month(), "months"), (Day(), "days"), (Hour(), "hours")])
+    )
+    type_ = data.draw(st.sampled_from([one for one in (DATE, TIMESTAMP, TIMESTAMPTZ) if transform.accepts(one)]))
+    row, other = data.draw(pool(type_, with_ends=False)), data.draw(pool(type_, with_ends=False))
+    unit = transform.apply(type_, other)
+    schema = Schema(fields=(NestedField(field_id=1, name="x", type=type_),))
+    where = bind(parse_where(f"{name}(x) = '{transform.to_text(type_, unit)}'"), schema)
+    assert row_matches(where, {1: row}) == (transform.apply(type_, row) == unit)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.errors import ExpressionError
+from icekeep.errors import ExpressionError, UsageError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import (
@@ -22,6 +22,7 @@ from icekeep.spec.filters.expressions import (
     Expression,
     Not,
     Operation,
+    Or,
     Predicate,
     conjunction,
     disjunction,
@@ -31,16 +32,24 @@ from icekeep.spec.filters.parsing import (
     MAX_LITERALS,
     MAX_NUMBER_LENGTH,
     MAX_TEXT_LENGTH,
+    FilterReader,
+    Token,
     format_expression,
     parse_where,
+    read_pattern,
+    unquote,
 )
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import BOOLEAN, NestedField
+from icekeep.spec.sorting import SortOrderReader, parse_sort_order
+from icekeep.spec.types import BINARY, BOOLEAN, DATE, FLOAT, STRING, TIMESTAMP_NS, NestedField, Type, decimal
 from kit.cases import cases, for_each
-from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS
+from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS, Column, columns, filters, schema_of
 
 MOMENT_MS = 1_772_281_845_678
+
+
 """2026-02-28T12:30:45.678Z."""
+
 
 CASES = Path(__file__).with_name("expressions.txt")
 
@@ -53,6 +62,8 @@ def written_cases() -> Iterator[tuple[str, str]]:
 
 
 READ = [(text, outcome) for text, outcome in written_cases() if not outcome.startswith("!")]
+
+
 REFUSED = [(text, *outcome.split(" ", 2)[1:]) for text, outcome in written_cases() if outcome.startswith("!")]
 
 
@@ -205,14 +216,24 @@ def test_an_open_quote_is_found_in_no_time(opening: str):
 identifiers = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
     ["in", "NULL", "a b", "And", 'q"', "_x", "a.b", "a.in", "..", "a b.c", "today", "Now", "date", "x", "nan", "é.ü"]
 )
+
+
 numbers = st.integers(-(10**40), 10**40) | st.decimals(-(10**6), 10**6, allow_nan=False, places=3)
+
+
 texts = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["%", "a%_", "\\", "'"])
+
+
 typed = (
     st.builds(DateLiteral, st.integers(-(10**6), 10**7))
     | st.builds(TimestampLiteral, st.integers(-(2**63), 2**63 - 1), st.booleans())
     | st.binary(max_size=4)
 )
+
+
 literals = numbers | texts | st.booleans() | typed
+
+
 predicates = st.one_of(
     st.builds(
         lambda operation, column, literal: Predicate(operation, column, (literal,)),
@@ -234,6 +255,8 @@ predicates = st.one_of(
     ),
     st.builds(Predicate, st.sampled_from([*NULL_TESTS, *NAN_TESTS]), identifiers),
 )
+
+
 expressions = st.recursive(
     predicates | st.sampled_from([ALWAYS_TRUE, ALWAYS_FALSE]),
     lambda inner: (
@@ -313,3 +336,226 @@ def test_of_a_day_that_no_month_has_python_s_own_words_are_told():
     with pytest.raises(ExpressionError) as told:
         parse_where("a = DATE '2013-02-29'")
     assert str(told.value).endswith(f"DATE '2013-02-29': {own.value}")
+
+
+# Patterns
+
+
+@for_each(
+    ("pattern", "text", "is_whole"),
+    [
+        ("", "", True),
+        ("%", "", False),
+        ("abc", "abc", True),
+        ("abc%", "abc", False),
+        (r"10\%", "10%", True),
+        (r"10\%%", "10%", False),
+        (r"\_\\%", "_\\", False),
+        (r"a!b%", "a!b", False),
+    ],
+)
+def test_a_pattern_is_a_whole_value_or_a_prefix(pattern: str, text: str, is_whole: bool):
+    assert read_pattern(pattern) == (text, is_whole)
+
+
+@for_each(
+    ("pattern", "problem"),
+    [
+        ("%a", r"another % as \\%"),
+        ("a%%", r"another % as \\%"),
+        ("a_", r"the wildcard _ is not supported, escape it as \\_"),
+        ("_%", "the wildcard _"),
+        (r"a\b", r"the escape \\ stands before %, _ or \\ only"),
+        ("a\\", "the escape"),
+    ],
+)
+def test_other_wildcards_are_refused_with_what_is_supported(pattern: str, problem: str):
+    with pytest.raises(ValueError, match=problem):
+        read_pattern(pattern)
+
+
+def test_another_escape_takes_its_place():
+    assert read_pattern(r"a\!%!!%", "!") == ("a\\%!", False)
+    with pytest.raises(ValueError, match=r"escape another % as !%"):
+        read_pattern("%a", "!")
+    with pytest.raises(ValueError, match="the escape ! stands before %, _ or ! only"):
+        read_pattern("!a", "!")
+
+
+@given(st.text("ab%_\\'", max_size=8))
+def test_a_prefix_that_is_shown_is_read_as_the_same(prefix: str):
+    shown = format_expression(Predicate(Operation.STARTS_WITH, "x", (prefix,)))
+    pattern = shown.removeprefix("x LIKE '").removesuffix("'").replace("''", "'")
+    assert read_pattern(pattern) == (prefix, False)
+
+
+# Formatting
+
+
+OP = Operation
+
+
+def schema(*types: Type, required: bool = False) -> Schema:
+    """Columns c1, c2 ... of the types."""
+    return Schema(
+        fields=tuple(
+            NestedField(field_id=i, name=f"c{i}", type=type_, required=required) for i, type_ in enumerate(types, 1)
+        )
+    )
+
+
+def bound(type_: Type, operation: Operation, *literals: Any, required: bool = False) -> Expression:
+    return bind(Predicate(operation, "c1", literals), schema(type_, required=required))
+
+
+def text(expression: Expression) -> str:
+    return format_expression(expression)
+
+
+@for_each(
+    ("expression", "expected"),
+    [
+        (ALWAYS_TRUE, "true"),
+        (ALWAYS_FALSE, "false"),
+        (Predicate(OP.EQ, "a b", ("it's",)), "\"a b\" = 'it''s'"),
+        (Predicate(OP.EQ, 'a"b', (True,)), '"a""b" = true'),
+        (Predicate(OP.EQ, "between", (1.5,)), '"between" = 1.5'),
+        (Predicate(OP.EQ, "größe", (Decimal("1.50"),)), "größe = 1.50"),
+        (Predicate(OP.STARTS_WITH, "a", ("5%_\\",)), "a LIKE '5\\%\\_\\\\%'"),
+        (Predicate(OP.NOT_STARTS_WITH, "a", ("x",)), "a NOT LIKE 'x%'"),
+        (Predicate(OP.IS_NAN, "a"), "a IS NAN"),
+        (Not(Or(Predicate(OP.IS_NULL, "a"), Predicate(OP.IS_NULL, "b"))), "NOT (a IS NULL OR b IS NULL)"),
+        (And(Or(ALWAYS_TRUE, ALWAYS_FALSE), And(ALWAYS_TRUE, ALWAYS_TRUE)), "(true OR false) AND true AND true"),
+    ],
+)
+def test_an_expression_is_shown_as_sql(expression: Expression, expected: str):
+    assert text(expression) == expected
+
+
+@for_each(
+    ("type_", "literal", "expected"),
+    [
+        (DATE, "2013-01-05", "c1 = '2013-01-05'"),
+        (TIMESTAMP_NS, "2013-01-05", "c1 = '2013-01-05T00:00:00'"),
+        (BINARY, "00ff", "c1 = '00ff'"),
+        (decimal(9, 2), 5, "c1 = 5.00"),
+        (FLOAT, Decimal("0.1"), "c1 = 0.1"),
+        (STRING, "5", "c1 = '5'"),
+    ],
+)
+def test_bound_values_are_shown_for_people(type_: Type, literal: Any, expected: str):
+    assert text(bound(type_, OP.EQ, literal)) == expected
+
+
+@given(st.data())
+def test_binding_what_is_shown_gives_the_same_filter(data: st.DataObject):
+    table: tuple[Column, ...] = data.draw(columns())
+    expression = bind(data.draw(filters(table)), schema_of(table))
+    assert bind(parse_where(text(expression)), schema_of(table)) == expression
+
+
+# Text reader
+
+
+def of_filter(text: str) -> list[Token]:
+    return FilterReader(text, None).tokens
+
+
+def of_sort_order(text: str) -> list[Token]:
+    return SortOrderReader(text).tokens
+
+
+@for_each(
+    ("text", "kinds"),
+    [
+        ("", []),
+        ("a1 _b é", ["name", "name", "name"]),
+        ("1 1.5 .5 1e3 2.E-1", ["number"] * 5),
+        ("7d 12h 90s 30m 2w", ["age"] * 5),
+        ("7D 7y 7days 1234567890d", ["number", "name"] * 4),
+        ("'a' 'it''s' ''", ["string"] * 3),
+        ('"a b" `c d` "q""q"', ["quoted"] * 3),
+        ("x'00' X'' x 'a'", ["bytes", "bytes", "name", "string"]),
+        ("= == != <> < <= > >=", ["comparison"] * 8),
+        ("-+(),.*/%", ["mark"] * 9),
+        ("a<=-1", ["name", "comparison", "mark", "number"]),
+    ],
+)
+def test_a_filter_is_cut_into_tokens(text: str, kinds: list[str]):
+    tokens = of_filter(text)
+    assert [token.kind for token in tokens] == [*kinds, "end"]
+    assert all(text[token.start :].startswith(token.text) for token in tokens)
+
+
+@for_each(
+    ("text", "kinds"),
+    [
+        ("", []),
+        ("a1 1st é", ["name", "name", "name"]),
+        ("7 07 7d", ["number", "number", "name"]),
+        ('"a b" `c d` "q""q"', ["quoted"] * 3),
+        ("(),.", ["mark"] * 4),
+    ],
+)
+def test_a_sort_order_is_cut_into_tokens(text: str, kinds: list[str]):
+    tokens = of_sort_order(text)
+    assert [token.kind for token in tokens] == [*kinds, "end"]
+    assert all(text[token.start :].startswith(token.text) for token in tokens)
+
+
+@for_each(("text", "word"), [("and", "AND"), ("Today", "TODAY"), ("date", "DATE"), ("ıs", ""), ('"in"', "")])
+def test_keywords_are_ascii_in_any_case_and_never_quoted(text: str, word: str):
+    assert of_filter(text)[0].word == word
+
+
+@for_each("text", ["and", "Today", "1", "'a'", "7d", "(", "=", "X'00'"])
+def test_what_is_no_name_is_no_column(text: str):
+    with pytest.raises(ExpressionError):
+        parse_where(f"{text} is null")
+
+
+@for_each(("text", "name"), [("date", "date"), ("ıs", "ıs"), ('"in"', "in"), ("`and`.b", "and.b")])
+def test_a_word_that_is_no_keyword_and_one_in_quotes_name_columns(text: str, name: str):
+    assert parse_where(f"{text} is null").column == name
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "problem"),
+    [
+        ("a = 'x", 5, "the quote ' is not closed"),
+        ("`a", 1, "the quote ` is not closed"),
+        ("a ; b", 3, "the character ';' has no"),
+    ],
+)
+def test_what_is_no_token_is_refused_at_its_place(text: str, position: int, problem: str):
+    with pytest.raises(ExpressionError, match=problem) as caught:
+        of_filter(text)
+    assert caught.value.facts == {"text": text, "position": position}
+
+
+def test_a_quote_that_a_language_does_not_have_is_not_called_open():
+    with pytest.raises(
+        UsageError, match=r"^cannot read the sort order at position 1, before \"'a'\": the character \"'\" has no"
+    ):
+        parse_sort_order("'a'")
+
+
+def test_an_error_shows_a_piece_of_the_text_or_its_end():
+    with pytest.raises(
+        ExpressionError, match=f"^cannot read the filter at position 3, before '{'b' * 30}': a comparison"
+    ):
+        parse_where("a " + "b" * 31)
+    with pytest.raises(
+        UsageError, match=r"^cannot read the sort order at position 3, at its end: a column is missing here$"
+    ):
+        parse_sort_order("a,")
+
+
+@given(st.text(max_size=8), st.sampled_from("'\"`"))
+def test_quoting_is_undone(text: str, quote: str):
+    quoted = quote + text.replace(quote, quote * 2) + quote
+    assert unquote(quoted) == text
+    end = Token("end", len(quoted), "")
+    assert of_filter(quoted) == [Token("string" if quote == "'" else "quoted", 0, quoted), end]
+    if quote != "'":
+        assert of_sort_order(quoted) == [Token("quoted", 0, quoted), end]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.entries import Amount, DecodedEntries, Steps
-from icekeep.planning.scan.plan import LARGEST_COUNT, SizeDistribution, Tally
+from icekeep.planning.entries import DecodedEntries, FilesAndBytes, PruningStats
+from icekeep.planning.scan.plan import LARGEST_COUNT, ScanTotals, SizeDistribution
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
 
@@ -24,12 +24,12 @@ def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decod
             "file_size_in_bytes": pa.array(sizes, pa.int64()),
         }
     )
-    amount = Amount(len(files), sum(sizes))
-    return DecodedEntries(rows, Steps(amount + Amount(2, 20), amount + Amount(1, 10), amount))
+    amount = FilesAndBytes(len(files), sum(sizes))
+    return DecodedEntries(rows, PruningStats(amount + FilesAndBytes(2, 20), amount + FilesAndBytes(1, 10), amount))
 
 
-def tallied(*batches: DecodedEntries) -> Tally:
-    tally = Tally()
+def tallied(*batches: DecodedEntries) -> ScanTotals:
+    tally = ScanTotals()
     for batch in batches:
         tally.add(batch)
     return tally
@@ -76,26 +76,26 @@ FILES = st.lists(
 
 
 @given(FILES, FILES)
-def test_a_tally_counts_what_it_is_given_and_tallies_of_other_tasks_add_up(
+def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
     some: list[tuple[str, int, int, bytes]], others: list[tuple[str, int, int, bytes]]
 ) -> None:
     one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
     one.merge(pickle.loads(pickle.dumps(two)))
     everything = some + others
-    assert one.files == Amount(len(everything), sum(size for _, size, _, _ in everything))
-    assert one.steps.opened == one.files + Amount(4, 40)
-    assert one.steps.by_partition == one.files + Amount(2, 20)
+    assert one.steps.by_metrics == FilesAndBytes(len(everything), sum(size for _, size, _, _ in everything))
+    assert one.steps.opened == one.steps.by_metrics + FilesAndBytes(4, 40)
+    assert one.steps.by_partition == one.steps.by_metrics + FilesAndBytes(2, 20)
     assert one.record_count == sum(records for _, _, records, _ in everything)
     largest = sorted(((size, path) for path, size, _, _ in everything), reverse=True)[:LARGEST_COUNT]
     assert [file.bytes for file in one.largest] == [size for size, _ in largest]
     expected = {(spec, p) for spec, files in ((0, some), (1, others)) for _, _, _, p in files}
-    assert one.partitions_count == len(expected)
+    assert len(one.bytes_by_partition) == len(expected)
     by_partition = {
         (spec, p): sum(size for _, size, _, q in files if p == q)
         for spec, files in ((0, some), (1, others))
         for _, _, _, p in files
     }
-    assert {partition: amount.bytes for partition, amount in one.largest_partitions()} == by_partition
+    assert {partition: size for partition, _, size in one.largest_partitions()} == by_partition
     assert one.partition_sizes().greatest == max(by_partition.values(), default=None)
 
 
