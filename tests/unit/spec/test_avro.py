@@ -12,7 +12,6 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.spec.avro import (
     avro_names,
     avro_schema,
-    encode_block,
     from_avro,
     legal_name,
     min_decimal_bytes,
@@ -42,7 +41,7 @@ from icekeep.spec.types import (
     parse_type,
 )
 from kit.cases import cases, for_each
-from kit.manifests import blocks, recounted, write_varint
+from kit.manifests import blocks, encode_block, recounted, write_varint
 from kit.strategies import typed_values
 
 NUMBERS = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long", "field-id": 1}]}

@@ -5,8 +5,9 @@ import fastavro
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.spec.avro import encode_block, encode_long, packer, read_header, read_records, write_header
+from icekeep.spec.avro import encode_long, packer, read_header, read_records, write_header
 from kit.cases import for_each
+from kit.manifests import encode_block
 
 NUMBERS = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long", "field-id": 1}]}
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from icekeep.commit.manifests import EntryMemory, StorageManifestReader
 from icekeep.maintenance.commit_history.lists import ListSums
 from icekeep.maintenance.commit_history.result import FilesChanged, TableTotals, total
-from icekeep.spec.manifests.read import COUNTS
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.manifests.structs import COUNTS, DataFile, FileContent, ManifestContent, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.storage.base import Storage

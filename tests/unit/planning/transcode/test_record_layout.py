@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from icekeep.planning.decoder import NotReadError, read_batches
 from icekeep.planning.transcode import layout as record_layout
 from icekeep.planning.transcode.layout import INHERITED, RecordLayout, optional_longs
-from icekeep.spec.avro import encode_block, read_blocks, read_header
+from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder
 from icekeep.spec.types import FLOAT, INT, NestedField, StructType, parse_type
@@ -29,6 +29,7 @@ from kit.manifests import (
     added,
     data_file,
     deleted,
+    encode_block,
     existing,
     field_of,
     read_entries,

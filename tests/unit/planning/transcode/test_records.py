@@ -15,7 +15,7 @@ from icekeep.planning.decoder import NotReadError
 from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.transcode import records
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, BoundPart, RecordTarget, cluster_key
-from icekeep.spec.avro import encode_block, read_header
+from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import DATE, LONG, NestedField, StructType, parse_type
 from icekeep.spec.values import sort_key
@@ -28,6 +28,7 @@ from kit.manifests import (
     blocks,
     data_file,
     deleted,
+    encode_block,
     existing,
     field_of,
     recounted,
