@@ -11,8 +11,9 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.planning import entries as entries_read
 from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import EntryFilter, ReadBy, Reading, chosen_reading, entries, folded
-from icekeep.planning.manifests import ENTRIES, ManifestDecoder
+from icekeep.planning.manifests import ENTRIES
 from icekeep.planning.scan.plan import COLUMNS, FILE_COLUMNS, Tally, open_scan, planned_files
 from icekeep.storage.local.storage import LocalStorage
 from kit.lake import Lake

@@ -39,7 +39,7 @@ from icekeep.catalog.log_context import log_context
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.catalog.version_files import parse_version_name
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
-from icekeep.commit.manifests import ManifestReader, StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import maker_keys
 from icekeep.errors import (
     ConflictError,
@@ -490,7 +490,7 @@ def commit(
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
     files = _files_of(table, runtime)
-    reader = reader or StorageManifestReader(table.storage)
+    reader = reader or ManifestReader(table.storage)
     snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
     patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
     late, base = LateSwaps(table, snapshot_id), table

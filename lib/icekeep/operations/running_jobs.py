@@ -34,7 +34,7 @@ from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import Place, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
-from icekeep.planning.manifests import warning_of_slow_reads
+from icekeep.planning.decoder import warning_of_slow_reads
 from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run

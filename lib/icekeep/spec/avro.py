@@ -101,11 +101,7 @@ _recent_heads: deque[tuple[bytes, Mapping[str, bytes]]] = deque(maxlen=8)
 
 
 def read_header(data: bytes, location: str) -> AvroHeader:
-    """Parse the head of an Avro container file.
-
-    Raises:
-        InvalidTableError: the bytes do not begin with a whole Avro header.
-    """
+    """Parse the head of an Avro container file; raises `InvalidTableError` where the bytes do not begin with a whole one."""
     for head, metadata in tuple(_recent_heads):
         if data.startswith(head) and len(data) >= len(head) + SYNC_BYTES:
             return AvroHeader(metadata, data[len(head) : len(head) + SYNC_BYTES], len(head) + SYNC_BYTES)
@@ -151,8 +147,7 @@ def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
 def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dict[str, Any]]:
     """Decode every record of a container file, logical types left in their plain form.
 
-    Raises:
-        InvalidTableError: a block is damaged, or the file does not end on its sync marker (it was cut short).
+    Raises `InvalidTableError` where a block is damaged, or the file does not end on its sync marker (it was cut short).
     """
     if not data.endswith(header.sync):
         raise InvalidTableError(
@@ -178,15 +173,10 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
 def read_blocks(
     data: bytes, header: AvroHeader, new_inflater: Callable[..., Any] = zlib.decompressobj
 ) -> Iterator[tuple[int, bytes]]:
-    """The blocks of an Avro container file: how many records each counts, and its bytes, unpacked.
+    """The blocks of a whole Avro container file: how many records each counts, and its bytes, unpacked.
 
-    Args:
-        data: the whole file.
-        header: of the file, from `read_header`.
-        new_inflater: makes what undoes deflate, for files of that codec; called as `zlib.decompressobj` is.
-
-    Raises:
-        Exception: of any kind, for fastavro and its codecs have no common one: the file is not what it must be.
+    `new_inflater` undoes deflate; it is called as `zlib.decompressobj` is. A file that is not what it must be raises any kind
+    of `Exception`, for fastavro and its codecs have no common one.
     """
     body = memoryview(data)[header.length_bytes :]
     if header.codec != "deflate":
@@ -263,14 +253,10 @@ class AvroContainer:
 
 
 def packer(codec: str, level: int | None = None) -> Packer:
-    """What packs the payload of a block: Avro's codecs `null`, `deflate`, `snappy` and `zstandard`.
-
-    Args:
-        codec: Avro's name.
-        level: how hard to try, for those that have levels; null: 6 of deflate, 1 of zstandard.
+    """What packs the payload of a block by one of Avro's codecs; without a level by 6 of deflate, 1 of zstandard.
 
     Raises:
-        UnsupportedError: there is no such codec, or it has no such level.
+        UnsupportedError: the codec is not written here, or has no such level.
     """
     if codec not in AVRO_CODECS.values():
         raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(AVRO_CODECS.values())}")

@@ -12,7 +12,7 @@ from icekeep.commit.conflicts import (
     check_no_new_deletes,
     check_no_new_deletes_for,
 )
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
@@ -47,7 +47,7 @@ def table():
 def since(table, start, branch="main"):
     metadata = table.metadata
     start_id = None if start is None else start.metadata.current_snapshot_id
-    return Since(metadata, metadata.head(branch), start_id, StorageManifestReader(table.storage))
+    return Since(metadata, metadata.head(branch), start_id, ManifestReader(table.storage))
 
 
 def rows(table, where):
@@ -140,7 +140,7 @@ def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
     head = later.metadata.current_snapshot
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
     start = table.metadata.current_snapshot_id
-    silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, StorageManifestReader(later.storage))
+    silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, ManifestReader(later.storage))
     assert names(silent.added_data_files()) == ["c"]
 
 

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from icekeep.events import Event, Warned
 from icekeep.planning import decoder as avro_decoder
 from icekeep.planning import manifests as manifest_reader
-from icekeep.planning.decoder import NotReadError
+from icekeep.planning.decoder import NotReadError, slow_reads, warning_of_slow_reads
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, chosen_reading, decode
 from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.manifests import slow_reads, warning_of_slow_reads
 from icekeep.planning.scan.report import _reading_line
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot

@@ -61,8 +61,8 @@ from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import refuse_encrypted
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.refs import ADDED_VECTORS
 from icekeep.spec.retention import Expired

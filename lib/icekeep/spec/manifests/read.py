@@ -68,11 +68,7 @@ class ManifestHeader(msgspec.Struct, frozen=True):
 
 
 def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
-    """Decode a manifest list.
-
-    Raises:
-        InvalidTableError: the bytes are damaged, cut short, or lack a required field.
-    """
+    """Decode a manifest list; raises `InvalidTableError` where it is damaged, cut short, or lacks a required field."""
     header = read_header(data, location)
     with _damage(location):
         columns = _list_columns(header.metadata["avro.schema"])
@@ -82,12 +78,7 @@ def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
 def read_manifest(
     data: bytes, manifest: ManifestFile, partition: StructType
 ) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
-    """Decode a manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
-
-    Args:
-        data: the whole file.
-        manifest: its row of the manifest list.
-        partition: the partition type of its spec.
+    """Decode a whole manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
 
     Raises:
         InvalidTableError: the file is damaged, has another length, spec or content than the list says, or lacks a
@@ -355,9 +346,6 @@ def inspect_manifest(data: bytes, location: str) -> ManifestFile:
     """The row of a version 1 manifest that no list tells of; its partition type is read from its own header.
 
     `added_snapshot_id` is that of its first added or deleted entry, or the greatest of all where it has none.
-
-    Raises:
-        InvalidTableError: the file is damaged, or its header lacks the schema or the partition spec.
     """
     metadata = read_header(data, location).metadata
     # The first writers of version 1 knew one spec only, and did not number it.
@@ -385,11 +373,7 @@ def inspect_manifest(data: bytes, location: str) -> ManifestFile:
 
 
 def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
-    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none.
-
-    Raises:
-        InvalidTableError: the manifest is damaged, or not what the row says.
-    """
+    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none."""
     entries = list(read_manifest(data, row, partition)[1])
     changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
     greatest = max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None)

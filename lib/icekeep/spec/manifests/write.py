@@ -177,8 +177,8 @@ class _Totals:
             least = self.min_sequence_number
             self.min_sequence_number = sequence_number if least is None else min(least, sequence_number)
 
-    def fields(self) -> dict[str, int | None]:
-        out: dict[str, int | None] = {"min_sequence_number": self.min_sequence_number}
+    def fields(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"min_sequence_number": self.min_sequence_number}
         for status, (files_count, rows_count) in COUNTS.items():
             out |= {files_count: self.files[status], rows_count: self.rows[status]}
         return out
@@ -200,14 +200,9 @@ class ManifestBuilder:
         level: int | None = None,
         pack: Packer | None = None,
     ) -> None:
-        """Begin a manifest at `location`.
+        """Begin a manifest at `location`; `pack` packs blocks in the codec, `None`: as `avro.packer` does.
 
-        Args:
-            codec, level: properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
-            pack: what packs blocks so; `None`: what `avro.packer` gives.
-
-        Raises:
-            UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+        `codec` and `level` are the properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
         """
         self.location = location
         self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
@@ -256,11 +251,8 @@ class ManifestBuilder:
     def add_encoded(
         self, record: bytes, status: Status, record_count: int, sequence_number: int | None, partition: tuple[Any, ...]
     ) -> None:
-        """Add an entry that an `EntryEncoder` of the same types made; the rest is what the manifest's summary needs.
-
-        Raises:
-            IcekeepBug: the entry is not an added one and has no sequence number, so nobody could read it again.
-        """
+        """Add an entry that an `EntryEncoder` of the same types made; the rest is what the manifest's summary needs."""
+        # Otherwise nobody could read it again.
         if status is not Status.ADDED and sequence_number is None:
             raise IcekeepBug(f"manifest {self.location!r}: an entry that is not added has no sequence number")
         self._file.add(record)
@@ -304,14 +296,10 @@ def write_manifest_list(
     codec: str = "gzip",
     level: int | None = None,
 ) -> bytes:
-    """Encode the manifest list of a snapshot; manifests without sequence numbers get the snapshot's.
+    """Encode the manifest list of a snapshot; manifests of its own without sequence numbers get the snapshot's.
 
-    From version 3 on data manifests have their `first_row_id` already (`structs.assign_row_ids`).
-
-    Raises:
-        IcekeepBug: a manifest without a sequence number belongs to another snapshot, or one lacks counts that this
-            format version requires (`read.completed` fills them in).
-        UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
+    From version 3 on data manifests have their `first_row_id` already (`structs.assign_row_ids`), from version 2 on all have
+    counts (`read.completed` fills them in).
     """
     struct = manifest_file_type(format_version)
     stored = _stored(struct, "manifest_file")
@@ -342,11 +330,7 @@ def write_manifest_list(
 
 
 def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
-    """Avro's name for a codec of manifests, and what packs their blocks.
-
-    Raises:
-        UnsupportedError: `codec` is not one of `AVRO_CODECS`, or has no such level.
-    """
+    """Avro's name for a codec of manifests, and what packs their blocks; raises `UnsupportedError` as `avro.packer`."""
     name = AVRO_CODECS.get(codec, codec)
     return name, packer(name, level)
 
@@ -387,13 +371,8 @@ def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of i
     change status, snapshot, sequence numbers and first row id alone.
 
     Args:
-        data: the whole file.
-        manifest: its row of the manifest list.
-        partition: the partition type of its spec.
         change: an entry as it is to be, with the same file; `None` where it goes.
         location, snapshot_id: of the new manifest, and of the snapshot that adds it.
-        format_version: of the table.
-        codec, level: as for `ManifestBuilder`.
 
     Raises:
         UnsupportedError: it was written in version 1, and the table has a later one.

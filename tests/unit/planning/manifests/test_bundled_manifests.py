@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning import manifests as manifest_reader
-from icekeep.planning.manifests import STORED, ManifestDecoder, read_manifests
+from icekeep.planning.decoder import ManifestDecoder
+from icekeep.planning.manifests import STORED, read_manifests
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.cases import cases
 from kit.manifests import DAY, added, data_file, deleted, existing, field_of, resized, with_schema, write_manifest
@@ -56,13 +57,13 @@ def outcome(store: Store, decoder: ManifestDecoder) -> pa.Table | str:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of manifests that were read by themselves."""
     alone: list[str] = []
-    one = manifest_reader.read_manifest_batches
+    one = manifest_reader.ManifestBatchReader._alone
 
-    def read_alone(manifest: ManifestFile, *arguments: Any, **how: Any) -> Any:
+    def read_alone(reader: Any, manifest: ManifestFile, *arguments: Any) -> Any:
         alone.append(manifest.manifest_path)
-        return one(manifest, *arguments, **how)
+        return one(reader, manifest, *arguments)
 
-    monkeypatch.setattr(manifest_reader, "read_manifest_batches", read_alone)
+    monkeypatch.setattr(manifest_reader.ManifestBatchReader, "_alone", read_alone)
     return alone
 
 

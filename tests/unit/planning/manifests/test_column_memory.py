@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.planning import manifests as reader
-from icekeep.planning.decoder import NotReadError
+from icekeep.planning.decoder import ManifestDecoder, NotReadError
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, Steps, decode, entries_schema
-from icekeep.planning.manifests import METRICS, ManifestDecoder
+from icekeep.planning.manifests import METRICS
 from icekeep.planning.memory import ColumnMemory, Memory, RememberedStorage, copied
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where

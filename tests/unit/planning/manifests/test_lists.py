@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.planning import manifest_lists
 from icekeep.planning import manifest_lists as distinct_manifests
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
-from icekeep.planning.manifests import ManifestDecoder
 from icekeep.spec.avro import avro_schema
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile, manifest_file_type
 from icekeep.spec.snapshots import Snapshot
@@ -107,7 +107,7 @@ def test_each_manifest_is_found_once(lists: list[list[int]], unwanted: set[int],
     for numbers in lists:
         table.put([known[number] for number in numbers])
     found = table.found(check=check, without=np.array(keys_of(*(known[n] for n in unwanted)), np.int64))
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     expected = {m.manifest_path: m for snapshot in table.snapshots for m in reader.manifests(snapshot)}
     assert by_path(found) == sorted(
         (expected[known[n].manifest_path] for n in {n for some in lists for n in some} - unwanted),
@@ -132,7 +132,7 @@ def test_lists_of_other_writers_are_read(decoder: ManifestDecoder) -> None:
     table.put([row(1), row(2)], by_fastavro([row(1), row(2)]))
     assert [m.manifest_path[-5:] for m in by_path(table.found())] == ["1.avro"[-5:], "2.avro"[-5:], "p.avro"[-5:]]
     for snapshot in table.snapshots:
-        for manifest in StorageManifestReader(table.storage).manifests(snapshot):
+        for manifest in ManifestReader(table.storage).manifests(snapshot):
             assert manifest in table.found().manifests
 
 
@@ -360,7 +360,7 @@ def test_manifests_that_a_snapshot_names_itself_are_inspected() -> None:
     unlisted(table, 1, 2)
     unlisted(table, 2, 3)
     table.put([row(4)])
-    expected = [m for s in table.snapshots for m in StorageManifestReader(table.storage).manifests(s)]
+    expected = [m for s in table.snapshots for m in ManifestReader(table.storage).manifests(s)]
     found = table.found()
     assert by_path(found) == sorted({m.manifest_path: m for m in expected}.values(), key=lambda m: m.manifest_path)
     assert found.untotalled_count == 0

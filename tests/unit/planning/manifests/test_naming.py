@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 
 from icekeep.planning import manifest_lists as naming
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.manifest_lists import snapshots_naming
-from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.spark.session import Engine, Limits
 from icekeep.storage.location_keys import location_keys
 from kit.no_spark import no_spark
@@ -44,8 +44,9 @@ def test_a_list_that_cannot_be_read_is_passed_over_and_the_others_are_not(tables
     assert ids == {s.snapshot_id for s in last.metadata.snapshots[2:]}
 
 
-def test_many_lists_are_read_in_tasks(tables):
+def test_many_lists_are_read_in_tasks(tables, monkeypatch):
+    monkeypatch.setattr(naming, "_BUNDLE_LISTS", 1)
     last = tables[-1]
-    engine = Engine(spark=no_spark, limits=Limits(list_rows_count=3_999))
+    engine = Engine(spark=no_spark, limits=Limits(list_rows_count=99))
     with pytest.raises(AssertionError, match="Spark was started"):
         snapshots_naming(last.storage, engine, last.metadata.snapshots, ["memory://lake/none.avro"])

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.planning import manifests as manifest_reader
-from icekeep.planning.decoder import BATCH_RECORDS, distinct_partitions
-from icekeep.planning.manifests import STORED, ManifestDecoder, batch_schema, chosen_decoder, read_manifest_batches
+from icekeep.planning.decoder import BATCH_RECORDS, ManifestDecoder, chosen_decoder
+from icekeep.planning.manifests import STORED, batch_schema, read_manifests
+from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import OPAQUE, NestedField, StructType, parse_type
@@ -80,7 +81,7 @@ def batches(
     decoder: ManifestDecoder = DATAFUSION,
     batch_records: int = BATCH_RECORDS,
 ) -> list[pa.RecordBatch]:
-    found = read_manifest_batches(row, partition, _Stored(data), columns, decoder=decoder, batch_records=batch_records)
+    found = read_manifests([row], partition, _Stored(data), columns, decoder=decoder, batch_records=batch_records)
     return [*found]
 
 
@@ -490,23 +491,23 @@ def test_manifests_of_any_store_are_read(decoder: ManifestDecoder, tmp_path: Pat
         (f"{odd}/m.avro", LocalStorage()),
     ):
         place = msgspec.structs.replace(row, manifest_path=location)
-        assert rows(read_manifest_batches(place, DAY, storage, ALL, decoder=decoder)) == expected
+        assert rows(read_manifests([place], DAY, storage, ALL, decoder=decoder)) == expected
 
 
 @pytest.mark.parametrize("decoder", ManifestDecoder)
 def test_a_manifest_that_is_missing_or_encrypted_is_an_error(decoder: ManifestDecoder):
     _, row = write_manifest([added()], location=MEMORY)
     with pytest.raises(MissingFileError):
-        [*read_manifest_batches(row, DAY, MemoryStorage(), ALL, decoder=decoder)]
+        [*read_manifests([row], DAY, MemoryStorage(), ALL, decoder=decoder)]
     encrypted = msgspec.structs.replace(row, key_metadata=b"k")
     with pytest.raises(UnsupportedError, match="encrypted"):
-        [*read_manifest_batches(encrypted, DAY, MemoryStorage(), ALL, decoder=decoder)]
+        [*read_manifests([encrypted], DAY, MemoryStorage(), ALL, decoder=decoder)]
 
 
 def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data, row = several_blocks("deflate")
-    found = read_manifest_batches(row, DAY, _Stored(data), ALL, decoder=DATAFUSION, batch_records=1)
+    found = read_manifests([row], DAY, _Stored(data), ALL, decoder=DATAFUSION, batch_records=1)
     next(found)
     found.close()  # type: ignore[attr-defined]
     vectorised(data, row)
@@ -531,7 +532,7 @@ def test_a_temporary_directory_of_an_odd_name_or_none_at_all_harms_nothing(
 def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(monkeypatch: pytest.MonkeyPatch):
     data, row = several_blocks("deflate")
     expected = rows_of(read_entries(data, row))
-    whole, calls = manifest_reader.StoredEntries.of, []
+    whole, calls = manifest_reader.ManifestBatchReader._entries, []
 
     class PanicException(BaseException):
         """As Rust code panics in Python: not an `Exception`."""
@@ -542,7 +543,7 @@ def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(mon
             raise manifest_reader.NotReadError("out of patience")
         return whole(*arguments)
 
-    monkeypatch.setattr(manifest_reader.StoredEntries, "of", failing)
+    monkeypatch.setattr(manifest_reader.ManifestBatchReader, "_entries", failing)
     assert rows(batches(data, row, batch_records=1)) == expected
     assert len(calls) == 3
 

@@ -56,18 +56,17 @@ def copied(data: bytes, row: ManifestFile, partition: StructType = DAY, version:
     """The live entries of a manifest as records, none of which was encoded anew."""
     entries, found, begin = read_entries(data, row, partition), [], 0
     layout = layout_of(data, partition, version)
-    for batch, blocks in read_batches(data, read_header(data, ""), layout.layout, batch_records=1):
-        own = entries[begin : begin + batch.num_rows]
-        begin += batch.num_rows
+    for decoded in read_batches(data, read_header(data, ""), layout.layout, batch_records=1):
+        own = entries[begin : begin + decoded.batch.num_rows]
+        begin += decoded.batch.num_rows
         rows = np.array([place for place, entry in enumerate(own) if entry.is_live], np.int64)
-        found += layout.records(batch, blocks, inherited(own), rows).to_pylist()
+        found += layout.records(decoded, inherited(own), rows).to_pylist()
     assert begin == len(entries)
     return found
 
 
 def layout_of(data: bytes, partition: StructType = DAY, version: int = 2) -> RecordLayout:
-    encoder = EntryEncoder(partition, version)
-    return RecordLayout(read_header(data, "").metadata["avro.schema"], encoder.struct)
+    return RecordLayout(read_header(data, "").metadata["avro.schema"], EntryEncoder(partition, version))
 
 
 def inherited(entries: list[ManifestEntry]) -> pa.RecordBatch:
@@ -404,7 +403,7 @@ def test_schemas_that_are_laid_out_otherwise_cannot_be_copied():
     assert not is_copied(data, DAY)
     assert not is_copied(data, other)
     with pytest.raises(NotReadError):
-        RecordLayout(b"not JSON", EntryEncoder(two, 2).struct)
+        RecordLayout(b"not JSON", EntryEncoder(two, 2))
 
 
 # Blocks that are not encoded in the shortest way.

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
-from icekeep.planning.decoder import NotReadError
-from icekeep.planning.manifests import ManifestDecoder
+from icekeep.planning.decoder import ManifestDecoder, NotReadError
 from icekeep.planning.transcode import records
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, BoundPart, RecordTarget, cluster_key
 from icekeep.spec.avro import read_header
@@ -52,14 +51,24 @@ def whole(batches: list[pa.RecordBatch]) -> pa.Table:
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of manifests whose entries were encoded one by one."""
     paths: list[str] = []
-    real = records._Reader._in_the_slow_way
+    real = records._RecordReader.of_entries
 
-    def noted(reader: Any, manifest: Any, *arguments: Any) -> Any:
-        paths.append(manifest.manifest_path)
-        return real(reader, manifest, *arguments)
+    def noted(reader: Any, entries: Any, run: Any) -> Any:
+        paths.append(run.manifest.manifest_path)
+        return real(reader, entries, run)
 
-    monkeypatch.setattr(records._Reader, "_in_the_slow_way", noted)
+    monkeypatch.setattr(records._RecordReader, "of_entries", noted)
     return paths
+
+
+def little_at_once(monkeypatch: pytest.MonkeyPatch, batch_records: int) -> None:
+    real = records._RecordReader.__init__
+
+    def init(reader: Any, task: Any) -> None:
+        real(reader, task)
+        reader._batch_records = batch_records
+
+    monkeypatch.setattr(records._RecordReader, "__init__", init)
 
 
 def expected(store: ManifestStore, target: RecordTarget) -> dict[str, list[Any]]:
@@ -135,8 +144,7 @@ def test_a_share_of_the_manifests_keeps_the_numbers_that_they_have_among_all():
 
 @pytest.mark.parametrize("decoder", ManifestDecoder)
 def test_places_go_on_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, decoder: ManifestDecoder):
-    monkeypatch.setattr(records, "_ENTRIES_A_BATCH", 7)
-    monkeypatch.setattr(records, "read_batches", lambda *a: _read_batches(*a, batch_records=1))
+    little_at_once(monkeypatch, 7)
     store = ManifestStore()
     entries = [[added, existing, deleted][n % 3](data_file(f"file:/{n}{'x' * 3000}")) for n in range(100)]
     store.put_entries(entries)
@@ -144,9 +152,6 @@ def test_places_go_on_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch, decod
     assert len(found) > 3
     assert whole(found)["place"].to_pylist() == [n for n in range(100) if n % 3 < 2]
     assert whole(found)["record"].to_pylist() == expected(store, target_of())["record"]
-
-
-_read_batches = records.read_batches
 
 
 def renamed(schema: Any) -> Any:
@@ -192,7 +197,7 @@ def test_a_manifest_that_cannot_be_copied_is_encoded_anew(slow: list[str]):
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_what_was_not_read_is_read_in_the_slow_way_from_there(monkeypatch: pytest.MonkeyPatch, failing: int):
-    monkeypatch.setattr(records, "read_batches", lambda *a: _read_batches(*a, batch_records=1))
+    little_at_once(monkeypatch, 1)
     store = ManifestStore()
     store.put_entries([[added, deleted][n % 2](data_file(f"file:/{n}{'x' * 3000}")) for n in range(90)])
     right, calls, real = whole(store.records(target_of())), [], records.RecordLayout.records
