@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -219,16 +219,8 @@ def _taken_apart(snapshots: Iterable[Snapshot]) -> tuple[list[_List], list[_List
     return [*by_key.values()], unlisted
 
 
-class _Collector(Protocol):
-    """Takes from rows of lists what is asked for; `check` tells whether a list that cannot be read is an error."""
-
-    check: bool
-    add: Callable[[ListedRows, Sequence[_List]], None]
-    merge: Callable[[Any], None]
-    refuse: Callable[[str, IcekeepError], None]
-
-
-C = TypeVar("C", bound=_Collector)
+C = TypeVar("C", bound="_DistinctManifests | _Naming")
+"""Collects from rows of lists what is asked for; its `check` tells whether a list that cannot be read is an error."""
 
 
 def _collected(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spark: SparkSource) -> C:
@@ -270,7 +262,7 @@ class _ListReader:
         rows_count: rows of the lists that were read here.
     """
 
-    def __init__(self, storage: Storage, collector: _Collector) -> None:
+    def __init__(self, storage: Storage, collector: "_DistinctManifests | _Naming") -> None:
         self._storage, self._collector = storage, collector
         self.rows_count = 0
         self._decoder, _ = chosen_decoder()
@@ -439,7 +431,7 @@ class _DistinctManifests:
             raise error
         self._unreadable.append(location)
 
-    def merge(self, other: "_DistinctManifests") -> None:
+    def merge(self, other: Any) -> None:
         self._untotalled_count += other._untotalled_count
         self._unreadable += other._unreadable
         self._add(rows_of([*other._by_key.values()]), ["another manifest list"])
@@ -568,7 +560,7 @@ class _Naming:
         for number, key in zip(list_numbers[are_asked].tolist(), keys[are_asked].tolist(), strict=True):
             self.snapshot_ids[key].update(lists[number].totals)
 
-    def merge(self, other: "_Naming") -> None:
+    def merge(self, other: Any) -> None:
         for key, ids in other.snapshot_ids.items():
             self.snapshot_ids[key] |= ids
 

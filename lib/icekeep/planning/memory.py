@@ -316,10 +316,17 @@ class RememberedStorage:
         """As `ColumnMemory.stretches`."""
         return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
 
-    def keep(self, manifests: Sequence[ManifestFile], lengths: Sequence[int], *columns: Any) -> None:
+    def keep(
+        self,
+        manifests: Sequence[ManifestFile],
+        lengths: Sequence[int],
+        partition: StructType,
+        columns: Columns,
+        batches: Sequence[pa.RecordBatch],
+    ) -> None:
         """As `ColumnMemory.keep`; a manifest whose name may come again is not remembered."""
         if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
-            self._memory.columns.keep(self._catalog, manifests, lengths, *columns)
+            self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
             self._memory.make_room()
 
     def __getattr__(self, name: str) -> Any:

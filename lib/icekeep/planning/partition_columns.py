@@ -90,15 +90,11 @@ def _type_name(field: NestedField) -> str:
 
 def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
     if _type_name(field) in _SHOWN:
-        values = [_text(value) for value in values]
+        values = [shown_text(value) for value in values]
     if _type_name(field) == "uuid":
         storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
         return pa.ExtensionArray.from_storage(pa.uuid(), storage)
     return pa.array(values, arrow_type(field.type))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else shown_text(value)
 
 
 def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
@@ -109,7 +105,7 @@ def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
     if kind.equals(target):
         return raw
     if name in _SHOWN:
-        return _by_value(raw, field, _text)
+        return _by_value(raw, field, shown_text)
     if name == "decimal" and is_bytes:
         return _by_value(raw, field, from_avro(field.type))
     if name == "uuid" and is_bytes:

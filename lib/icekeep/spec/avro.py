@@ -313,9 +313,9 @@ def to_avro(type_: Type) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def shown_text(value: Any) -> str:
-    """A value of a type that is not known, or that is not the one it should be of, as text."""
-    return value if isinstance(value, str) else repr(value)
+def shown_text(value: Any) -> str | None:
+    """A value of a type that is not known, or that is not the one it should be of, as text; null is null."""
+    return value if value is None or isinstance(value, str) else repr(value)
 
 
 def from_avro(type_: Type) -> Callable[[Any], Any]:
