@@ -276,7 +276,9 @@ class ManifestBatchReader:
             files.append((data, open_manifest(data, manifest)[0]))
         if len(bundle) > 1 and self._decoder is ManifestDecoder.DATAFUSION:
             try:
-                yield self._together(bundle, files)
+                batch = self._together(bundle, files)
+                files.clear()
+                yield batch
                 return
             except NotReadError:
                 # One by one they give their entries, or the error that is theirs.
@@ -350,7 +352,7 @@ class ManifestBatchReader:
         """The entries of records, `lengths` of them in each of the manifests; raises `NotReadError`."""
         with doubtful():
             columns = layout.columns(decoded.batch)
-            inheritance.fill_in(columns, lengths)
+            inheritance.fill_in(columns, lengths, with_path="manifest_path" in self.schema.names)
             return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -415,7 +417,7 @@ class _Inheritance:
         self._next_row_ids = [manifest.first_row_id for manifest in manifests]
         self._counts = np.zeros((len(manifests), len(Status)), dtype=np.int64)
 
-    def fill_in(self, columns: dict[str, pa.Array], lengths: Sequence[int]) -> None:
+    def fill_in(self, columns: dict[str, pa.Array], lengths: Sequence[int], *, with_path: bool) -> None:
         """Complete the columns of the next entries, `lengths` of them in each manifest; raises `NotReadError`."""
         numbers = np.repeat(np.arange(len(lengths)), lengths)
         status = columns["status"].to_numpy()
@@ -423,7 +425,8 @@ class _Inheritance:
         self._fill_in_numbers(columns, pa.array(numbers), pa.array(status == Status.ADDED))
         if "first_row_id" in columns:
             columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED, lengths)
-        columns["manifest_path"] = self._of_manifests(pa.array(numbers), "manifest_path", pa.string())
+        if with_path:
+            columns["manifest_path"] = self._of_manifests(pa.array(numbers), "manifest_path", pa.string())
 
     def check_counts(self) -> None:
         """See, after the last entry, that there were as many as the manifest list says; raises `NotReadError`."""
@@ -500,6 +503,16 @@ def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
     return pa.Array.from_buffers(
         type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
     )
+
+
+def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
+    """Where the item of a key lies among `maps.items`, the last where it is repeated; -1 where there is none."""
+    offsets = maps.offsets.to_numpy()
+    first, after = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    places = np.flatnonzero(maps.keys.to_numpy()[first:after] == key) + first
+    positions = np.full(len(maps), -1, np.int64)
+    positions[np.searchsorted(offsets, places, side="right") - 1] = places
+    return np.where(np.asarray(maps.is_valid()), positions, -1) if maps.null_count else positions
 
 
 def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:

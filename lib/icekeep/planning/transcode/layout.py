@@ -215,7 +215,7 @@ def encoded_lengths(schema: Any, column: pa.Array) -> Numbers:
         case "record" if pa.types.is_struct(column.type):
             fields = [field for field in schema["fields"] if not is_empty_record(field["type"])]
             if column.type.num_fields == len(fields):
-                parts = [encoded_lengths(field["type"], column.field(i)) for i, field in enumerate(fields)]
+                parts = (encoded_lengths(field["type"], column.field(i)) for i, field in enumerate(fields))
                 return sum(parts, np.zeros(len(column), np.int64))
         case "array" if pa.types.is_list(column.type):
             return _array_lengths(schema, column)

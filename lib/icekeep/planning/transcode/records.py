@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from icekeep.errors import IcekeepError, NotFoundError, UnsupportedError, UsageError, argument
 from icekeep.planning.decoder import DecodedBlocks, ManifestDecoder
 from icekeep.planning.entries import ManifestsTask
-from icekeep.planning.manifests import EntryLayout, EntryRun, ManifestBatchReader, batch_of_entries, bundles
+from icekeep.planning.manifests import (
+    EntryLayout,
+    EntryRun,
+    ManifestBatchReader,
+    batch_of_entries,
+    bundles,
+    map_positions,
+)
 from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.planning.transcode.layout import INHERITED, RecordLayout
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile, Status
@@ -102,7 +109,9 @@ def entry_keys(
             different = [cluster_key(part.type, values[part.index]) for values in partitions]
             keys.append(pa.array(different, pa.binary()).take(pa.array(codes)))
         else:
-            bounds = pc.map_lookup(lower_bounds, pa.scalar(part.field_id, pa.int32()), "first")
+            assert lower_bounds is not None
+            positions = map_positions(lower_bounds, part.field_id)
+            bounds = lower_bounds.items.take(pa.array(positions, mask=positions < 0))
             coded = bounds.dictionary_encode(null_encoding="encode")
             different = [_bound_key(part.type, bound) for bound in coded.dictionary.to_pylist()]
             keys.append(pa.array(different, pa.binary()).take(coded.indices))
