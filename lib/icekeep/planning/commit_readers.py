@@ -9,7 +9,6 @@ from itertools import count, groupby
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from icekeep.commit.attempt import noting_storage
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
@@ -163,13 +162,10 @@ class MergingManifestReader(ManifestReader):
                     yield from rolling.written_at(max_bytes)
                 continue
             task = RecordsTask.of([*some], target, self.storage, decoder)
-            for block in (block for batches in in_threads(task, _read) for b in batches for block in record_blocks(b)):
-                builder = rolling.current()
-                builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
-                builder.add_partitions(map(codec.decode, block.partitions))
-                yield from rolling.written_at(max_bytes)
+            for batches in in_threads(task, lambda share: [*live_records(share)]):
+                for block in (block for batch in batches for block in record_blocks(batch)):
+                    builder = rolling.current()
+                    builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
+                    builder.add_partitions(map(codec.decode, block.partitions))
+                    yield from rolling.written_at(max_bytes)
         yield from rolling.written_at(0)
-
-
-def _read(task: RecordsTask) -> list[pa.RecordBatch]:
-    return [*live_records(task)]

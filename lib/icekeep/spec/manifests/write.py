@@ -46,7 +46,7 @@ from icekeep.spec.manifests.structs import (
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.types import MIB, ListType, MapType, StructType, Type
+from icekeep.spec.types import MIB, ListType, MapType, NestedField, StructType, Type
 
 _VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 * MIB}
 """What version 1 requires of every file although it means nothing any more."""
@@ -77,28 +77,25 @@ def _encode(parsed: Any, record: Any) -> bytes:
     return out.getvalue()
 
 
-def _partition_writers(partition: StructType) -> _Writers:
-    return [(name, to_avro(f.type)) for name, f in zip(avro_names(partition.fields), partition.fields, strict=True)]
+def _writers(fields: Iterable[NestedField]) -> _Writers:
+    """The fields' names in Avro, and how their values are given to it; lists of structs are the summaries of a list's row."""
+
+    def writer(type_: Type) -> Callable[[Any], Any]:
+        match type_:
+            case MapType():
+                return lambda value: [{"key": k, "value": v} for k, v in value.items()]
+            case ListType(element=StructType()):
+                return lambda value: [msgspec.structs.asdict(summary) for summary in value]
+            case ListType():
+                return list
+        return to_avro(type_)
+
+    known = [*fields]
+    return [(name, writer(f.type)) for name, f in zip(avro_names(known), known, strict=True)]
 
 
-def _partition_record(writers: _Writers, values: tuple[Any, ...]) -> dict[str, Any]:
+def _record(values: Iterable[Any], writers: _Writers) -> dict[str, Any]:
     return {name: None if v is None else write(v) for (name, write), v in zip(writers, values, strict=True)}
-
-
-def _container_writer(type_: Type) -> Callable[[Any], Any]:
-    """How a value that may be a map or a list is given to Avro; lists of structs are the summaries of a manifest list."""
-    match type_:
-        case MapType():
-            return lambda value: [{"key": k, "value": v} for k, v in value.items()]
-        case ListType(element=StructType()):
-            return lambda value: [msgspec.structs.asdict(summary) for summary in value]
-        case ListType():
-            return list
-    return lambda value: value
-
-
-def _written(source: Any, writers: _Writers) -> dict[str, Any]:
-    return {name: None if (v := getattr(source, name)) is None else write(v) for name, write in writers}
 
 
 class PartitionCodec:
@@ -106,7 +103,7 @@ class PartitionCodec:
 
     def __init__(self, partition: StructType) -> None:
         self._stored = _stored(partition, "partition")
-        self._writers = _partition_writers(partition)
+        self._writers = _writers(partition.fields)
         self._readers = [
             (name, from_avro(f.type)) for (name, _), f in zip(self._writers, partition.fields, strict=True)
         ]
@@ -114,7 +111,7 @@ class PartitionCodec:
     def encode(self, values: tuple[Any, ...]) -> bytes:
         # There are many NaN, and partitions of one are one partition.
         one = tuple(math.nan if isinstance(value, float) and value != value else value for value in values)
-        return self._stored.encode(_partition_record(self._writers, one))
+        return self._stored.encode(_record(one, self._writers))
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
         record = fastavro.schemaless_reader(io.BytesIO(data), self._stored.parsed, None)
@@ -152,14 +149,15 @@ class EntryEncoder:
         assert isinstance(file_struct, StructType)
         file_fields = [f for f in file_struct.fields if f.field_id != PARTITION_FIELD_ID]
         self._constants = {f.name: _VERSION_1_DEFAULTS[f.name] for f in file_fields if f.name in _VERSION_1_DEFAULTS}
-        self._file = [(f.name, _container_writer(f.type)) for f in file_fields if f.name not in self._constants]
+        self._file = _writers(f for f in file_fields if f.name not in self._constants)
         self._entry_names = [f.name for f in self.struct.fields if f.field_id != DATA_FILE_FIELD_ID]
-        self._partition_writers = _partition_writers(partition)
+        self._partition = _writers(partition.fields)
 
     def encode(self, entry: ManifestEntry) -> bytes:
         """One Avro record of `manifest_entry`."""
-        file = _written(entry.data_file, self._file) | self._constants
-        file["partition"] = _partition_record(self._partition_writers, entry.data_file.partition)
+        source = entry.data_file
+        file = _record([getattr(source, name) for name, _ in self._file], self._file) | self._constants
+        file["partition"] = _record(source.partition, self._partition)
         return self._stored.encode({**{name: getattr(entry, name) for name in self._entry_names}, "data_file": file})
 
 
@@ -303,7 +301,7 @@ def write_manifest_list(
     """
     struct = manifest_file_type(format_version)
     stored = _stored(struct, "manifest_file")
-    writers = [(f.name, _container_writer(f.type)) for f in struct.fields]
+    writers = _writers(struct.fields)
     required = [f.name for f in struct.fields if f.required]
     avro_codec, pack = manifest_packer(codec, level)
     numbers: dict[str, int | None] = {
@@ -325,7 +323,7 @@ def write_manifest_list(
         row = _numbered(manifest, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
-        file.add(stored.encode(_written(row, writers)))
+        file.add(stored.encode(_record([getattr(row, name) for name, _ in writers], writers)))
     return file.finish()
 
 
