@@ -10,7 +10,7 @@ from pathlib import Path
 
 from icekeep.catalog.base import Catalog, Table
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Event, StepStarted
 from icekeep.formats.deletes.read import read_position_deletes
 from icekeep.maintenance.compaction.job import compact
@@ -128,7 +128,7 @@ def _delete_of_second(table: Table, positions: tuple[int, ...]) -> None:
 
 
 def _live_files(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     entries = (entry for one in reader.manifests(snapshot) for entry in reader.entries(one, table.metadata))
     return [entry.data_file for entry in entries if entry.is_live]
 

@@ -20,7 +20,7 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import CreateRef, RollbackToSnapshot
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.expiration.job import expire_snapshots
@@ -221,7 +221,7 @@ class Story:
     def _entries(self, branch: str, content: ManifestContent = ManifestContent.DATA) -> list[ManifestEntry]:
         head = self.metadata.head(branch)
         assert head is not None
-        reader = StorageManifestReader(self.table.storage)
+        reader = ManifestReader(self.table.storage)
         manifests = [m for m in reader.manifests(head) if m.content is content]
         found = [e for m in manifests for e in reader.entries(m, self.metadata) if e.is_live]
         return sorted(found, key=lambda e: e.data_file.file_path)

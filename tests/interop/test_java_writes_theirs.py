@@ -10,8 +10,8 @@ from urllib.parse import urlparse
 import pytest
 
 from icekeep.catalog.base import Table
+from icekeep.planning.decoder import ManifestDecoder, slow_reads
 from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.manifests import ManifestDecoder, slow_reads
 from icekeep.planning.scan.report import plan_scan
 from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.structs import ManifestContent

@@ -8,7 +8,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.formats.options import write_options
 from icekeep.formats.parquet.footer import read_footer
@@ -40,7 +40,7 @@ def text(n: int) -> str:
 
 
 def entries_of(table: Table) -> list[DataFile]:
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     assert table.metadata.current_snapshot is not None
     files = [
         entry.data_file

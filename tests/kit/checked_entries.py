@@ -13,7 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.snapshots import CreateRef
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.events import SILENT
@@ -63,7 +63,7 @@ def add_blindly(table: Table, *data: DataFile, deletes: Iterable[DataFile] = (),
 
 def listed(table: Table, snapshots: Iterable[Snapshot], without: Container[str] = ()) -> Listed:
     """The manifests of some snapshots but those at some locations."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     rows: dict[str, ManifestFile] = {}
     since: dict[str, int] = {}
     read = {one.snapshot_id: [m for m in reader.manifests(one) if m.manifest_path not in without] for one in snapshots}
@@ -119,7 +119,7 @@ def told(tally: Tally) -> Counter[tuple[int, str, int | None, int]]:
 
 def live_by_snapshot(table: Table) -> dict[int, list[DataFile]]:
     """The live files of each snapshot, one by one."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return {
         snapshot.snapshot_id: [
             entry.data_file

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, Status
@@ -40,7 +40,7 @@ def with_position_deletes(table: Table, position: int = 0, *, is_for_one: bool =
     """
     metadata = table.metadata
     assert metadata.current_snapshot is not None
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     manifest = reader.manifests(metadata.current_snapshot)[0]
     victim = next(e.data_file for e in reader.entries(manifest, metadata) if e.is_live)
     schema = pa.schema(

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from icekeep.spec.partitioning import partition_path, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json
@@ -166,7 +166,7 @@ def _kind(field: tuple[str, str]) -> tuple[str, str]:
 
 def our_entries(table: Table) -> Counter[str]:
     """All entries of a table's current snapshot, as text."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     assert table.metadata.current_snapshot is not None
     return Counter(
         repr(
@@ -256,7 +256,7 @@ def our_manifests(table: Table) -> list[dict[str, Any]]:
                     )
                 ),
             }
-            for manifest in StorageManifestReader(table.storage).manifests(table.metadata.current_snapshot)
+            for manifest in ManifestReader(table.storage).manifests(table.metadata.current_snapshot)
         ),
         key=lambda manifest: str(manifest["path"]),
     )

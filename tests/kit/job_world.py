@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.maintenance.deletion.neighbour_roots import forget_roots
 from icekeep.spec.updates import Requirement, Update
@@ -115,7 +115,7 @@ class World:
 
 def reached_files(table: Table) -> Iterator[str]:
     """Every file that a snapshot leads to."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     seen: set[str] = set()
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list or ""

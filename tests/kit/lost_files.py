@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.compaction.job import compact
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
@@ -96,7 +96,7 @@ def old_entries(table: Table) -> list[ManifestEntry]:
     """The live data files of the snapshot before the last rewrite, by path."""
     rewrite = [s for s in table.metadata.snapshots if (s.summary or {})["operation"] == REWRITE][-1]
     parent = table.metadata.snapshots_by_id[rewrite.parent_snapshot_id or 0]
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     entries = [e for m in reader.manifests(parent) for e in reader.entries(m, table.metadata) if e.is_live]
     data = [entry for entry in entries if entry.data_file.content is FileContent.DATA]
     return sorted(data, key=lambda entry: entry.data_file.file_path)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.spec.avro import read_header, write_header
+from icekeep.spec.avro import encode_long, packer, read_header, write_header
 from icekeep.spec.manifests.read import read_manifest
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder, write_manifest_list
@@ -142,6 +142,12 @@ def blocks(data: bytes) -> list[bytes]:
         found.append(data[position : payload + size + 16])
         position = payload + size + 16
     return found
+
+
+def encode_block(payload: bytes, count: int, codec: str, sync: bytes) -> bytes:
+    """One Avro block of so many encoded records."""
+    packed = packer(codec)(payload)
+    return encode_long(count) + encode_long(len(packed)) + packed + sync
 
 
 def recounted(block: bytes, change: int) -> bytes:

@@ -47,7 +47,7 @@ from icekeep.commit.changes.snapshots import (
 )
 from icekeep.commit.conflicts import Isolation
 from icekeep.commit.file_sets import entry_digest
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.spec.evolution import AddColumn, AddPartitionField
@@ -261,7 +261,7 @@ def _manifests(table: Table, name: str) -> RewriteManifests:
 
 def _mended(table: Table, name: str, **said: Any) -> RepairEntries:
     """The entry of a file that says something else of it, or goes where nothing is said."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     [one] = [
         RepairedEntry(
             manifest=manifest.manifest_path,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import SourceFile, read_file
@@ -41,7 +41,7 @@ def live_entries(table: Table, ref: str = MAIN) -> list[ManifestEntry]:
     snapshot = table.metadata.head(ref)
     if snapshot is None:
         return []
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return [
         entry
         for manifest in reader.manifests(snapshot)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Event, StepStarted, Warned
 from icekeep.maintenance.equality_deletes import job as equality_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
@@ -56,7 +56,7 @@ def places(table: Table) -> list[dict[str, Any]]:
 
 def every_file(table: Table) -> list[DataFile]:
     """The data and delete files of every snapshot."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return [
         entry.data_file
         for snapshot in table.metadata.snapshots

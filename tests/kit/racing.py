@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.tables.verbs import append, create_table
 from kit.naive_scan import scan_rows
 from kit.tables import EVENTS
@@ -140,7 +140,7 @@ def check_history(table: Table, commits: int) -> None:
 
 def check_nothing_is_left(table: Table) -> None:
     """Storage holds the manifests, lists and data files that the history names, and no others."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
     manifests = {m.manifest_path: m for snapshot in table.metadata.snapshots for m in reader.manifests(snapshot)}
     data = {e.data_file.file_path for m in manifests.values() for e in reader.entries(m, table.metadata)}

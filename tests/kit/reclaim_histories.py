@@ -16,7 +16,7 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
@@ -285,7 +285,7 @@ class History(ReclaimReferences):
         head = self.metadata.head(branch)
         if head is None:
             return
-        reader = StorageManifestReader(self.storage)
+        reader = ManifestReader(self.storage)
         by_kind: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
         for manifest in reader.manifests(head):
             by_kind.setdefault((manifest.partition_spec_id, manifest.content), []).append(manifest)

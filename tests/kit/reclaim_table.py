@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
@@ -81,7 +81,7 @@ class ReclaimTable:
         head = self.metadata.head(branch)
         if head is None:
             return []
-        reader = StorageManifestReader(self.storage)
+        reader = ManifestReader(self.storage)
         manifests = [m for m in reader.manifests(head) if m.content is content]
         return [e for m in manifests for e in reader.entries(m, self.metadata) if e.is_live]
 

@@ -15,7 +15,7 @@ import msgspec
 from pyiceberg.manifest import DATA_FILE_TYPE, DEFAULT_READ_VERSION
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
@@ -125,7 +125,7 @@ def our_live_entries(table: Table, snapshot_id: int | None = None) -> Entries:
     """As our own reader of a single manifest has them, which writes none."""
     metadata = table.metadata
     snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshots_by_id[snapshot_id]
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return Counter(
         _text(_our_entry(entry, table))
         for manifest in (reader.manifests(snapshot) if snapshot is not None else [])

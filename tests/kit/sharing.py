@@ -9,11 +9,11 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_part
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 
 
-class SharingReader(StorageManifestReader):
+class SharingReader(ManifestReader):
     """Every manifest is a share; `asked` keeps the locations of those that were."""
 
     def __init__(self, storage: Any) -> None:
@@ -27,12 +27,12 @@ class SharingReader(StorageManifestReader):
         return [self._share(manifest, work, next(locations)) for manifest in manifests]
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[Any]) -> list[Any]:
-        return [self._sent(self._sent(work).run(m, StorageManifestReader(self.storage))) for m in manifests]
+        return [self._sent(self._sent(work).run(m, ManifestReader(self.storage))) for m in manifests]
 
     def _share(self, manifest: ManifestFile, work: FilterManifests, location: str) -> FilteredShare:
         names = (f"{location.removesuffix('.avro')}-{number}.avro" for number in range(1000))
         sent = self._sent(work)
-        share = sent.run([manifest], StorageManifestReader(self.storage), names)
+        share = sent.run([manifest], ManifestReader(self.storage), names)
         return self._sent(share)
 
     def _sent(self, value: Any) -> Any:
@@ -57,7 +57,7 @@ class SharingReader(StorageManifestReader):
 
 def stored(table: Table, removed: Sequence[ManifestEntry], change: RewriteFiles) -> StoredFileSet:
     """The files that a change removes as a set in storage, as they are listed in the table, or in a manifest of nobody."""
-    reader = StorageManifestReader(getattr(table.storage, "inner", table.storage))
+    reader = ManifestReader(getattr(table.storage, "inner", table.storage))
     listed = {
         entry.data_file.file_path: manifest.manifest_path
         for snapshot in table.metadata.snapshots

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
@@ -60,7 +60,7 @@ class HistoryReader:
     """Reads any snapshot of one table of `SCHEMA`, in Parquet, with deletes of positions."""
 
     def __init__(self, table: Table) -> None:
-        self._manifests = StorageManifestReader(table.storage)
+        self._manifests = ManifestReader(table.storage)
         self._storage = table.storage
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
         self._rows: dict[str, list[Row]] = {}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteManifests
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
@@ -150,9 +150,9 @@ def kept_as_staged(table: Table) -> list[int]:
     return sorted(int(number) for _, found, number in parts if found)
 
 
-def _reader(table: Table) -> StorageManifestReader:
+def _reader(table: Table) -> ManifestReader:
     """Past whatever a test does at the calls of a storage."""
-    return StorageManifestReader(getattr(table.storage, "inner", table.storage))
+    return ManifestReader(getattr(table.storage, "inner", table.storage))
 
 
 def _order(entry: ManifestEntry) -> tuple[str, str, int]:

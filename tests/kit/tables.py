@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Table
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
@@ -108,7 +108,7 @@ def set_ref(table: Table, name: str, snapshot_id: int, kind: str = "tag", **rete
 
 def entries_of(table: Table, *names: str) -> tuple[ManifestEntry, ...]:
     """Live entries of the current snapshot as a plan reads them; all of them if no names are given."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     found = [
         entry
         for manifest in reader.manifests(table.metadata.current_snapshot)
@@ -122,7 +122,7 @@ def entries_of(table: Table, *names: str) -> tuple[ManifestEntry, ...]:
 
 def manifests_of(table: Table) -> list[ManifestFile]:
     """The manifests of the current snapshot."""
-    return StorageManifestReader(table.storage).manifests(table.metadata.current_snapshot)
+    return ManifestReader(table.storage).manifests(table.metadata.current_snapshot)
 
 
 def raw(table: Table, location: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.snapshots import ExpireSnapshots
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
 from icekeep.maintenance.deletion.plans import (
@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 
 def files_of(metadata: TableMetadata, storage: Storage) -> dict[str, GarbageFile]:
     """Every file that the snapshots of some metadata lead to, by location."""
-    reader = StorageManifestReader(storage)
+    reader = ManifestReader(storage)
     found = [GarbageFile(FileKind.STATISTICS, s.statistics_path, s.file_size_in_bytes) for s in metadata.statistics]
     for snapshot in metadata.snapshots:
         assert snapshot.manifest_list is not None

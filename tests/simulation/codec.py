@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.catalog import metadata_files
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.planning import entries
 from icekeep.spec import metadata as metadata_codec
@@ -162,7 +162,7 @@ def _read_manifest(
     return header, _inherited(data.value, manifest)
 
 
-def _header(self: StorageManifestReader, manifest: ManifestFile) -> decode.ManifestHeader:
+def _header(self: ManifestReader, manifest: ManifestFile) -> decode.ManifestHeader:
     self.storage.read(manifest.manifest_path)
     return decode.ManifestHeader(manifest.partition_spec_id, manifest.content, frozenset())
 
@@ -203,7 +203,7 @@ def _format_metadata(metadata: TableMetadata) -> TableMetadata:
 
 def _decode_entries(task: entries.DecodeTask) -> Iterator[entries.DecodedEntries]:
     """The same in columns, as far as whoever deletes asks for them."""
-    reader = StorageManifestReader(task.storage)
+    reader = ManifestReader(task.storage)
     for manifest in task.manifests:
         partition = task.wanted.specs[manifest.partition_spec_id].partition
         files = [entry.data_file for entry in reader.typed_entries(manifest, partition) if entry.is_live]
@@ -254,7 +254,7 @@ def values_in_place_of_bytes() -> Iterator[None]:
     for module, name, stand_in in uses:
         setattr(module, name, stand_in)
     try:
-        with patch.object(StorageManifestReader, "header", _header):
+        with patch.object(ManifestReader, "header", _header):
             yield
     finally:
         for module, name, original in before:

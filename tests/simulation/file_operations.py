@@ -13,7 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles, DeleteFiles, OverwriteFiles
 from icekeep.commit.conflicts import Isolation
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.filters.expressions import Expression, Predicate
 from icekeep.spec.filters.expressions import Operation as Compares
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
@@ -251,7 +251,7 @@ def live_entries(
     client: Client, table: Table, branch: str, content: ManifestContent = ManifestContent.DATA
 ) -> list[ManifestEntry]:
     """The live entries of a branch's data files or delete files, as a plan reads them."""
-    reader, head = StorageManifestReader(client.storage), table.metadata.head(branch)
+    reader, head = ManifestReader(client.storage), table.metadata.head(branch)
     return [
         entry
         for manifest in ([] if head is None else reader.manifests(head))

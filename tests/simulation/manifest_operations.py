@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteManifests
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, IcekeepError, OutcomeUnknownError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
@@ -29,7 +29,7 @@ class MergeManifests(OnBranch):
     drops_dangling = False
 
     def change(self, client: Client, table: Table) -> Any:
-        metadata, reader = table.metadata, StorageManifestReader(client.storage)
+        metadata, reader = table.metadata, ManifestReader(client.storage)
         head = metadata.head(self.branch)
         manifests = [] if head is None else reader.manifests(head)
         chosen = [m for m in manifests if self.random.random() < _TAKEN]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
 from icekeep.catalog.metadata_files import file_version, read_table
 from icekeep.catalog.version_files import HINT
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PartitionKey, is_global, partition_key
@@ -80,7 +80,7 @@ class Model:
         self.current: TableMetadata | None = None
         self.commits_count = 0
         self.checks_count = 0
-        self._reader = StorageManifestReader(Truth(world.disk))
+        self._reader = ManifestReader(Truth(world.disk))
         self._views: dict[int, View] = {}
         self._entries: dict[Any, list[tuple[str, Live]]] = {}
         self._ever_reachable: set[str] = set()

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.deletion import neighbours, reachable
 from icekeep.maintenance.orphans import listing, metadata_files, waiting
@@ -76,7 +76,7 @@ def _listed_manifests(
     without: Any = None,
 ) -> ListedManifests:
     """Stands in for the function of that name: the same, one list after another."""
-    reader = StorageManifestReader(storage)
+    reader = ManifestReader(storage)
     found: dict[str, ManifestFile] = {}
     unreadable = []
     for snapshot in snapshots:

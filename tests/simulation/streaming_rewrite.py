@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import SILENT, CommitRetried, Event, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, OriginsWriter, RowMoves
@@ -97,7 +97,7 @@ class Rewrite:
             run_id=run_id,
             plan=plan,
             options=options,
-            reader=StorageManifestReader(client.storage),
+            reader=ManifestReader(client.storage),
             store=_stores_nothing,
             listener=self,
             runtime=client,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
@@ -78,7 +78,7 @@ class StreamingTable:
         self.rows: Counter[Row] = Counter()
         self.current: TableMetadata | None = None
         self.seen_files: set[str] = set()
-        self.reader = StorageManifestReader(Truth(world.disk))
+        self.reader = ManifestReader(Truth(world.disk))
         self._entries: dict[Any, list[ManifestEntry]] = {}
         self._positions: dict[tuple[str, int | None], Positions] = {}
         world.landed = self._landed

@@ -9,13 +9,13 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import ReadFile
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
 from icekeep.maintenance.compaction import commits
 from icekeep.maintenance.compaction import job as compaction
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.lake import Lake
@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def entries(table: Table) -> list[tuple[str, ManifestEntry]]:
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return [
         (manifest.manifest_path, entry)
         for manifest in reader.manifests(table.metadata.current_snapshot)

@@ -14,7 +14,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
@@ -282,7 +282,7 @@ def test_deletes_that_are_older_than_a_file_do_not_ask_for_it_again(
     table = with_deletes(table, positions(table, "p", ()), named=(f"{table.metadata.location}/data/a",))
     found = planned(table, spark_session, limit=limit, run="6", delete_file_threshold="1")
     assert len(found.groups) == 1
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     manifests = reader.manifests(table.metadata.current_snapshot)
     entries = {e.data_file.file_path: e for m in manifests for e in reader.entries(m, table.metadata)}
     path = f"{table.metadata.location}/data/"

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.compaction.job import compact
 from icekeep.planning import entries as entries_read
-from icekeep.planning import manifests as manifest_reader
+from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
 from icekeep.planning.entries import EntryFilter, ReadBy, Reading, chosen_reading, entries, folded
-from icekeep.planning.manifests import ENTRIES, ManifestDecoder
+from icekeep.planning.manifests import ENTRIES
 from icekeep.planning.scan.plan import COLUMNS, FILE_COLUMNS, ScanTotals, open_scan, planned_files
 from icekeep.storage.local.storage import LocalStorage
 from kit.lake import Lake
@@ -85,7 +85,7 @@ def test_few_entries_are_decoded_on_the_driver_and_many_in_tasks_and_the_plan_sa
         entries_read, "chosen_decoder", lambda: (ManifestDecoder.FASTAVRO, "package datafusion is not installed")
     )
     assert chosen_reading(opened, 10).reason.endswith("; package datafusion is not installed")
-    assert manifest_reader.chosen_decoder()[0] is ManifestDecoder.DATAFUSION
+    assert chosen_decoder()[0] is ManifestDecoder.DATAFUSION
 
 
 def test_a_list_that_does_not_count_entries_is_judged_by_its_bytes(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import AppendFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
 from icekeep.maintenance.compaction.job import compact
@@ -91,7 +91,7 @@ def test_what_a_run_left_is_held_against_what_is_retained_once(
     [head] = [p for p in lake.files_on_disk() if p.name == "plan.json"]
     part = next(p for p in head.parent.iterdir() if p.suffix == ".jsonl" and '"data file"' in p.read_text())
     [location, *_] = re.findall(r'"location": ?"([^"]+)"', part.read_text())
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]
     entries = [entry for m in manifests for entry in reader.entries(m, table.metadata)]
     back = next(entry.data_file for entry in entries if entry.data_file.file_path == location)
@@ -142,7 +142,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
         for number, some in enumerate(real(parts, *told)):
             if not adopted and number == 0:
                 gone = [row["location"] for part in parts for row in read_part(part, table.storage).to_pylist()]
-                reader = StorageManifestReader(table.storage)
+                reader = ManifestReader(table.storage)
                 manifests = [m for s in table.metadata.snapshots for m in reader.manifests(s)]
                 entries = (entry for m in manifests for entry in reader.entries(m, table.metadata))
                 adopted.append(next(entry.data_file for entry in entries if entry.data_file.file_path in gone))

@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
 from icekeep.maintenance.compaction.removed_files import read_files, store_removed_files
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.manifests.write import PartitionCodec
@@ -23,7 +23,7 @@ from kit.lake import Lake
 
 
 def listed(table: Table) -> list[tuple[ManifestEntry, str]]:
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return [
         (entry, manifest.manifest_path)
         for manifest in reader.manifests(table.metadata.current_snapshot)

@@ -10,8 +10,8 @@ from icekeep.commit.retry import commit
 from icekeep.events import Event, Warned
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import ReadBy, Reading, entries
-from icekeep.planning.manifests import ManifestDecoder
 from icekeep.planning.scan.plan import open_scan
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append

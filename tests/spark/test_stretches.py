@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Warned
 from icekeep.maintenance.compaction import stretches
 from icekeep.maintenance.compaction.job import compact, plan_compact
@@ -91,7 +91,7 @@ def test_stretches_of_a_sort_follow_one_another_in_its_keys(lake: Lake, spark_se
 
 
 def table_entries(table: Table) -> list[Any]:
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     manifests = reader.manifests(table.metadata.current_snapshot)
     entries = [entry for m in manifests for entry in reader.entries(m, table.metadata)]
     return [entry.data_file for entry in entries if entry.data_file.content == 0]

@@ -13,7 +13,7 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError, JobFailedError, OptionError
-from icekeep.planning.manifests import note_slow_read, slow_reads
+from icekeep.planning.decoder import note_slow_read, slow_reads
 from icekeep.planning.spark import tasks as answers
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -64,7 +64,7 @@ def test_a_table_of_version_1_whose_snapshots_name_their_manifests_is_maintained
 def without_lists(lake: Lake) -> None:
     """Let every snapshot name its manifests itself, as the first writers of version 1 did, and remove the lists."""
     table = lake.load()
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
 
     def inline(snapshot: dict[str, Any]) -> dict[str, Any]:
         known = table.metadata.snapshot(snapshot["snapshot-id"])

@@ -17,7 +17,7 @@ from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.file_sets import digest_of_all, entry_digest
 from icekeep.commit.filtering import Gatherer, LiveFilesQuestion, Matching, identity
 from icekeep.commit.live_files import live_among
-from icekeep.commit.manifests import ManifestReader, StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.runtime import new_snapshot_id
 from icekeep.spec.collections import growing
@@ -229,7 +229,7 @@ def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> 
     Nothing is committed: the change is applied, and what it writes stays in memory. A branch without delete files needs none.
     """
     base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
-    reader, head = StorageManifestReader(storage), base.head(branch)
+    reader, head = ManifestReader(storage), base.head(branch)
     before = () if head is None else live_among(reader.manifests(head)).deletes
     if not before:
         return []

@@ -22,20 +22,12 @@ _LEVEL = "write.manifest.compression-level"
 
 
 def manifest_target_bytes(metadata: TableMetadata) -> int:
-    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB).
-
-    Raises:
-        PropertyError: the property is not a whole number above 0.
-    """
+    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB)."""
     return whole_number(metadata.properties, TARGET_SIZE_BYTES, _TARGET_SIZE_BYTES_DEFAULT, least=1)
 
 
 def manifest_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    """Codec and level of manifests; properties `write.manifest.compression-codec` (gzip) and `-level`, `None` where not set.
-
-    Raises:
-        PropertyError: there is no such codec, or it has no such level.
-    """
+    """Codec and level of manifests; properties `write.manifest.compression-codec` (gzip) and `-level`, `None` where not set."""
     codec = choice(properties, _CODEC, "gzip", {name: name for name in AVRO_CODECS})
     levels = LEVELS.get(AVRO_CODECS[codec])
     if levels is None or _LEVEL not in properties:
@@ -102,17 +94,11 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
                 entries that are there already are written by `carried`.
         """
         refuse_unknown_transforms([spec_id], self.specs)
-        encoder = EntryEncoder(self.partitions[spec_id], self.format_version)
-        builder: ManifestBuilder | None = None
+        rolling = RollingManifests(self, spec_id, content, locations)
         for entry in entries:
-            if builder is None:
-                builder = self.begun(encoder, spec_id, content, next(locations))
-            builder.add(self.owned(entry))
-            if builder.length_bytes >= self.target_bytes:
-                yield self.finished(builder)
-                builder = None
-        if builder is not None:
-            yield self.finished(builder)
+            rolling.current().add(self.owned(entry))
+            yield from rolling.written_at(self.target_bytes)
+        yield from rolling.written_at(0)
 
     def carried(
         self,
@@ -137,41 +123,57 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
             stream.write(new)
         return row
 
-    def begun(
-        self,
-        encoder: EntryEncoder,
-        spec_id: int,
-        content: ManifestContent,
-        location: str,
-        pack: Packer | None = None,
-    ) -> ManifestBuilder:
-        """A manifest of a spec without entries.
-
-        Args:
-            encoder: for the spec's partition type and this format version.
-            pack: packs blocks in the writer's codec; `None`: as `avro.packer` does.
-        """
-        return ManifestBuilder(
-            location,
-            encoder,
-            self.specs[spec_id],
-            self.schemas[spec_id],
-            format_version=self.format_version,
-            content=content,
-            codec=self.codec,
-            level=self.level,
-            pack=pack,
-        )
-
     def owned(self, entry: ManifestEntry) -> ManifestEntry:
         """An entry as it is added: version 1 knows no inheritance, so that it says which snapshot added it."""
         if self.format_version > 1 or entry.snapshot_id is not None:
             return entry
         return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
 
-    def finished(self, builder: ManifestBuilder) -> ManifestFile:
-        """Write what was collected; returns its row of the manifest list, which has no sequence number yet."""
-        data, manifest = builder.finish(self.snapshot_id)
-        with self.storage.write(builder.location) as stream:
-            stream.write(data)
-        return manifest
+
+class RollingManifests:
+    """Manifests of one spec and content, one after another at the next of some locations; each begins when it is asked for."""
+
+    def __init__(
+        self,
+        writer: ManifestWriter,
+        spec_id: int,
+        content: ManifestContent,
+        locations: Iterator[str],
+        pack: Packer | None = None,
+    ) -> None:
+        """Begin with none; `pack` packs blocks in the writer's codec, `None`: as `avro.packer` does."""
+        self._writer, self._spec_id, self._content, self._locations, self._pack = (
+            writer,
+            spec_id,
+            content,
+            locations,
+            pack,
+        )
+        self._encoder = EntryEncoder(writer.partitions[spec_id], writer.format_version)
+        self._builder: ManifestBuilder | None = None
+
+    def current(self) -> ManifestBuilder:
+        """The one that takes entries."""
+        if self._builder is None:
+            writer = self._writer
+            self._builder = ManifestBuilder(
+                next(self._locations),
+                self._encoder,
+                writer.specs[self._spec_id],
+                writer.schemas[self._spec_id],
+                format_version=writer.format_version,
+                content=self._content,
+                codec=writer.codec,
+                level=writer.level,
+                pack=self._pack,
+            )
+        return self._builder
+
+    def written_at(self, least_bytes: float) -> Iterator[ManifestFile]:
+        """Write the current one if it has reached a size; gives its row of the manifest list, without a sequence number."""
+        if self._builder is not None and self._builder.length_bytes >= least_bytes:
+            builder, self._builder = self._builder, None
+            data, manifest = builder.finish(self._writer.snapshot_id)
+            with self._writer.storage.write(builder.location) as stream:
+                stream.write(data)
+            yield manifest

@@ -1,14 +1,14 @@
-"""The seam through which a change reads manifests and has them filtered, and the reader for the driver.
+"""How a change reads manifests and has them filtered: here in this process, one manifest at a time.
 
-A change must know which files are live in its base. Few entries are read here, one manifest at a time; where a table is
-large, `planning` hands in a reader that uses Spark.
+A change must know which files are live in its base. Where a table is large, `planning` hands in a subclass of the reader that
+uses Spark, or copies encoded entries.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from threading import Lock
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, LastingKey, MergeManifests, read_as
 from icekeep.errors import InvalidTableError, UnsupportedError
@@ -36,52 +36,6 @@ _ANSWERS_COUNT = 100_000
 """Short answers that are remembered: some 40 MB."""
 
 
-class ManifestReader(Protocol):
-    """Reads what a snapshot consists of; every file is checked to be whole."""
-
-    storage: Storage
-
-    def with_storage(self, storage: Storage) -> Self:
-        """The same reader, which knows what this one knows, over the storage of another load of the table."""
-
-    def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
-        """The rows of a snapshot's manifest list, in order."""
-
-    def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
-        """The partition specs of the manifests of some snapshots."""
-
-    def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
-        """All entries of a manifest in order, deleted ones included."""
-
-    def has_unknown_fields(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest, whose entries were read, has fields that we do not know."""
-
-    def header(self, manifest: ManifestFile) -> ManifestHeader:
-        """What a manifest says of itself; only its head is read."""
-
-    def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
-        """A manifest's row with the counts that a list of version 1 may leave out."""
-
-    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        """Read manifests to their ends, and raise `InvalidTableError` where one has other entries than its list counts."""
-
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in each manifest, in their order."""
-
-    def filtered(
-        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[FilteredShare]:
-        """Do the work on all manifests, at once or in shares; each that was asked is in one share's answer.
-
-        An error leaves none of the manifests that were written at locations which `locations` did not give.
-        """
-
-    def merged(
-        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
-    ) -> list[ManifestFile]:
-        """The manifests that hold the entries of these; written at the next of some locations."""
-
-
 class EntryMemory:
     """Entries that were read, of as many manifests as there is room for: manifests never change, and later attempts of a
     commit, or later commits of a run, ask for nearly all of them again.
@@ -91,7 +45,7 @@ class EntryMemory:
         self._room = max_entries
         self._entries: dict[Hashable, tuple[ManifestEntry, ...]] = {}
         self._lock = Lock()
-        self.odd: set[str] = set()
+        self.with_unknown_fields: set[str] = set()
         """Paths of manifests with fields that are not known, of those that were read."""
 
     def get(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
@@ -100,8 +54,7 @@ class EntryMemory:
 
     def keeping(self, manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:
         """The same entries, which are known once they have all passed if there is room for them."""
-        counts = manifest.live_files_count, manifest.deleted_files_count
-        if None in counts or sum(count or 0 for count in counts) > self._room:
+        if manifest.entries_count is None or manifest.entries_count > self._room:
             yield from entries
             return
         held = []
@@ -114,8 +67,11 @@ class EntryMemory:
                 self._room -= len(held)
 
 
-class StorageManifestReader:
-    """Reads through a storage, in this process; what was read once is remembered, within limits."""
+class ManifestReader:
+    """Reads what a snapshot consists of, through a storage; every file is checked to be whole.
+
+    What was read once is remembered, within limits.
+    """
 
     def __init__(self, storage: Storage, memory: EntryMemory | None = None) -> None:
         self.storage = storage
@@ -123,6 +79,7 @@ class StorageManifestReader:
         self._answers: dict[Hashable, Any] = {}
 
     def with_storage(self, storage: Storage) -> Self:
+        """The same reader, which knows what this one knows, over the storage of another load of the table."""
         if storage is self.storage:
             return self
         other = copy(self)
@@ -130,69 +87,34 @@ class StorageManifestReader:
         return other
 
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
+        """The rows of a snapshot's manifest list, in order."""
         if snapshot.manifest_list is None:
             # Version 1 only: no list says how long they are, so they are read, whole, to know what they hold.
             return [inspect_manifest(self.storage.read(location), location) for location in snapshot.manifests or ()]
         return read_manifest_list(self.storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
     def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
+        """The partition specs of the manifests of some snapshots."""
         return frozenset(m.partition_spec_id for snapshot in snapshots for m in self.manifests(snapshot))
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
+        """All entries of a manifest in order, deleted ones included."""
         known = self._memory.get(manifest)
         if known is not None:
             return iter(known)
         partition = metadata.partition_type(manifest.partition_spec_id)
         return self._memory.keeping(manifest, self.typed_entries(manifest, partition))
 
-    def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
-        partition = metadata.partition_type(manifest.partition_spec_id)
-        return completed(manifest, self._read(manifest), partition)
-
-    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        def check(manifest: ManifestFile) -> None:
-            # None is worth remembering.
-            for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
-                pass
-
-        answer_each(check, manifests, read_as, _at_once(manifests))
-
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        key = work.key
-        if not isinstance(key, LastingKey):
-            return self._asked(manifests, work)
-        rows = [(key, read_as(manifest)) for manifest in manifests]
-        found = {row: self._answers[row] for row in rows if row in self._answers}
-        todo = {row: manifest for row, manifest in zip(rows, manifests, strict=True) if row not in found}
-        if todo:
-            found.update(zip(todo, self._asked([*todo.values()], work), strict=True))
-            room = _ANSWERS_COUNT - len(self._answers)
-            self._answers.update((row, found[row]) for row in [*todo][:room])
-        return [found[row] for row in rows]
-
-    def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in manifests whose answers are not known."""
-        return answer_each(partial(work.run, reader=self), manifests, read_as, _at_once(manifests))
-
-    def filtered(
-        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
-    ) -> list[FilteredShare]:
-        return [work.run(manifests, self, locations)]
-
-    def merged(
-        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
-    ) -> list[ManifestFile]:
-        return work.run(manifests, self, locations)
-
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
         header, entries = read_manifest(self._read(manifest), manifest, partition)
         if header.unknown_field_ids:
-            self._memory.odd.add(manifest.manifest_path)
+            self._memory.with_unknown_fields.add(manifest.manifest_path)
         return entries
 
     def has_unknown_fields(self, manifest: ManifestFile) -> bool:
-        return manifest.manifest_path in self._memory.odd
+        """Whether a manifest, whose entries were read, has fields that we do not know."""
+        return manifest.manifest_path in self._memory.with_unknown_fields
 
     def header(self, manifest: ManifestFile) -> ManifestHeader:
         """What a manifest says of itself; only its head is read."""
@@ -204,6 +126,53 @@ class StorageManifestReader:
             except InvalidTableError:
                 # A schema of hundreds of columns may take more.
                 return read_manifest_header(head + stream.read(), location)
+
+    def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        """A manifest's row with the counts that a list of version 1 may leave out."""
+        return completed(manifest, self._read(manifest), metadata.partition_type(manifest.partition_spec_id))
+
+    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        """Read manifests to their ends, and raise `InvalidTableError` where one has other entries than its list counts."""
+
+        def check(manifest: ManifestFile) -> None:
+            # No entry is worth remembering.
+            for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
+                pass
+
+        answer_each(check, manifests, read_as, _at_once(manifests))
+
+    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in each manifest, in their order."""
+        key = work.key
+        if not isinstance(key, LastingKey):
+            return self._asked(manifests, work)
+        rows = [(key, read_as(manifest)) for manifest in manifests]
+        answers = {row: self._answers[row] for row in rows if row in self._answers}
+        todo = {row: manifest for row, manifest in zip(rows, manifests, strict=True) if row not in answers}
+        if todo:
+            answers.update(zip(todo, self._asked([*todo.values()], work), strict=True))
+            room = _ANSWERS_COUNT - len(self._answers)
+            self._answers.update((row, answers[row]) for row in [*todo][:room])
+        return [answers[row] for row in rows]
+
+    def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        """What some work finds in manifests whose answers are not known."""
+        return answer_each(partial(work.run, reader=self), manifests, read_as, _at_once(manifests))
+
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
+    ) -> list[FilteredShare]:
+        """Do the work on all manifests, at once or in shares; each that was asked is in one share's answer.
+
+        An error leaves none of the manifests that were written at locations which `locations` did not give.
+        """
+        return [work.run(manifests, self, locations)]
+
+    def merged(
+        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
+    ) -> list[ManifestFile]:
+        """The manifests that hold the entries of these; written at the next of some locations."""
+        return work.run(manifests, self, locations)
 
     def _read(self, manifest: ManifestFile) -> bytes:
         refuse_encrypted_manifest(manifest)

@@ -17,7 +17,7 @@ from icekeep.catalog.base import Committed, Conflict, Table, Unknown
 from icekeep.catalog.log_context import log_context
 from icekeep.catalog.status_checks import StatusChecks
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
-from icekeep.commit.manifests import ManifestReader, StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.outcome import RefusedSwaps, remove_all, remove_unused, settle
 from icekeep.commit.summary import producer_keys
 from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
@@ -270,7 +270,7 @@ class _Commit:
             own={} if table.run is None else dict(table.run.snapshot_properties),
             carried_keys=() if table.run is None else table.catalog.rules.carried_keys,
         )
-        self._reader = reader or StorageManifestReader(table.storage)
+        self._reader = reader or ManifestReader(table.storage)
         self.snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
         self._patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
         self._refused = RefusedSwaps(table, self.snapshot_id)

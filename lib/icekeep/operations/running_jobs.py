@@ -162,7 +162,7 @@ class Filed(msgspec.Struct, frozen=True):
 def looked_after(surroundings: Surroundings) -> Iterator[None]:
     """Work of this process, which ends where it is abandoned, and tells of files that are read slowly."""
     # It needs Arrow, which help and mistakes do without.
-    from icekeep.planning.manifests import warning_of_slow_reads
+    from icekeep.planning.decoder import warning_of_slow_reads
 
     listener = surroundings.listener
     with ending_when_abandoned(surroundings.runtime, listener), warning_of_slow_reads(listener):

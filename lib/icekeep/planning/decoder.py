@@ -1,34 +1,31 @@
-"""Records of an Avro container file as Arrow record batches, by DataFusion's Avro reader.
+"""Blocks of Avro files -> Arrow record batches, by DataFusion's Avro reader, or the news that it failed.
 
-DataFusion is fast and trusting: it takes a file that is cut within its last block for one that ends there, and never
-returns from a block that holds more bytes than its records use. So blocks are checked and unpacked here, and DataFusion is
-given copies of some of them as one block that is sure to end. Where it fails, nothing is said about the file: who asked
-reads it in the slow way. Avro has no checksums: a byte that was changed where any byte makes sense passes here as there.
+DataFusion is ten to twenty times as fast as fastavro, and trusting: it takes a file that is cut within its last block for one
+that ends there, and never returns from a block that holds more bytes than its records use. So blocks are checked and unpacked
+here, and DataFusion is given copies of some of them, of one file or of several of one schema, as a file of a single block that
+is sure to end. Where it fails, nothing is concluded about the file: the caller reads it by fastavro, entry by entry, which
+gives the entries or the exact error. Avro has no checksums: a byte that was changed where any byte makes sense passes here as
+there.
 
-Partition tuples in Arrow: from what manifests store, to spec values, and to the bytes that joins compare.
-
-In Arrow a partition is a struct with a field for each field of its spec, named by its field id (`"1000"`), of the type
-that `formats.arrow.schema.arrow_type` gives; a UUID is Arrow's extension type.
+A release of DataFusion that always failed would show in nothing but time, so each file that is read in the slow way is counted
+and the first is told. Each process counts for itself; what a Spark task counts comes to the driver with the task's report.
 """
 
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from icekeep.formats.arrow.schema import arrow_type
-from icekeep.formats.deletes.apply import comparable_bits
+from icekeep.events import SILENT, Listener, Warned
 from icekeep.formats.machine import datafusion_package
-from icekeep.spec.avro import AvroHeader, from_avro, read_blocks, shown_text, without_logical_types, write_header
-from icekeep.spec.manifests.write import PartitionCodec
-from icekeep.spec.types import MIB, OPAQUE, STRING, NestedField, PrimitiveType, StructType
-from icekeep.spec.values import INTEGER_WIDTHS
+from icekeep.spec.avro import AvroHeader, encode_long, read_blocks, without_logical_types, write_header
+from icekeep.spec.types import MIB
 
 BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 * MIB
@@ -39,6 +36,24 @@ _MORE_THAN_ANY = 1 << 40
 
 class NotReadError(Exception):
     """DataFusion failed, or what it gave is in doubt; whether the file is sound is not known."""
+
+
+class ManifestDecoder(StrEnum):
+    """What decodes the Avro files that manifests are."""
+
+    DATAFUSION = "datafusion"
+    FASTAVRO = "fastavro"
+
+
+def chosen_decoder() -> tuple[ManifestDecoder, str]:
+    """The fastest decoder that is installed here, and the reason in words."""
+    try:
+        datafusion = datafusion_package()
+    except ImportError as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == "datafusion"
+        reason = "is not installed" if is_missing else f"cannot be imported ({error})"
+        return ManifestDecoder.FASTAVRO, f"package datafusion {reason}"
+    return ManifestDecoder.DATAFUSION, f"package datafusion {datafusion.__version__} is installed"
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -63,35 +78,28 @@ def read_batches(
 ) -> Iterator[DecodedBlocks]:
     """Some columns of every record of a file, in order: days, microseconds, bytes where Avro has logical types.
 
-    Batches end where blocks do, once they have `batch_records` or more.
-
-    Raises:
-        NotReadError: at any batch; those before it are right.
+    Batches end where blocks do, once they have `batch_records` or more. `NotReadError` may come at any batch; those before it
+    are right.
     """
-    with _doubted():
-        groups = _grouped(_payloads(data, header), batch_records)
-    while True:
-        with _doubted():
-            group = next(groups, None)
-            decoded = None if group is None else DecodedBlocks(_decoded(layout, group), group)
-        if decoded is None:
-            return
-        yield decoded
+    with _doubt():
+        group: list[tuple[int, bytes]] = []
+        count = size_bytes = 0
+        for records, payload in _payloads(data, header):
+            group.append((records, payload))
+            count, size_bytes = count + records, size_bytes + len(payload)
+            if count >= batch_records or size_bytes >= _BATCH_BYTES:
+                yield _decoded(layout, group)
+                group, count, size_bytes = [], 0, 0
+        if size_bytes or count:
+            yield _decoded(layout, group)
 
 
 def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
-    """The same of several small files as one batch, and how many records each of them counts.
-
-    Raises:
-        NotReadError: one of them needs a closer look, or together they have no record.
-    """
-    with _doubted():
-        lengths, all_blocks = [], []
-        for data, header in files:
-            blocks = [*_payloads(data, header)]
-            lengths.append(sum(count for count, _ in blocks))
-            all_blocks += blocks
-        return DecodedBlocks(_decoded(layout, all_blocks), all_blocks), lengths
+    """The same of several small files, not all of them empty, as one batch, and how many records each of them counts."""
+    with _doubt():
+        per_file = [[*_payloads(data, header)] for data, header in files]
+        lengths = [sum(count for count, _ in blocks) for blocks in per_file]
+        return _decoded(layout, [block for blocks in per_file for block in blocks]), lengths
 
 
 def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:
@@ -99,9 +107,6 @@ def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[
 
     DataFusion skips columns that nobody asks for at the top level only. Returned with it are the new names of the record's
     own fields, and of those that were put in, which may have had the same names.
-
-    Raises:
-        NotReadError: the record may be null, so that it is not just its fields.
     """
     fields, own, put_in = [], {}, {}
     for index, field in enumerate(schema["fields"]):
@@ -111,44 +116,43 @@ def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[
             continue
         if not isinstance(field["type"], dict):
             raise NotReadError(f"field {inlined!r} may be null")
-        for below_place, below in enumerate(field["type"]["fields"]):
-            put_in[below["name"]] = f"b{below_place}"
-            fields.append({**below, "name": f"b{below_place}"})
+        for inner_index, inner in enumerate(field["type"]["fields"]):
+            put_in[inner["name"]] = f"b{inner_index}"
+            fields.append({**inner, "name": f"b{inner_index}"})
     plain = _without_empty_records(without_logical_types({**schema, "fields": fields}))
     return msgspec.json.encode(plain), own, put_in
+
+
+def is_empty_record(schema: Any) -> bool:
+    """Whether a schema is of a record without fields, which takes no bytes: the partition of a table that has none."""
+    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
+
+
+def _without_empty_records(schema: Any) -> Any:
+    """The same Avro schema without fields that hold records without fields, which Arrow lacks."""
+    if isinstance(schema, list):
+        return [_without_empty_records(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed = {key: _without_empty_records(item) for key, item in schema.items()}
+    if changed.get("type") == "record":
+        changed["fields"] = [field for field in changed["fields"] if not is_empty_record(field["type"])]
+    return changed
 
 
 def _payloads(data: bytes, header: AvroHeader) -> Iterator[tuple[int, bytes]]:
     """Each block's count of records and its bytes, unpacked; fails where a block does not end on the sync marker."""
     if not data.endswith(header.sync):
         raise NotReadError("it does not end on its sync marker")
-    return read_blocks(data, header, _inflater())
-
-
-def _inflater() -> Callable[..., Any]:
-    """Intel's, twice as fast as zlib's where it is installed: unpacking is a third of the work."""
     try:
+        # Intel's is twice as fast as zlib's: unpacking is a third of the work.
         from isal import isal_zlib
     except ImportError:
-        return zlib.decompressobj
-    found: Callable[..., Any] = isal_zlib.decompressobj
-    return found
+        return read_blocks(data, header, zlib.decompressobj)
+    return read_blocks(data, header, isal_zlib.decompressobj)
 
 
-def _grouped(payloads: Iterator[tuple[int, bytes]], batch_records: int) -> Iterator[list[tuple[int, bytes]]]:
-    group: list[tuple[int, bytes]] = []
-    count = size_bytes = 0
-    for records, payload in payloads:
-        count, size_bytes = count + records, size_bytes + len(payload)
-        group.append((records, payload))
-        if count >= batch_records or size_bytes >= _BATCH_BYTES:
-            yield group
-            group, count, size_bytes = [], 0, 0
-    if count or size_bytes:
-        yield group
-
-
-def _decoded(layout: Layout, blocks: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+def _decoded(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
     count = sum(records for records, _ in blocks)
     if not count:
         raise NotReadError("a block has bytes and no records")
@@ -156,9 +160,9 @@ def _decoded(layout: Layout, blocks: Sequence[tuple[int, bytes]]) -> pa.RecordBa
     payloads = [payload for _, payload in blocks]
     size_bytes = sum(map(len, payloads))
     with NamedTemporaryFile(prefix="icekeep-", suffix=".avro") as file:
-        file.writelines((head, _long(_MORE_THAN_ANY), _long(size_bytes), *payloads, _SYNC))
+        file.writelines((head, encode_long(_MORE_THAN_ANY), encode_long(size_bytes), *payloads, _SYNC))
         file.flush()
-        return _read_whole(file.name, layout.names, count)
+        return DecodedBlocks(_read_whole(file.name, layout.names, count), blocks)
 
 
 def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
@@ -173,25 +177,8 @@ def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _without_empty_records(schema: Any) -> Any:
-    """The same Avro schema without fields that hold records without fields: they take no bytes, and Arrow lacks them."""
-    if isinstance(schema, list):
-        return [_without_empty_records(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    changed = {key: _without_empty_records(item) for key, item in schema.items()}
-    if changed.get("type") == "record":
-        changed["fields"] = [field for field in changed["fields"] if not is_empty_record(field["type"])]
-    return changed
-
-
-def is_empty_record(schema: Any) -> bool:
-    """Whether a schema is of a record without fields, which takes no bytes: the partition of a table that has none."""
-    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
-
-
 @contextmanager
-def _doubted() -> Iterator[None]:
+def _doubt() -> Iterator[None]:
     try:
         yield
     except NotReadError:
@@ -203,166 +190,77 @@ def _doubted() -> Iterator[None]:
         raise
 
 
-def _long(number: int) -> bytes:
-    """A number that is not negative as Avro writes it."""
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append((number & 0x7F) | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+@contextmanager
+def doubtful() -> Iterator[None]:
+    """What does not fit while schemas and columns are taken apart takes a closer look."""
+    try:
+        yield
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise NotReadError(str(error)) from error
 
 
-_MAX_CODE = 1 << 62
+class SlowReads(msgspec.Struct, frozen=True):
+    """How many files were read in the slow way; `example` is one line about one of them."""
 
-_SHOWN = (STRING.name, OPAQUE.name)
+    count: int = 0
+    example: str = ""
 
-
-def partition_arrow_type(partition: StructType) -> pa.StructType:
-    """The Arrow type of a partition type's tuples."""
-    return pa.struct([pa.field(str(field.field_id), arrow_type(field.type)) for field in partition.fields])
-
-
-def partition_array(tuples: Iterable[tuple[Any, ...]], partition: StructType) -> pa.StructArray:
-    """Tuples of spec values in Arrow.
-
-    A value of a text field that is not text, and what an unknown transform makes, is shown as Python would show it.
-
-    Raises:
-        pyarrow.ArrowException, OverflowError, ValueError: a value does not fit its type.
-    """
-    rows = [*tuples]
-    columns = zip(*rows, strict=True) if rows else ((),) * len(partition.fields)
-    arrays = [_array(values, field) for values, field in zip(columns, partition.fields, strict=False)]
-    return _struct(arrays, len(rows), partition)
+    def __add__(self, other: "SlowReads") -> "SlowReads":
+        return SlowReads(self.count + other.count, self.example or other.example)
 
 
-def partition_of_stored(
-    stored: pa.StructArray | None, names: list[str], partition: StructType, length: int
-) -> pa.Array:
-    """The partitions of records that were read without logical types.
+class _Counter:
+    """Process-wide counter of slow reads; the newest listener is told of the first one after it came."""
 
-    Args:
-        stored: the records' partitions; null if the spec has no fields.
-        names: where the partition's fields are in `stored`.
-        partition: the partition type of the manifest's spec.
-        length: of the records.
-
-    Raises:
-        NotReadError: a value is stored as something else.
-    """
-    if stored is None or not names:
-        return _struct([], length, partition)
-    pairs = zip(names, partition.fields, strict=True)
-    return _struct([_of_stored(stored.field(name), field) for name, field in pairs], length, partition)
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.listeners: list[Listener] = [SILENT]
+        self.has_told = False
+        self.total = SlowReads()
 
 
-def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-    """The different tuples of a column of partitions as spec values, in the order of their rows, and each row's.
-
-    Floating point values are compared by their bits, as in `reach.partition_key`: each NaN is the same one, and
-    -0.0 is not 0.0.
-    """
-    columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]
-    codes, first_rows = _codes(columns, len(partition))
-    values = [_spec_values(column, partition.type.field(i).type, first_rows) for i, column in enumerate(columns)]
-    tuples = [*zip(*values, strict=True)] if values else [()] * len(first_rows)
-    return tuples, codes
+_COUNTER = _Counter()
 
 
-def partition_keys(partition: pa.StructArray, codec: PartitionCodec) -> pa.Array:
-    """Partition tuples as bytes: equal where the spec says that partitions are, each different one encoded once."""
-    tuples, codes = distinct_partitions(partition)
-    return pa.array([codec.encode(values) for values in tuples], pa.binary()).take(pa.array(codes))
+def note_slow_read(location: str, reason: Exception | str) -> None:
+    """Count a file that is read in the slow way; the first is told to the listener of `warning_of_slow_reads`."""
+    line = " ".join(str(reason).split()) or "it does not say why"
+    add_slow_reads(SlowReads(1, f"{location!r} is read by fastavro, as DataFusion's reader fails: {line}"))
 
 
-def _struct(arrays: list[pa.Array], length: int, partition: StructType) -> pa.StructArray:
-    type_ = partition_arrow_type(partition)
-    if not arrays:
-        return pa.Array.from_buffers(type_, length, [None], null_count=0)
-    return pa.StructArray.from_arrays(arrays, fields=[*type_])
+def add_slow_reads(reads: SlowReads) -> None:
+    """Take in what another process has counted."""
+    if not reads.count:
+        return
+    with _COUNTER.lock:
+        _COUNTER.total += reads
+        is_first, _COUNTER.has_told = not _COUNTER.has_told, True
+        listener = _COUNTER.listeners[-1]
+    if is_first:
+        listener.on(Warned(f"{reads.example}; such files are read about ten times slower"))
 
 
-def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
-    if _name(field) in _SHOWN:
-        values = [_text(value) for value in values]
-    if _name(field) == "uuid":
-        storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
-        return pa.ExtensionArray.from_storage(pa.uuid(), storage)
-    return pa.array(values, arrow_type(field.type))
+def slow_reads() -> SlowReads:
+    """All that this process has counted; the difference of two counts is what was read between them."""
+    return _COUNTER.total
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else shown_text(value)
+def slow_reads_since(count: int) -> SlowReads:
+    """What this process has read in the slow way since it had counted `count` files."""
+    total = slow_reads()
+    return SlowReads(total.count - count, total.example) if total.count > count else SlowReads()
 
 
-def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
-    target, kind, name = arrow_type(field.type), raw.type, _name(field)
-    is_bytes = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    if raw.null_count == len(raw):
-        return pa.nulls(len(raw), target)
-    if kind.equals(target):
-        return raw
-    if name in _SHOWN:
-        return _by_value(raw, field, _text)
-    if name == "decimal" and is_bytes:
-        return _by_value(raw, field, from_avro(field.type))
-    if name == "uuid" and is_bytes:
-        return pa.ExtensionArray.from_storage(target, _fixed(raw, 16))
-    if pa.types.is_fixed_size_binary(target) and is_bytes:
-        return _fixed(raw, target.byte_width)
-    if pa.types.is_binary(target) and is_bytes:
-        return raw.cast(target)
-    if pa.types.is_floating(target) and pa.types.is_floating(kind):
-        return raw.cast(target, safe=False)
-    if pa.types.is_integer(kind) and name in INTEGER_WIDTHS:
-        return raw.cast(pa.int32() if target.bit_width == 32 else pa.int64()).cast(target)
-    raise NotReadError(f"a value of type {field.type} is stored as {kind}")
-
-
-def _name(field: NestedField) -> str:
-    return field.type.name if isinstance(field.type, PrimitiveType) else ""
-
-
-def _fixed(raw: pa.Array, width: int) -> pa.Array:
-    if pc.any(pc.not_equal(pc.binary_length(raw), width)).as_py():
-        raise NotReadError(f"a value of {width} bytes is stored in another length")
-    return raw.cast(pa.binary()).cast(pa.binary(width))
-
-
-def _by_value(raw: pa.Array, field: NestedField, convert: Callable[[Any], Any]) -> pa.Array:
-    """Each different value converted once."""
-    coded = raw.dictionary_encode()
-    values = [None if value is None else convert(value) for value in coded.dictionary.to_pylist()]
-    return _array(values, field).take(coded.indices)
-
-
-def _codes(columns: list[pa.Array], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each row, equal for equal rows and counted in the order of the rows, and the first row of each."""
-    codes, many = np.zeros(length, dtype=np.int64), 1
-    for column in columns:
-        found = column.dictionary_encode(null_encoding="encode")
-        if many * max(1, len(found.dictionary)) > _MAX_CODE:
-            codes, many = _compact(codes)
-        codes = codes * len(found.dictionary) + found.indices.to_numpy(zero_copy_only=False)
-        many *= max(1, len(found.dictionary))
-    codes, many = _compact(codes)
-    first_rows = np.zeros(many, dtype=np.int64)
-    first_rows[codes[::-1]] = np.arange(length - 1, -1, -1)
-    return codes, first_rows
-
-
-def _compact(codes: np.ndarray) -> tuple[np.ndarray, int]:
-    found = pa.array(codes).dictionary_encode()
-    return found.indices.to_numpy().astype(np.int64), len(found.dictionary)
-
-
-def _spec_values(column: pa.Array, type_: pa.DataType, rows: np.ndarray) -> list[Any]:
-    values = column.take(pa.array(rows))
-    if pa.types.is_floating(type_):
-        values = values.view(type_)
-    elif type_.equals(pa.uuid()):
-        values = pa.ExtensionArray.from_storage(type_, values)
-    elif pa.types.is_temporal(type_):
-        values = values.view(pa.int32() if type_.bit_width == 32 else pa.int64())
-    return values.to_pylist()
+@contextmanager
+def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
+    """Tell a listener of the first file that is read in the slow way while the block lasts."""
+    with _COUNTER.lock:
+        _COUNTER.listeners.append(listener)
+        _COUNTER.has_told = False
+    try:
+        yield
+    finally:
+        # Blocks of several threads may overlap without being nested.
+        with _COUNTER.lock:
+            _COUNTER.listeners.remove(listener)
+            _COUNTER.has_told = False

@@ -20,21 +20,13 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.formats.machine import processors_count
-from icekeep.planning.decoder import partition_keys
-from icekeep.planning.manifests import (
-    ENTRIES,
-    METRICS,
-    STORED,
-    ManifestDecoder,
-    chosen_decoder,
-    note_slow_read,
-    read_manifests,
-    read_through,
-)
+from icekeep.planning.decoder import ManifestDecoder, chosen_decoder, note_slow_read
+from icekeep.planning.manifests import ENTRIES, METRICS, STORED, read_manifests, read_through
 from icekeep.planning.memory import Columns, known_columns
+from icekeep.planning.partition_columns import partition_keys
 from icekeep.planning.prune import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import SparkSource, limits_of, started
@@ -186,7 +178,7 @@ def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[Manifest
     """
     if snapshot is None:
         return []
-    rows = StorageManifestReader(table.storage).manifests(snapshot)
+    rows = ManifestReader(table.storage).manifests(snapshot)
     try:
         agree = check_totals(rows, snapshot)
     except InvalidTableError:

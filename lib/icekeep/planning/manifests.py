@@ -1,31 +1,16 @@
-"""Names and types of the columns of entries: said once, for Arrow batches in tasks and for DataFrames.
+"""Manifests -> Arrow record batches of their entries, in order: the one way in which plans read manifests.
 
-Columns carry the spec's names. Maps go from field id to a count, a size or a bound's bytes. What a manifest leaves to be
-inherited is filled in.
+Columns carry the spec's names, and are declared here once, for batches in tasks and for DataFrames. Maps go from field id to a
+count, a size or a bound's bytes. What a manifest leaves to be inherited is filled in.
 
-Batches of records as a manifest stores them -> batches of entries: `spec.manifests.decode` for whole columns.
-
-Only what is plainly right is accepted. Everything else is left to that module, which knows what to say about it.
-
-Manifests and manifest lists that had to be read by fastavro, entry by entry, ten to twenty times slower: counted and told.
-
-DataFusion's reader is the fast way. Where it fails, or what it gives is in doubt, the slow way gives the entries or the exact
-error; a release of it that always failed would show in nothing but time. Each process counts for itself, and what a Spark
-task counts comes to the driver with the task's report (`spark.tasks.run_tasks`).
-
-One manifest -> Arrow record batches of its entries, in order.
-
-What an entry means is said once, in `spec.manifests.decode`; here the same is worked out for whole batches that DataFusion
-decoded, found by field id through the file's own schema. Whatever looks wrong there, or is beyond DataFusion, is read
-again by fastavro, entry by entry: that gives the entries, or the exact error.
+What an entry means is what `spec.manifests.read` says; here the same is worked out for whole batches that DataFusion decoded,
+their fields looked up by field id in the file's own schema. Only what is plainly right is accepted: whatever looks wrong, or is
+beyond DataFusion, is read again by `spec.manifests.read`, entry by entry, which gives the entries, or the exact error.
 """
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,22 +19,24 @@ import pyarrow.compute as pc
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.errors import InvalidTableError
-from icekeep.events import SILENT, Listener, Warned
-from icekeep.formats.machine import datafusion_package
 from icekeep.planning.decoder import (
     BATCH_RECORDS,
+    DecodedBlocks,
     Layout,
+    ManifestDecoder,
     NotReadError,
+    doubtful,
     flat_schema,
-    partition_array,
-    partition_arrow_type,
-    partition_of_stored,
+    note_slow_read,
     read_batches,
     read_together,
 )
-from icekeep.planning.memory import Columns, KnownColumns, copied
+from icekeep.planning.memory import Columns, RememberedStorage, copied
+from icekeep.planning.partition_columns import partition_array, partition_arrow_type, partition_of_stored
+from icekeep.spec.avro import AvroHeader
 from icekeep.spec.manifests.read import open_manifest, read_manifest, record_field, stored_fields
 from icekeep.spec.manifests.structs import (
+    COUNTS,
     DATA_FILE_FIELD_ID,
     DATA_FILE_FIELDS,
     ENTRY_FIELDS,
@@ -150,56 +137,265 @@ REACHING_DELETES = pa.list_(
 UTF-8; null where there is none.
 """
 
-
 _REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
-_STATUSES = [int(status) for status in Status]
-_CONTENTS = [int(content) for content in FileContent]
 _MAX_LONG = (1 << 63) - 1
 
 
-class StoredColumns:
-    """What depends on the Avro schema of manifests, on their partition type and on the columns that are wanted."""
+def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
+    """The columns that are asked for: the path of the manifest, then those of `STORED`, and last the partition."""
+    fields = [field for field in (ENTRIES.field("manifest_path"), *STORED) if field.name in columns]
+    if "partition" in columns:
+        fields.append(pa.field("partition", partition_arrow_type(partition), nullable=False))
+    return pa.schema(fields)
 
-    def __init__(self, schema_json: bytes, partition: StructType, wanted: Collection[str]) -> None:
-        """Prepare for manifests with a schema, given as JSON; `wanted` are names of `STORED`, and "partition".
 
-        Raises:
-            NotReadError: records of this schema need a closer look.
-        """
-        try:
-            self._prepare(msgspec.json.decode(schema_json), partition, wanted)
-        except (KeyError, TypeError, ValueError) as error:
-            raise NotReadError(str(error)) from error
+def read_manifests(
+    manifests: Sequence[ManifestFile],
+    partition: StructType,
+    storage: Storage,
+    columns: Collection[str],
+    *,
+    decoder: ManifestDecoder,
+    slow: Callable[[str, Exception], None] = note_slow_read,
+    batch_records: int = BATCH_RECORDS,
+) -> Iterator[pa.RecordBatch]:
+    """Every entry of manifests of one spec and content, deleted ones too, in order; small manifests are decoded together.
 
-    def _prepare(self, schema: Any, partition: StructType, wanted: Collection[str]) -> None:
+    A manifest that is not whole may show only after its last entry: nothing may be concluded from batches before that.
+
+    Args:
+        columns: which columns of `STORED` are asked for, "manifest_path" and "partition".
+        slow: is told the location, and why, where fastavro serves instead.
+        batch_records: a batch of a large manifest has about this many entries.
+
+    Raises:
+        InvalidTableError: as `spec.manifests.read.read_manifest`; or a number is beyond what its column can hold.
+        UnsupportedError: a manifest is encrypted.
+    """
+    reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow, batch_records=batch_records)
+    for bundle in bundles(manifests):
+        yield from reader.read(bundle)
+
+
+def read_through(
+    known: RememberedStorage,
+    manifests: Sequence[ManifestFile],
+    partition: StructType,
+    storage: Storage,
+    columns: Columns,
+    *,
+    decoder: ManifestDecoder,
+    slow: Callable[[str, Exception], None] = note_slow_read,
+) -> Iterator[pa.RecordBatch]:
+    """As `read_manifests`, but what is known is not read, and what is read is known from then on.
+
+    What had to be read in the slow way is read so each time, and told.
+    """
+    slow_locations: list[str] = []
+
+    def slow_here(location: str, error: Exception) -> None:
+        slow_locations.append(location)
+        slow(location, error)
+
+    reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow_here)
+    for stretch in known.stretches(manifests, partition, columns):
+        if stretch.batches is not None:
+            yield from stretch.batches
+            continue
+        for bundle in bundles(stretch.manifests):
+            held = []
+            for whole in reader.read(bundle):
+                batch = copied(whole, columns)
+                held.append(batch)
+                yield batch
+            if held and not slow_locations:
+                if len(bundle) == 1:
+                    lengths = [sum(batch.num_rows for batch in held)]
+                else:
+                    lengths = [manifest.entries_count or 0 for manifest in bundle]
+                    held = held if len(held) == 1 else [pa.concat_batches(held)]
+                known.keep(bundle, lengths, partition, columns, held)
+            slow_locations.clear()
+
+
+def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """Neighbours that together are about a batch; each that does not say how many entries it has, or is encrypted, alone.
+
+    What there is to do for each batch, whatever its size, is as much as for hundreds of entries.
+    """
+    bundle: list[ManifestFile] = []
+    room = BATCH_RECORDS
+    for manifest in manifests:
+        count = None if manifest.key_metadata is not None else manifest.entries_count
+        count = BATCH_RECORDS if count is None else count
+        if bundle and count > room:
+            yield bundle
+            bundle, room = [], BATCH_RECORDS
+        bundle.append(manifest)
+        room -= count
+    if bundle:
+        yield bundle
+
+
+class EntryRun(NamedTuple):
+    """`length` entries of a manifest that follow each other, from its entry number `first` on."""
+
+    manifest: ManifestFile
+    first: int
+    length: int
+
+
+class ManifestBatchReader:
+    """Reads manifests of one spec and content.
+
+    What is made of their entries is a batch of `schema`, unless a subclass makes something else of them in `of_decoded` and
+    `of_entries`: both make the same of the same entries.
+    """
+
+    def __init__(
+        self,
+        partition: StructType,
+        storage: Storage,
+        columns: Collection[str],
+        decoder: ManifestDecoder,
+        *,
+        slow: Callable[[str, Exception], None] = note_slow_read,
+        batch_records: int = BATCH_RECORDS,
+    ) -> None:
+        self.partition, self.schema = partition, batch_schema(columns, partition)
+        self._storage, self._decoder, self._slow, self._batch_records = storage, decoder, slow, batch_records
+        # Of thousands of manifests most have the same schema, to the letter.
+        self._layouts: dict[bytes, EntryLayout | NotReadError] = {}
+
+    def read(self, bundle: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+        """Some neighbours, decoded together if they can be; raises as `read_manifests`."""
+        files = []
+        for manifest in bundle:
+            refuse_encrypted_manifest(manifest)
+            data = self._storage.read(manifest.manifest_path)
+            files.append((data, open_manifest(data, manifest)[0]))
+        if len(bundle) > 1 and self._decoder is ManifestDecoder.DATAFUSION:
+            try:
+                batch = self._together(bundle, files)
+                files.clear()
+                yield batch
+                return
+            except NotReadError:
+                # One by one they give their entries, or the error that is theirs.
+                pass
+        for manifest, (data, header) in zip(bundle, files, strict=True):
+            yield from self._alone(manifest, data, header)
+
+    def layout(self, schema_json: bytes) -> "EntryLayout":
+        """How the records of an Avro schema are decoded; raises `NotReadError` where they need a closer look."""
+        return EntryLayout(schema_json, self.partition, self.schema.names)
+
+    def of_decoded(
+        self, entries: pa.RecordBatch, decoded: DecodedBlocks, layout: "EntryLayout", runs: Sequence[EntryRun]
+    ) -> pa.RecordBatch:
+        """What is made of entries that were decoded together; raises `NotReadError` where they need a closer look."""
+        return entries
+
+    def of_entries(self, entries: list[ManifestEntry], run: EntryRun) -> pa.RecordBatch:
+        """What is made of entries of a manifest that were decoded one by one."""
+        return batch_of_entries(entries, self.schema, self.partition, run.manifest.manifest_path)
+
+    def _layout(self, header: AvroHeader) -> "EntryLayout":
+        schema_json = header.metadata["avro.schema"]
+        if schema_json not in self._layouts:
+            try:
+                self._layouts[schema_json] = self.layout(schema_json)
+            except NotReadError as error:
+                self._layouts[schema_json] = error
+        layout = self._layouts[schema_json]
+        if isinstance(layout, NotReadError):
+            raise NotReadError(str(layout)) from layout
+        return layout
+
+    def _together(self, bundle: Sequence[ManifestFile], files: Sequence[tuple[bytes, AvroHeader]]) -> pa.RecordBatch:
+        layouts = [self._layout(header) for _, header in files]
+        if any(layout is not layouts[0] for layout in layouts):
+            raise NotReadError("they are of several schemas")
+        decoded, lengths = read_together(files, layouts[0].layout)
+        inheritance = _Inheritance(bundle)
+        entries = self._entries(decoded, layouts[0], inheritance, lengths)
+        runs = [EntryRun(manifest, 0, length) for manifest, length in zip(bundle, lengths, strict=True)]
+        batch = self.of_decoded(entries, decoded, layouts[0], runs)
+        inheritance.check_counts()
+        return batch
+
+    def _alone(self, manifest: ManifestFile, data: bytes, header: AvroHeader) -> Iterator[pa.RecordBatch]:
+        read_count, reason = 0, None
+        if self._decoder is ManifestDecoder.DATAFUSION:
+            try:
+                layout, inheritance = self._layout(header), _Inheritance([manifest])
+                for decoded in read_batches(data, header, layout.layout, self._batch_records):
+                    count = decoded.batch.num_rows
+                    entries = self._entries(decoded, layout, inheritance, [count])
+                    yield self.of_decoded(entries, decoded, layout, [EntryRun(manifest, read_count, count)])
+                    read_count += count
+                inheritance.check_counts()
+                return
+            except NotReadError as error:
+                reason = error
+        rest = islice(read_manifest(data, manifest, self.partition)[1], read_count, None)
+        while chunk := [*islice(rest, self._batch_records)]:
+            yield self.of_entries(chunk, EntryRun(manifest, read_count, len(chunk)))
+            read_count += len(chunk)
+        if reason is not None:
+            # It is whole, so it was not the file that DataFusion failed on.
+            self._slow(manifest.manifest_path, reason)
+
+    def _entries(
+        self, decoded: DecodedBlocks, layout: "EntryLayout", inheritance: "_Inheritance", lengths: Sequence[int]
+    ) -> pa.RecordBatch:
+        """The entries of records, `lengths` of them in each of the manifests; raises `NotReadError`."""
+        with doubtful():
+            columns = layout.columns(decoded.batch)
+            inheritance.fill_in(columns, lengths, with_path="manifest_path" in self.schema.names)
+            return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+class EntryLayout:
+    """Where the columns of entries are in records of one Avro schema.
+
+    Attributes:
+        layout: what DataFusion is to decode.
+    """
+
+    def __init__(self, schema_json: bytes, partition: StructType, columns: Collection[str]) -> None:
+        """Prepare for manifests with a schema, given as JSON; raises `NotReadError` where records need a closer look."""
+        with doubtful():
+            self._prepare(msgspec.json.decode(schema_json), partition, columns)
+
+    def _prepare(self, schema: Any, partition: StructType, columns: Collection[str]) -> None:
         data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
         _, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
         stored_partition = stored_fields(partition_schema)
         if any(field.field_id not in stored_partition for field in partition.fields):
             raise NotReadError("it lacks a partition field")
-        self._partition = partition
+        self._partition, self._has_partition = partition, "partition" in columns
         self._partition_names = [stored_partition[f.field_id]["name"] for f in partition.fields]
-        self._has_partition = "partition" in wanted
-        # Beside what is wanted, what tells whether an entry is right.
-        self._wanted = {*wanted, *_REQUIRED, "content", "sequence_number"}
-        needed = self._wanted if self._partition_names else self._wanted - {"partition"}
-        flat, entry, file = flat_schema(schema, data_file)
-        known = [(f, stored_fields(schema), entry) for f in ENTRY_FIELDS]
-        known += [(f, stored_fields(file_schema), file) for f in DATA_FILE_FIELDS]
+        # Beside what is asked for, what tells whether an entry is right.
+        self._columns = {*columns, *_REQUIRED, "content", "sequence_number"}
+        needed = self._columns if self._partition_names else self._columns - {"partition"}
+        flat, entry_names, file_names = flat_schema(schema, data_file)
+        fields = [(f, stored_fields(schema), entry_names) for f in ENTRY_FIELDS]
+        fields += [(f, stored_fields(file_schema), file_names) for f in DATA_FILE_FIELDS]
         self._names = {
-            f.name: names[stored[f.field_id]["name"]]
-            for f, stored, names in known
+            f.name: flat_names[stored[f.field_id]["name"]]
+            for f, stored, flat_names in fields
             if f.field_id in stored and f.name in needed
         }
         self.layout = Layout(flat, tuple(self._names.values()))
 
-    def of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The wanted columns as entries store them, and those that must be there; raises `NotReadError`."""
+    def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The columns that are asked for as entries store them, and those that must be there; raises `NotReadError`."""
         stored = {name: batch[flat_name] for name, flat_name in self._names.items()}
         columns = {
-            field.name: _column(stored.get(field.name), field, batch.num_rows)
+            field.name: _stored_column(stored.get(field.name), field, batch.num_rows)
             for field in STORED
-            if field.name in self._wanted
+            if field.name in self._columns
         }
         for name in _REQUIRED:
             if columns[name].null_count:
@@ -213,113 +409,90 @@ class StoredColumns:
         return columns
 
 
-class StoredEntries:
-    """Makes entries of what manifests of one schema, spec and content store, with what they leave to be inherited."""
+class _Inheritance:
+    """What entries of some manifests, read in order, inherit from the rows of these; and whether all entries came."""
 
-    def __init__(self, columns: StoredColumns, manifests: Sequence[ManifestFile], wanted: pa.Schema) -> None:
-        """Prepare for the batches of some manifests, in their order; `wanted` are the columns to make."""
-        self._columns_of, self._manifests, self._schema = columns, manifests, wanted
+    def __init__(self, manifests: Sequence[ManifestFile]) -> None:
+        self._manifests = manifests
         self._next_row_ids = [manifest.first_row_id for manifest in manifests]
         self._counts = np.zeros((len(manifests), len(Status)), dtype=np.int64)
 
-    def of(self, batch: pa.RecordBatch, lengths: Sequence[int]) -> pa.RecordBatch:
-        """The wanted columns of the entries that are stored as `batch`, `lengths` of them in each of the manifests.
-
-        Raises:
-            NotReadError: something about them needs a closer look.
-        """
-        try:
-            columns = self._columns(batch, lengths)
-            return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
-        except (pa.ArrowException, KeyError, ValueError) as error:
-            raise NotReadError(str(error)) from error
-
-    def _columns(self, batch: pa.RecordBatch, lengths: Sequence[int]) -> dict[str, pa.Array]:
-        columns = self._columns_of.of(batch)
-        manifest_numbers = np.repeat(np.arange(len(lengths)), lengths)
+    def fill_in(self, columns: dict[str, pa.Array], lengths: Sequence[int], *, with_path: bool) -> None:
+        """Complete the columns of the next entries, `lengths` of them in each manifest; raises `NotReadError`."""
+        numbers = np.repeat(np.arange(len(lengths)), lengths)
         status = columns["status"].to_numpy()
-        self._check_kinds(manifest_numbers, status, columns["content"].to_numpy())
-        self._inherit(columns, pa.array(manifest_numbers), pa.array(status == Status.ADDED))
+        self._check_kinds(numbers, status, columns["content"].to_numpy())
+        self._fill_in_numbers(columns, pa.array(numbers), pa.array(status == Status.ADDED))
         if "first_row_id" in columns:
             columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED, lengths)
-        if "manifest_path" in self._schema.names:
-            columns["manifest_path"] = self._of_manifests(pa.array(manifest_numbers), "manifest_path", pa.string())
-        return columns
+        if with_path:
+            columns["manifest_path"] = self._of_manifests(pa.array(numbers), "manifest_path", pa.string())
 
-    def _of_manifests(self, manifest_numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
+    def check_counts(self) -> None:
+        """See, after the last entry, that there were as many as the manifest list says; raises `NotReadError`."""
+        for manifest, counts in zip(self._manifests, self._counts.tolist(), strict=True):
+            if any(getattr(manifest, name) not in (None, counts[status]) for status, (name, _) in COUNTS.items()):
+                raise NotReadError("it holds other counts of entries than its manifest list says")
+
+    def _of_manifests(self, numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
         """For each entry what the row of its manifest says."""
-        return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(manifest_numbers)
+        return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(numbers)
 
-    def _check_kinds(self, manifest_numbers: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
-        if not np.isin(status, _STATUSES).all() or not np.isin(content, _CONTENTS).all():
+    def _check_kinds(self, numbers: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
+        if not np.isin(status, [*Status]).all() or not np.isin(content, [*FileContent]).all():
             raise NotReadError("an entry has a status or content that the spec does not know")
         if ((content == FileContent.DATA) != (self._manifests[0].content is ManifestContent.DATA)).any():
             raise NotReadError("a file is not of the kind that the manifest tracks")
-        counted = np.bincount(manifest_numbers * len(Status) + status, minlength=self._counts.size)
+        counted = np.bincount(numbers * len(Status) + status, minlength=self._counts.size)
         self._counts += counted.reshape(self._counts.shape)
 
-    def _inherit(self, columns: dict[str, pa.Array], manifest_numbers: pa.Array, is_added: pa.Array) -> None:
-        """Fill in what entries leave null (spec, "Sequence Number Inheritance")."""
-        number = self._of_manifests(manifest_numbers, "sequence_number", pa.int64())
-        inherits = pc.or_(is_added, pc.equal(number, 0))
-        unnumbered = pc.and_not(pc.is_null(columns["sequence_number"]), inherits)
-        if pc.any(unnumbered).as_py():
+    def _fill_in_numbers(self, columns: dict[str, pa.Array], numbers: pa.Array, is_added: pa.Array) -> None:
+        """Spec, "Sequence Number Inheritance"."""
+        sequence_number = self._of_manifests(numbers, "sequence_number", pa.int64())
+        inherits = pc.or_(is_added, pc.equal(sequence_number, 0))
+        if pc.any(pc.and_not(pc.is_null(columns["sequence_number"]), inherits)).as_py():
             raise NotReadError("an entry that is not added has no sequence number")
-        columns["sequence_number"] = pc.coalesce(columns["sequence_number"], number)
+        columns["sequence_number"] = pc.coalesce(columns["sequence_number"], sequence_number)
         if "snapshot_id" in columns:
-            added_by = self._of_manifests(manifest_numbers, "added_snapshot_id", pa.int64())
+            added_by = self._of_manifests(numbers, "added_snapshot_id", pa.int64())
             columns["snapshot_id"] = pc.coalesce(columns["snapshot_id"], added_by)
         if "file_sequence_number" in columns:
-            inherited = pc.if_else(inherits, number, pa.scalar(None, pa.int64()))
+            inherited = pc.if_else(inherits, sequence_number, pa.scalar(None, pa.int64()))
             columns["file_sequence_number"] = pc.coalesce(columns["file_sequence_number"], inherited)
 
     def _row_ids(self, columns: dict[str, pa.Array], is_live: np.ndarray, lengths: Sequence[int]) -> pa.Array:
-        """First row ids as `row_lineage.RowIdInheritance` gives them, manifest by manifest."""
-        stored = columns["first_row_id"]
+        """First row ids as `structs.RowIdInheritance` gives them, manifest by manifest."""
+        stored, records = columns["first_row_id"], columns["record_count"].to_numpy()
         if self._manifests[0].content is not ManifestContent.DATA:
             return pa.nulls(len(stored), pa.int64())
-        records, parts, start = columns["record_count"].to_numpy(), [], 0
+        inherits = is_live & stored.is_null().to_numpy(zero_copy_only=False)
+        parts, start = [], 0
         for number, length in enumerate(lengths):
-            end = start + length
-            parts.append(self._row_ids_of(number, stored.slice(start, length), is_live[start:end], records[start:end]))
-            start = end
+            part, start = slice(start, start + length), start + length
+            next_id = self._next_row_ids[number]
+            if next_id is None:
+                parts.append(pa.nulls(length, pa.int64()))
+                continue
+            rows = np.where(inherits[part], records[part], 0)
+            if length and (rows.min() < 0 or int(rows.max()) * length + next_id > _MAX_LONG):
+                raise NotReadError("row ids may be out of range")
+            after = next_id + np.cumsum(rows)
+            self._next_row_ids[number] = int(after[-1]) if length else next_id
+            parts.append(pc.if_else(pa.array(inherits[part]), pa.array(after - rows), stored[part]))
         return pa.concat_arrays(parts)
 
-    def _row_ids_of(self, number: int, stored: pa.Array, is_live: np.ndarray, records: np.ndarray) -> pa.Array:
-        next_id = self._next_row_ids[number]
-        if next_id is None:
-            return pa.nulls(len(stored), pa.int64())
-        inherits = is_live & stored.is_null().to_numpy(zero_copy_only=False)
-        rows = np.where(inherits, records, 0)
-        if len(rows) and (rows.min() < 0 or int(rows.max()) * len(rows) + next_id > _MAX_LONG):
-            raise NotReadError("row ids may be out of range")
-        after = next_id + np.cumsum(rows)
-        self._next_row_ids[number] = int(after[-1]) if len(rows) else next_id
-        return pc.if_else(pa.array(inherits), pa.array(after - rows), stored)
 
-    def check_counts(self) -> None:
-        """See, after the last entry, that there were as many as the manifest list says; raises as `of`."""
-        for manifest, counts in zip(self._manifests, self._counts.tolist(), strict=True):
-            recorded = {
-                Status.ADDED: manifest.added_files_count,
-                Status.EXISTING: manifest.existing_files_count,
-                Status.DELETED: manifest.deleted_files_count,
-            }
-            if any(count not in (None, counts[status]) for status, count in recorded.items()):
-                raise NotReadError("it holds other counts of entries than its manifest list says")
-
-
-def _column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
+def _stored_column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
     if raw is None:
         return pa.nulls(length, field.type)
     if pa.types.is_map(field.type):
-        return _map(raw, field.type)
+        return _map_of_pairs(raw, field.type)
     if pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
         raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
     return raw.cast(field.type)
 
 
-def _map(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
+def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
     """A list of pairs seen as a map: both are laid out alike."""
     records = pairs.values
     keys, values = (records.field(i).cast(part) for i, part in enumerate((type_.key_type, type_.item_type)))
@@ -330,6 +503,16 @@ def _map(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
     return pa.Array.from_buffers(
         type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
     )
+
+
+def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
+    """Where the item of a key lies among `maps.items`, the last where it is repeated; -1 where there is none."""
+    offsets = maps.offsets.to_numpy()
+    first, after = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    places = np.flatnonzero(maps.keys.to_numpy()[first:after] == key) + first
+    positions = np.full(len(maps), -1, np.int64)
+    positions[np.searchsorted(offsets, places, side="right") - 1] = places
+    return np.where(np.asarray(maps.is_valid()), positions, -1) if maps.null_count else positions
 
 
 def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:
@@ -345,304 +528,24 @@ def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:
         raise NotReadError("a map has a key twice")
 
 
-class SlowReads(msgspec.Struct, frozen=True):
-    """How many files were read in the slow way; `example` is one line about one of them."""
-
-    count: int = 0
-    example: str = ""
-
-    def __add__(self, other: "SlowReads") -> "SlowReads":
-        return SlowReads(self.count + other.count, self.example or other.example)
-
-
-class _Tally:
-    """What this process has counted, and who is told of the first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._listener: Listener = SILENT
-        self._has_told = False
-        self.all = SlowReads()
-
-    def add(self, some: SlowReads) -> None:
-        if not some.count:
-            return
-        with self._lock:
-            self.all += some
-            tells, self._has_told = not self._has_told, True
-            listener = self._listener
-        if tells:
-            listener.on(Warned(f"{some.example}; such files are read about ten times slower"))
-
-    def listen(self, listener: Listener) -> Listener:
-        with self._lock:
-            before, self._listener, self._has_told = self._listener, listener, False
-        return before
-
-
-_TALLY = _Tally()
-
-
-def note_slow_read(location: str, reason: Exception | str) -> None:
-    """Count a file that is read in the slow way; the first is told to the listener of `warning_of_slow_reads`."""
-    add_slow_reads(SlowReads(1, f"{location!r} is read by fastavro, as DataFusion's reader fails: {_line(reason)}"))
-
-
-def add_slow_reads(some: SlowReads) -> None:
-    """Take in what another process has counted."""
-    _TALLY.add(some)
-
-
-def slow_reads() -> SlowReads:
-    """All that this process has counted; the difference of two counts is what was read between them."""
-    return _TALLY.all
-
-
-def slow_reads_since(count: int) -> SlowReads:
-    """What this process has read in the slow way since it had counted so many."""
-    found = slow_reads()
-    return SlowReads(found.count - count, found.example) if found.count > count else SlowReads()
-
-
-@contextmanager
-def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
-    """Tell a listener of the first file that is read in the slow way while the block lasts."""
-    before = _TALLY.listen(listener)
-    try:
-        yield
-    finally:
-        _TALLY.listen(before)
-
-
-def _line(reason: Exception | str) -> str:
-    return " ".join(str(reason).split()) or "it does not say why"
-
-
-_ENTRY_ATTRIBUTES = frozenset(ManifestEntry.__struct_fields__)
-
-
-class ManifestDecoder(StrEnum):
-    """What decodes the Avro files that manifests are."""
-
-    DATAFUSION = "datafusion"
-    FASTAVRO = "fastavro"
-
-
-def chosen_decoder() -> tuple[ManifestDecoder, str]:
-    """The fastest decoder that is installed here, and the reason in words."""
-    try:
-        datafusion = datafusion_package()
-    except ModuleNotFoundError as error:
-        if error.name != "datafusion":
-            return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
-        return ManifestDecoder.FASTAVRO, "package datafusion is not installed"
-    except ImportError as error:
-        return ManifestDecoder.FASTAVRO, f"package datafusion cannot be imported ({error})"
-    return ManifestDecoder.DATAFUSION, f"package datafusion {datafusion.__version__} is installed"
-
-
-def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
-    """The wanted columns: the path of the manifest, then those of `STORED`, and last the partition."""
-    fields = [field for field in (ENTRIES.field("manifest_path"), *STORED) if field.name in columns]
-    if "partition" in columns:
-        fields.append(pa.field("partition", partition_arrow_type(partition), nullable=False))
-    return pa.schema(fields)
-
-
-def read_manifest_batches(
-    manifest: ManifestFile,
-    partition: StructType,
-    storage: Storage,
-    columns: Collection[str],
-    *,
-    decoder: ManifestDecoder,
-    batch_records: int = BATCH_RECORDS,
-    slow: Callable[[str, Exception], None] = note_slow_read,
-) -> Iterator[pa.RecordBatch]:
-    """Every entry of a manifest, deleted ones too, with inherited ids and numbers filled in.
-
-    A file that is not whole may show only after its last entry: nothing may be concluded from batches before that.
-
-    Args:
-        manifest: its row of the manifest list.
-        partition: the partition type of its spec.
-        storage: where it is.
-        columns: which columns of `entry_schema.STORED` are wanted, "manifest_path" and "partition".
-        decoder: fastavro serves as well where DataFusion cannot.
-        batch_records: a batch has about so many entries.
-        slow: is told the location, and why, where fastavro serves instead.
-
-    Raises:
-        InvalidTableError: as `spec.manifests.decode.read_manifest`; or a number is beyond what its column can hold.
-        MissingFileError: there is no such manifest.
-        UnsupportedError: the manifest is encrypted.
-    """
-    location = manifest.manifest_path
-    refuse_encrypted_manifest(manifest)
-    data = storage.read(location)
-    schema = batch_schema(columns, partition)
-    read_count, reason = 0, None
-    if decoder is ManifestDecoder.DATAFUSION:
-        try:
-            header, _ = open_manifest(data, manifest)
-            known = StoredColumns(header.metadata["avro.schema"], partition, columns)
-            stored = StoredEntries(known, [manifest], schema)
-            for batch, _ in read_batches(data, header, known.layout, batch_records):
-                found = stored.of(batch, [batch.num_rows])
-                yield found
-                read_count += found.num_rows
-            stored.check_counts()
-            return
-        except NotReadError as error:
-            reason = error
-    _, entries = read_manifest(data, manifest, partition)
-    rest = islice(entries, read_count, None)
-    while chunk := [*islice(rest, batch_records)]:
-        yield batch_of_entries(chunk, schema, partition, location)
-    if reason is not None:
-        # It is whole, so it was not the file that DataFusion failed on.
-        slow(location, reason)
-
-
-def read_manifests(
-    manifests: Sequence[ManifestFile],
-    partition: StructType,
-    storage: Storage,
-    columns: Collection[str],
-    *,
-    decoder: ManifestDecoder,
-    slow: Callable[[str, Exception], None] = note_slow_read,
-) -> Iterator[pa.RecordBatch]:
-    """The same of several manifests of one spec and content, in order; small ones are decoded together.
-
-    What there is to do for each batch, whatever its size, is as much as for hundreds of entries.
-    """
-    # Of thousands of manifests most have the same schema, to the letter.
-    known: dict[bytes, StoredColumns] = {}
-    for bundle in bundles(manifests):
-        batch = None
-        if len(bundle) > 1 and decoder is ManifestDecoder.DATAFUSION:
-            batch = _read_together(bundle, partition, storage, columns, known)
-        if batch is not None:
-            yield batch
-            continue
-        for manifest in bundle:
-            yield from read_manifest_batches(manifest, partition, storage, columns, decoder=decoder, slow=slow)
-
-
-def read_through(
-    known: KnownColumns,
-    manifests: Sequence[ManifestFile],
-    partition: StructType,
-    storage: Storage,
-    columns: Columns,
-    *,
-    decoder: ManifestDecoder,
-    slow: Callable[[str, Exception], None] = note_slow_read,
-) -> Iterator[pa.RecordBatch]:
-    """As `read_manifests`, but what is known is not read, and what is read is known from then on.
-
-    What had to be read in the slow way is read so each time, and told.
-    """
-    told: list[str] = []
-
-    def slow_here(location: str, error: Exception) -> None:
-        told.append(location)
-        slow(location, error)
-
-    for stretch in known.stretches(manifests, partition, columns):
-        if stretch.batches is not None:
-            yield from stretch.batches
-            continue
-        for bundle in bundles(stretch.manifests):
-            held = []
-            for whole in read_manifests(bundle, partition, storage, columns, decoder=decoder, slow=slow_here):
-                batch = copied(whole, columns)
-                held.append(batch)
-                yield batch
-            if held and not told:
-                _keep(known, bundle, partition, columns, held)
-            told.clear()
-
-
-def _keep(
-    known: KnownColumns,
-    bundle: Sequence[ManifestFile],
-    partition: StructType,
-    columns: Columns,
-    batches: list[pa.RecordBatch],
-) -> None:
-    """Keep what was read of manifests, all to the end; of those that go together their lists say how many entries they have."""
-    if len(bundle) == 1:
-        lengths = [sum(batch.num_rows for batch in batches)]
-    else:
-        lengths = [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in bundle]
-        batches = batches if len(batches) == 1 else [pa.concat_batches(batches)]
-    known.keep(bundle, lengths, partition, columns, batches)
-
-
-def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Neighbours that together are about a batch; each that does not say how many entries it has, or is encrypted, alone."""
-    bundle: list[ManifestFile] = []
-    room = BATCH_RECORDS
-    for manifest in manifests:
-        counts = (manifest.live_files_count, manifest.deleted_files_count)
-        count = BATCH_RECORDS if None in counts or manifest.key_metadata is not None else sum(c or 0 for c in counts)
-        if bundle and count > room:
-            yield bundle
-            bundle, room = [], BATCH_RECORDS
-        bundle.append(manifest)
-        room -= count
-    if bundle:
-        yield bundle
-
-
-def _read_together(
-    bundle: Sequence[ManifestFile],
-    partition: StructType,
-    storage: Storage,
-    columns: Collection[str],
-    known: dict[bytes, StoredColumns],
-) -> pa.RecordBatch | None:
-    """The entries of small manifests as one batch; `None` where that is not possible, or one of them needs a closer look."""
-    files = []
-    for manifest in bundle:
-        data = storage.read(manifest.manifest_path)
-        files.append((data, open_manifest(data, manifest)[0]))
-    first, *others = {header.metadata["avro.schema"] for _, header in files}
-    if others:
-        return None
-    try:
-        if first not in known:
-            known[first] = StoredColumns(first, partition, columns)
-        stored = StoredEntries(known[first], bundle, batch_schema(columns, partition))
-        (batch, _), lengths = read_together(files, known[first].layout)
-        found = stored.of(batch, lengths)
-        stored.check_counts()
-    except NotReadError:
-        # One by one they give their entries, or the error that is theirs.
-        return None
-    return found
-
-
 def batch_of_entries(
     entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str
 ) -> pa.RecordBatch:
     """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` where a value fits no column."""
     try:
-        arrays = [_reader_column(entries, field, partition, location) for field in schema]
+        arrays = [_entries_column(entries, field, partition, location) for field in schema]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _reader_column(entries: list[ManifestEntry], field: pa.Field, partition: StructType, location: str) -> pa.Array:
+def _entries_column(entries: list[ManifestEntry], field: pa.Field, partition: StructType, location: str) -> pa.Array:
     if field.name == "manifest_path":
         return pa.repeat(location, len(entries))
     if field.name == "partition":
         return partition_array((entry.data_file.partition for entry in entries), partition)
-    if field.name in _ENTRY_ATTRIBUTES:
+    if field.name in ManifestEntry.__struct_fields__:
         values: list[Any] = [getattr(entry, field.name) for entry in entries]
     else:
         values = [getattr(entry.data_file, field.name) for entry in entries]

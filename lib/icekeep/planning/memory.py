@@ -1,17 +1,12 @@
-"""Columns of entries that were decoded, for whoever asks for them again: manifests never change.
-
-What is decoded together is kept together and goes together. Of maps from field ids only the fields that a filter looks at are
-kept, as whole ones are most of an entry.
-
-Manifests that were read once are not read again, and their columns not decoded again: the look at a table and each of its
-jobs want the same ones, and so do plans of scans that one process makes one after another.
+"""What was read of manifests and manifest lists, for plans and jobs that one process makes one after another.
 
 Manifests and manifest lists never change, and their names have an identifier in them that does not come again. So what was read
 of them is as good as what lies there, and nothing else is kept: no metadata file, no mark of another run, no data. Two catalogs
 may call two files by one location, in stores of their own, so each has its own.
 
-Bytes are for those who need them: lists, commits, and entries that are copied. Columns are for plans. Both share one room; bytes
-make place for columns, which took longer to make.
+Bytes are for those who need them: lists, commits, and entries that are copied. Columns are for plans; what is decoded together
+is kept together and goes together, and of maps from field ids only the fields that a filter looks at are kept, as whole ones
+are most of an entry. Both share one room; bytes make place for columns, which took longer to make.
 """
 
 import re
@@ -19,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,27 +27,33 @@ from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
 
+REMEMBERED_BYTES = 256 * MIB
+"""So much is kept of all tables together; what was not used for longest goes first."""
+
+_COLUMNS_SHARE = 7 / 8
+"""What of the room columns may take: lists and commits shall find some of their bytes."""
+
+_FILE_MAX_BYTES = 16 * MIB
+_IMMUTABLE = re.compile(r".*/metadata/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}[^/]*\.avro")
+
 Columns: TypeAlias = Mapping[str, frozenset[int] | None]
-"""Names of `reader.batch_schema`; and of a map which field ids are wanted, `None` for all of them, or where it is no map."""
+"""Names of `manifests.batch_schema`; and of a map which field ids are asked for, `None` for all of them, or where it is none."""
 
+_KEY_FIELDS = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "content",
+    "added_snapshot_id",
+    "sequence_number",
+    "first_row_id",
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+)
+"""All of a row of a manifest list that decides what its entries are read as, or whether they are whole."""
 
-class KnownColumns(Protocol):
-    """Columns of manifests' entries that were read before, of one catalog."""
-
-    def stretches(
-        self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
-    ) -> Iterator["Stretch"]:
-        """The manifests in order, cut into stretches whose columns are known, and others."""
-
-    def keep(
-        self,
-        manifests: Sequence[ManifestFile],
-        lengths: Sequence[int],
-        partition: StructType,
-        columns: Columns,
-        batches: Sequence[pa.RecordBatch],
-    ) -> None:
-        """Keep the columns of manifests that were read whole, so many entries of each."""
+_Key: TypeAlias = tuple[Any, ...]
 
 
 class Stretch(NamedTuple):
@@ -62,23 +63,8 @@ class Stretch(NamedTuple):
     batches: Sequence[pa.RecordBatch] | None
 
 
-class KnowsColumns:
-    """A storage over whose manifests something is remembered.
-
-    Attributes:
-        known_columns: what plans find of manifests' columns, and leave there.
-    """
-
-    known_columns: KnownColumns
-
-
-def known_columns(storage: Storage) -> KnownColumns | None:
-    """What is remembered of the manifests that are reached through a storage; `None` where nothing is."""
-    return storage.known_columns if isinstance(storage, KnowsColumns) else None
-
-
 def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """The wanted columns in memory of their own, maps with the wanted fields alone.
+    """The columns that are asked for in memory of their own, maps with the fields that are asked for alone.
 
     What DataFusion decodes together is held as a whole as long as any buffer of it is: eleven times what is kept.
     """
@@ -89,60 +75,45 @@ def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
     if field_ids is None or not len(column):
         return pa.concat_arrays([column])
+    if column.offset:
+        # The bitmap of a slice does not begin with its first row.
+        column = pa.concat_arrays([column])
     offsets = column.offsets.to_numpy()
     first, after = int(offsets[0]), int(offsets[-1])
-    is_wanted = np.isin(column.keys.to_numpy()[first:after], [*field_ids])
-    wanted = pa.array(np.flatnonzero(is_wanted) + first)
-    new_offsets = np.concatenate([[0], np.cumsum(is_wanted)])[offsets - first].astype(np.int32)
+    is_kept = np.isin(column.keys.to_numpy()[first:after], [*field_ids])
+    kept = pa.array(np.flatnonzero(is_kept) + first)
+    new_offsets = np.concatenate([[0], np.cumsum(is_kept)])[offsets - first].astype(np.int32)
     type_ = column.type
     pairs = pa.StructArray.from_arrays(
-        [column.keys.take(wanted), column.items.take(wanted)], fields=[type_.key_field, type_.item_field]
+        [column.keys.take(kept), column.items.take(kept)], fields=[type_.key_field, type_.item_field]
     )
     validity = column.is_valid().buffers()[1] if column.null_count else None
     buffers = [validity, pa.py_buffer(new_offsets)]
     return pa.Array.from_buffers(type_, len(column), buffers, null_count=column.null_count, children=[pairs])
 
 
-_Key: TypeAlias = tuple[Any, ...]
-
-
-def _key(catalog: str, manifest: ManifestFile, partition_number: int) -> _Key:
-    """All of a row of a manifest list that decides what its entries are read as, or whether they are whole."""
-    return (
-        catalog,
-        manifest.manifest_path,
-        manifest.manifest_length,
-        manifest.partition_spec_id,
-        manifest.content,
-        manifest.added_snapshot_id,
-        manifest.sequence_number,
-        manifest.first_row_id,
-        manifest.added_files_count,
-        manifest.existing_files_count,
-        manifest.deleted_files_count,
-        partition_number,
-    )
-
-
 class _Segment:
     """What was decoded together: one batch of several manifests, or several batches of one.
 
-    `used_at` says how many manifests the memory had been asked for when this was last used.
+    Attributes:
+        rows_of: the rows of each manifest.
+        used_at: how many manifests the memory had been asked for when this was last used.
     """
 
     def __init__(self, columns: Columns, batches: Sequence[pa.RecordBatch]) -> None:
         self.columns, self.batches = columns, batches
         self.bytes = sum(batch.get_total_buffer_size() for batch in batches)
-        self.places: dict[_Key, slice] = {}
+        self.rows_of: dict[_Key, slice] = {}
         self.used_at = 0
 
     def has(self, columns: Columns) -> bool:
-        return all(name in self.columns and _has(self.columns[name], wanted) for name, wanted in columns.items())
-
-    def rows(self, rows: slice, names: Sequence[str]) -> list[pa.RecordBatch]:
-        if len(self.batches) > 1:
-            return [batch.select(names) for batch in self.batches]
-        return [batch.select(names).slice(rows.start, rows.stop - rows.start) for batch in self.batches]
+        for name, wanted in columns.items():
+            if name not in self.columns:
+                return False
+            known = self.columns[name]
+            if known is not None and (wanted is None or not wanted <= known):
+                return False
+        return True
 
 
 class _Place(NamedTuple):
@@ -150,17 +121,6 @@ class _Place(NamedTuple):
 
     segment: _Segment
     rows: slice
-
-
-def _is_next(one: _Place | None, other: _Place | None) -> bool:
-    """Whether a manifest belongs to the stretch of the one before it."""
-    if one is None or other is None:
-        return one is other
-    return one.segment is other.segment and one.rows.stop == other.rows.start
-
-
-def _has(known: frozenset[int] | None, wanted: frozenset[int] | None) -> bool:
-    return known is None or (wanted is not None and wanted <= known)
 
 
 class ColumnMemory:
@@ -182,19 +142,20 @@ class ColumnMemory:
     def stretches(
         self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
-        """As `KnownColumns.stretches`."""
+        """The manifests in order, cut into stretches whose columns are known, and others."""
         with self._lock:
-            number = self._partitions.setdefault(partition, len(self._partitions))
-            found = [self._found(_key(catalog, manifest, number), columns) for manifest in manifests]
+            places = [self._find(key, columns) for key in self._keys(catalog, manifests, partition)]
         start = 0
         while start < len(manifests):
-            stop = start + 1
-            while stop < len(manifests) and _is_next(found[stop - 1], found[stop]):
+            stop, first = start + 1, places[start]
+            while stop < len(manifests) and _is_next(places[stop - 1], places[stop]):
                 stop += 1
-            first, last = found[start], found[stop - 1]
+            last = places[stop - 1]
             batches = None
             if first is not None and last is not None:
-                batches = first.segment.rows(slice(first.rows.start, last.rows.stop), [*columns])
+                batches = [batch.select([*columns]) for batch in first.segment.batches]
+                if len(batches) == 1:
+                    batches = [batches[0].slice(first.rows.start, last.rows.stop - first.rows.start)]
             yield Stretch(manifests[start:stop], batches)
             start = stop
 
@@ -207,29 +168,31 @@ class ColumnMemory:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """As `KnownColumns.keep`; what is more than all room is not kept."""
+        """Keep the columns of manifests that were read whole, `lengths` entries of each; not what is more than all room."""
         segment = _Segment(columns, batches)
         if segment.bytes > self._max_bytes:
             return
         with self._lock:
-            number = self._partitions.setdefault(partition, len(self._partitions))
             start = 0
-            for manifest, length in zip(manifests, lengths, strict=True):
-                segment.places[_key(catalog, manifest, number)] = slice(start, start + length)
+            for key, length in zip(self._keys(catalog, manifests, partition), lengths, strict=True):
+                segment.rows_of[key] = slice(start, start + length)
                 start += length
-            if len(segment.places) < len(manifests):
+            if len(segment.rows_of) < len(manifests):
                 # A list that names one twice is not sound.
                 return
-            for key in segment.places:
-                known = self._of_manifest.setdefault(key, [])
+            for key in segment.rows_of:
                 # Those that have nothing that this one lacks are asked no more.
-                for older in [one for one in known if segment.has(one.columns)]:
+                for older in [one for one in self._of_manifest.get(key, ()) if segment.has(one.columns)]:
                     self._forget(older, key)
                 self._of_manifest.setdefault(key, []).append(segment)
             segment.used_at = self.hits_count + self.misses_count
             self._segments[id(segment)] = segment
             self.bytes += segment.bytes
             self._make_room(segment)
+
+    def _keys(self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType) -> list[_Key]:
+        number = self._partitions.setdefault(partition, len(self._partitions))
+        return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
 
     def _make_room(self, newest: _Segment) -> None:
         """Let go what nobody has asked for while twice as many manifests were asked for as are known, or else the newest.
@@ -240,42 +203,36 @@ class ColumnMemory:
         while self.bytes > self._max_bytes:
             oldest = next(iter(self._segments.values()))
             asked_count = self.hits_count + self.misses_count - oldest.used_at
-            self._drop(oldest if asked_count > 2 * len(self._of_manifest) else newest)
+            dropped = oldest if asked_count > 2 * len(self._of_manifest) else newest
+            for key in [*dropped.rows_of]:
+                self._forget(dropped, key)
 
-    def _found(self, key: _Key, columns: Columns) -> _Place | None:
+    def _find(self, key: _Key, columns: Columns) -> _Place | None:
         for segment in self._of_manifest.get(key, ()):
             if segment.has(columns):
                 self._segments.move_to_end(id(segment))
                 self.hits_count += 1
                 segment.used_at = self.hits_count + self.misses_count
-                return _Place(segment, segment.places[key])
+                return _Place(segment, segment.rows_of[key])
         self.misses_count += 1
         return None
 
     def _forget(self, segment: _Segment, key: _Key) -> None:
         """Let a segment be no longer that of a manifest, and go with its last one."""
-        del segment.places[key]
-        known = self._of_manifest[key]
-        known.remove(segment)
-        if not known:
+        del segment.rows_of[key]
+        self._of_manifest[key].remove(segment)
+        if not self._of_manifest[key]:
             del self._of_manifest[key]
-        if not segment.places:
+        if not segment.rows_of:
             del self._segments[id(segment)]
             self.bytes -= segment.bytes
 
-    def _drop(self, segment: _Segment) -> None:
-        for key in [*segment.places]:
-            self._forget(segment, key)
 
-
-REMEMBERED_BYTES = 256 * MIB
-"""So much is kept of all tables together; what was not used for longest goes first."""
-
-_COLUMNS_SHARE = 7 / 8
-"""What of the room columns may take: lists and commits shall find some of their bytes."""
-
-_FILE_MAX_BYTES = 16 * MIB
-_IMMUTABLE = re.compile(r".*/metadata/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}[^/]*\.avro")
+def _is_next(one: _Place | None, other: _Place | None) -> bool:
+    """Whether a manifest belongs to the stretch of the one before it."""
+    if one is None or other is None:
+        return one is other
+    return one.segment is other.segment and one.rows.stop == other.rows.start
 
 
 class Memory:
@@ -294,7 +251,7 @@ class Memory:
         self.columns = ColumnMemory(int(max_bytes * _COLUMNS_SHARE))
 
     def over(self, table: Table) -> Table:
-        """The same table, whose manifests are read through here, also after it was loaded anew or committed to."""
+        """The same table, whose manifests are read through here, also after it was loaded again or committed to."""
         catalog, storage = table.catalog, table.storage
         if isinstance(catalog, RememberingCatalog):
             return table
@@ -306,13 +263,13 @@ class Memory:
         """What is kept of a file."""
         key = (catalog, location)
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            data = self._kept.get(key)
+            if data is not None:
                 self._kept.move_to_end(key)
                 self.hits_count += 1
             elif _IMMUTABLE.fullmatch(location):
                 self.misses_count += 1
-        return found
+        return data
 
     def put(self, catalog: str, location: str, data: bytes) -> None:
         """Keep a file, if it is one that never changes and is not too large."""
@@ -332,15 +289,31 @@ class Memory:
                 self._bytes -= len(gone)
 
 
-class _ColumnsOfCatalog:
-    """The manifests of one catalog, as `KnownColumns`; one whose name may come again is not remembered."""
+class RememberedStorage:
+    """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself."""
 
-    def __init__(self, memory: Memory, catalog: str) -> None:
-        self._memory, self._catalog = memory, catalog
+    def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
+        self.plain, self._memory, self._catalog = storage, memory, catalog
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return itself, (self.plain,)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        kept = self._memory.get(self._catalog, location)
+        if kept is not None and length_bytes in (None, len(kept)):
+            return kept
+        data = self.plain.read(location, length_bytes)
+        self._memory.put(self._catalog, location, data)
+        return data
+
+    def open(self, location: str) -> BinaryIO:
+        kept = self._memory.get(self._catalog, location)
+        return self.plain.open(location) if kept is None else BytesIO(kept)
 
     def stretches(
         self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
+        """As `ColumnMemory.stretches`."""
         return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
 
     def keep(
@@ -351,40 +324,18 @@ class _ColumnsOfCatalog:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
+        """As `ColumnMemory.keep`; a manifest whose name may come again is not remembered."""
         if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
             self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
             self._memory.make_room()
 
-
-class RememberedStorage(KnowsColumns):
-    """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself."""
-
-    def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
-        self._storage, self._memory, self._catalog = storage, memory, catalog
-        self.known_columns = _ColumnsOfCatalog(memory, catalog)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return itself, (self._storage,)
-
-    @property
-    def plain(self) -> Storage:
-        """The storage itself."""
-        return self._storage
-
-    def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        kept = self._memory.get(self._catalog, location)
-        if kept is not None and length_bytes in (None, len(kept)):
-            return kept
-        data = self._storage.read(location, length_bytes)
-        self._memory.put(self._catalog, location, data)
-        return data
-
-    def open(self, location: str) -> BinaryIO:
-        kept = self._memory.get(self._catalog, location)
-        return self._storage.open(location) if kept is None else BytesIO(kept)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+        return getattr(self.plain, name)
+
+
+def known_columns(storage: Storage) -> RememberedStorage | None:
+    """What is remembered of the manifests that are reached through a storage; `None` where nothing is."""
+    return storage if isinstance(storage, RememberedStorage) else None
 
 
 class RememberingCatalog(WrappedCatalog):

@@ -10,7 +10,7 @@ from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.commit.attempt import Change
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import OverwriteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
@@ -138,7 +138,7 @@ class Maker:
         return sorted(found, key=lambda file: file.file_path)
 
     def _entries(self) -> list[ManifestEntry]:
-        metadata, reader = self.table.metadata, StorageManifestReader(self.table.storage)
+        metadata, reader = self.table.metadata, ManifestReader(self.table.storage)
         head = metadata.current_snapshot
         manifests = [] if head is None else reader.manifests(head)
         return [entry for one in manifests for entry in reader.entries(one, metadata) if entry.is_live]

@@ -1,16 +1,17 @@
 """Avro container files and Iceberg's mapping to Avro (spec, Appendix A "Avro"; Avro 1.12 specification).
 
-Headers are read and written here, so that key-value metadata, field ids and the sync marker are ours to see and set.
-Records are decoded and encoded by fastavro, without Avro's logical types: values stay in the form of `values.py`.
-
-Blocks of Avro files, packed by the codecs that they may have (Avro 1.12 specification, "Required Codecs").
+Headers and blocks are read and written here, so that key-value metadata, field ids, the sync marker and the packing of
+blocks are ours to see and set. Records are decoded and encoded by fastavro, without Avro's logical types: values stay in
+the form of `values.py`.
 """
 
 import io
 import re
+import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -36,7 +37,9 @@ from icekeep.spec.values import decimal_from_unscaled, unscaled
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
-_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+BLOCK_BYTES = 64 << 10
+"""A block of a manifest ends at the first record that reaches it, so that readers unpack some records at a time."""
+
 _MAX_HEADER_BYTES = 64 * MIB
 _MAX_BLOCK_BYTES = 1 << 30
 """A block that unpacks to more is an attack or an accident: writers end a block after some kilobytes."""
@@ -89,61 +92,46 @@ def _plain(schema_json: bytes) -> Any:
     return without_logical_types(msgspec.json.decode(schema_json))
 
 
-@lru_cache(maxsize=64)
-def _parsed(schema_json: bytes) -> Any:
-    return fastavro.parse_schema(_plain(schema_json))
+_parsed = lru_cache(maxsize=64)(lambda schema_json: fastavro.parse_schema(_plain(schema_json)))
 
 
-class _Heads:
-    """Heads of files up to their sync markers, and what they say; of thousands of manifests most are alike, to the letter."""
-
-    _MAX_COUNT = 8
-    _MAX_BYTES = 1 << 18
-
-    def __init__(self) -> None:
-        self.all: tuple[tuple[bytes, Mapping[str, bytes]], ...] = ()
-
-    def add(self, head: bytes, metadata: Mapping[str, bytes]) -> None:
-        """Keep one more; threads that do so at once may lose each other's."""
-        if len(head) <= self._MAX_BYTES:
-            self.all = ((head, metadata), *self.all[: self._MAX_COUNT - 1])
-
-
-_RECENT_HEADS = _Heads()
+_MAX_RECENT_HEAD_BYTES = 1 << 18
+_recent_heads: deque[tuple[bytes, Mapping[str, bytes]]] = deque(maxlen=8)
+"""Heads of files up to their sync markers, and their metadata: most of the heads of a table's manifests are the same bytes."""
 
 
 def read_header(data: bytes, location: str) -> AvroHeader:
-    """Parse the head of an Avro container file.
-
-    Raises:
-        InvalidTableError: the bytes do not begin with a whole Avro header.
-    """
-    for head, known in _RECENT_HEADS.all:
+    """Parse the head of an Avro container file; raises `InvalidTableError` where the bytes do not begin with a whole one."""
+    for head, metadata in tuple(_recent_heads):
         if data.startswith(head) and len(data) >= len(head) + SYNC_BYTES:
-            return AvroHeader(known, data[len(head) : len(head) + SYNC_BYTES], len(head) + SYNC_BYTES)
+            return AvroHeader(metadata, data[len(head) : len(head) + SYNC_BYTES], len(head) + SYNC_BYTES)
     try:
-        if data[:4] != MAGIC:
-            raise ValueError("it does not begin with Avro's magic bytes")
-        metadata: dict[str, bytes] = {}
-        position = 4
-        while (count := (read := read_long(data, position))[0]) != 0:
-            position = read[1]
-            if count < 0:
-                position = read_long(data, position)[1]
-            for _ in range(abs(count)):
-                key, position = _read_bytes(data, position)
-                value, position = _read_bytes(data, position)
-                metadata[key.decode()] = value
-        position = read[1]
+        metadata, position = _read_metadata(data)
         sync = data[position : position + SYNC_BYTES]
         if len(sync) < SYNC_BYTES or "avro.schema" not in metadata:
             raise ValueError("its header is cut short")
-        header = AvroHeader(metadata, sync, position + SYNC_BYTES)
         _plain(metadata["avro.schema"])
     except (ValueError, IndexError, RecursionError) as error:
         raise InvalidTableError(f"cannot read Avro file {location!r}: {error}", location=location) from error
-    _RECENT_HEADS.add(data[:position], metadata)
-    return header
+    if position <= _MAX_RECENT_HEAD_BYTES:
+        _recent_heads.appendleft((data[:position], metadata))
+    return AvroHeader(metadata, sync, position + SYNC_BYTES)
+
+
+def _read_metadata(data: bytes) -> tuple[dict[str, bytes], int]:
+    """Avro's map at the beginning of a file, in blocks of pairs, and where it ends."""
+    if data[:4] != MAGIC:
+        raise ValueError("it does not begin with Avro's magic bytes")
+    metadata: dict[str, bytes] = {}
+    count, position = read_long(data, 4)
+    while count:
+        if count < 0:  # then the block's length follows
+            _, position = read_long(data, position)
+        for _ in range(abs(count)):
+            key, position = _read_bytes(data, position)
+            metadata[key.decode()], position = _read_bytes(data, position)
+        count, position = read_long(data, position)
+    return metadata, position
 
 
 def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
@@ -159,8 +147,7 @@ def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
 def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dict[str, Any]]:
     """Decode every record of a container file, logical types left in their plain form.
 
-    Raises:
-        InvalidTableError: a block is damaged, or the file does not end on its sync marker (it was cut short).
+    Raises `InvalidTableError` where a block is damaged, or the file does not end on its sync marker (it was cut short).
     """
     if not data.endswith(header.sync):
         raise InvalidTableError(
@@ -186,34 +173,26 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
 def read_blocks(
     data: bytes, header: AvroHeader, new_inflater: Callable[..., Any] = zlib.decompressobj
 ) -> Iterator[tuple[int, bytes]]:
-    """The blocks of an Avro container file: how many records each counts, and its bytes, unpacked.
+    """The blocks of a whole Avro container file: how many records each counts, and its bytes, unpacked.
 
-    Args:
-        data: the whole file.
-        header: of the file, from `read_header`.
-        new_inflater: makes what undoes deflate, for files of that codec; called as `zlib.decompressobj` is.
-
-    Raises:
-        Exception: of any kind, for fastavro and its codecs have no common one: the file is not what it must be.
+    `new_inflater` undoes deflate; it is called as `zlib.decompressobj` is. A file that is not what it must be raises any kind
+    of `Exception`, for fastavro and its codecs have no common one.
     """
     body = memoryview(data)[header.length_bytes :]
-    if header.codec == "deflate":  # undone here, where it can be bounded; others are left to fastavro
-        yield from _inflated(body, header.sync, new_inflater)
+    if header.codec != "deflate":
+        head = write_header({"avro.schema": b'"null"', "avro.codec": header.codec.encode()}, header.sync)
+        for block in fastavro.block_reader(io.BytesIO(b"".join((head, body)))):
+            if block.num_records < 0:
+                raise ValueError(f"a block counts {block.num_records} records")
+            yield block.num_records, block.bytes_.read()
         return
-    head = write_header({**header.metadata, "avro.schema": b'"null"', "avro.codec": header.codec.encode()}, header.sync)
-    for block in fastavro.block_reader(io.BytesIO(b"".join((head, body)))):
-        if block.num_records < 0:
-            raise ValueError(f"a block counts {block.num_records} records")
-        yield block.num_records, block.bytes_.read()
-
-
-def _inflated(body: memoryview, sync: bytes, new_inflater: Callable[..., Any]) -> Iterator[tuple[int, bytes]]:
+    # fastavro would inflate without a bound.
     position = 0
     while position < len(body):
         count, position = read_long(body, position)
         length, position = read_long(body, position)
         end = position + length
-        if count < 0 or length < 0 or body[end : end + SYNC_BYTES] != sync:
+        if count < 0 or length < 0 or body[end : end + SYNC_BYTES] != header.sync:
             raise ValueError("a block does not end on the sync marker")
         inflater = new_inflater(wbits=-15)
         payload = inflater.decompress(body[position:end], _MAX_BLOCK_BYTES)
@@ -223,6 +202,88 @@ def _inflated(body: memoryview, sync: bytes, new_inflater: Callable[..., Any]) -
             raise ValueError("a block is packed data that was cut short")
         yield count, payload
         position = end + SYNC_BYTES
+
+
+Packer: TypeAlias = Callable[[bytes], bytes]
+"""Packs the payload of a block."""
+
+AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "zstd": "zstandard", "uncompressed": "null"}
+"""Avro's names of codecs by those that table properties have."""
+
+LEVELS = {"deflate": range(-1, 10), "zstandard": range(-131072, 23)}
+"""The levels of those of Avro's codecs that have levels."""
+
+
+class AvroContainer:
+    """An Avro container file in the making; records that come one by one are collected into blocks."""
+
+    def __init__(self, metadata: Mapping[str, bytes], sync: bytes, pack: Packer) -> None:
+        """Begin with the head; `pack` is of the codec that `metadata` names."""
+        header = write_header(metadata, sync)
+        self._sync, self._pack = sync, pack
+        self._parts = [header]
+        self.length_bytes = len(header)
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+
+    def add(self, record: bytes) -> None:
+        self._pending.append(record)
+        self._pending_bytes += len(record)
+        if self._pending_bytes >= BLOCK_BYTES:
+            self._flush()
+
+    def add_block(self, payload: bytes, records_count: int) -> None:
+        """Records one after another, as a block of their own."""
+        self._flush()
+        packed = self._pack(payload)
+        block = encode_long(records_count) + encode_long(len(packed)) + packed + self._sync
+        self._parts.append(block)
+        self.length_bytes += len(block)
+
+    def finish(self) -> bytes:
+        """The whole file."""
+        self._flush()
+        return b"".join(self._parts)
+
+    def _flush(self) -> None:
+        if self._pending:
+            payload, count = b"".join(self._pending), len(self._pending)
+            self._pending, self._pending_bytes = [], 0
+            self.add_block(payload, count)
+
+
+def packer(codec: str, level: int | None = None) -> Packer:
+    """What packs the payload of a block by one of Avro's codecs; without a level by 6 of deflate, 1 of zstandard.
+
+    Raises:
+        UnsupportedError: the codec is not written here, or has no such level.
+    """
+    if codec not in AVRO_CODECS.values():
+        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(AVRO_CODECS.values())}")
+    allowed = LEVELS.get(codec)
+    if level is not None and allowed is not None and level not in allowed:
+        raise UnsupportedError(
+            f"Avro codec {codec!r} has no level {level}; its levels are {allowed[0]} to {allowed[-1]}"
+        )
+    match codec:
+        case "null":
+            return bytes
+        case "deflate":
+            return partial(zlib.compress, level=6 if level is None else level, wbits=-15)
+        case "snappy":
+            return _pack_snappy
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return partial(zstd.compress, level=1 if level is None else level)
+
+
+def _pack_snappy(payload: bytes) -> bytes:
+    """Snappy's raw format and a checksum of what was packed (Avro 1.12 specification, "snappy")."""
+    from cramjam import snappy  # fastavro's codecs bring it
+
+    return bytes(snappy.compress_raw(payload)) + zlib.crc32(payload).to_bytes(4, "big")
 
 
 def sync_marker(seed: bytes) -> bytes:
@@ -252,9 +313,9 @@ def to_avro(type_: Type) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def shown_text(value: Any) -> str:
-    """A value of a type that is not known, or that is not the one it should be of, as text."""
-    return value if isinstance(value, str) else repr(value)
+def shown_text(value: Any) -> str | None:
+    """A value of a type that is not known, or that is not the one it should be of, as text; null is null."""
+    return value if value is None or isinstance(value, str) else repr(value)
 
 
 def from_avro(type_: Type) -> Callable[[Any], Any]:
@@ -281,19 +342,16 @@ def from_avro(type_: Type) -> Callable[[Any], Any]:
     return plain
 
 
+def _bytes(raw: Any) -> bytes:
+    if not isinstance(raw, bytes):
+        raise ValueError(f"{raw!r} is stored where bytes must be")
+    return raw
+
+
 def legal_name(name: str) -> str:
     """A field name that Avro allows: other characters become `_x` and their code in hex, a leading digit gets `_`."""
-    if _LEGAL_NAME.fullmatch(name):
-        return name
-    out = []
-    for position, char in enumerate(name):
-        if re.fullmatch(r"[A-Za-z_]", char) or (position and re.fullmatch(r"[0-9]", char)):
-            out.append(char)
-        elif char.isascii() and char.isdigit():
-            out.append("_" + char)
-        else:
-            out.append(f"_x{ord(char):X}")
-    return "".join(out)
+    legal = re.sub("[^A-Za-z0-9_]", lambda char: f"_x{ord(char[0]):X}", name)
+    return re.sub("^(?=[0-9])", "_", legal)
 
 
 def avro_names(fields: Sequence[NestedField]) -> list[str]:
@@ -307,29 +365,27 @@ def avro_names(fields: Sequence[NestedField]) -> list[str]:
     return names
 
 
-def _bytes(raw: Any) -> bytes:
-    if not isinstance(raw, bytes):
-        raise ValueError(f"{raw!r} is stored where bytes must be")
-    return raw
-
-
 def _record(struct: StructType, name: str, named: set[str]) -> dict[str, Any]:
-    names = avro_names(struct.fields)
-    fields = [_avro_field(field, name, named) for field, name in zip(struct.fields, names, strict=True)]
+    fields = []
+    for field, legal in zip(struct.fields, avro_names(struct.fields), strict=True):
+        schema = _avro_type(field.type, field.field_id, named)
+        out: dict[str, Any] = {"name": legal, "type": schema, "field-id": field.field_id}
+        if legal != field.name:
+            out["iceberg-field-name"] = field.name
+        if not field.required:
+            out["type"], out["default"] = ["null", schema], None
+        fields.append(out)
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _avro_field(field: NestedField, name: str, named: set[str]) -> dict[str, Any]:
-    schema = _avro_type(field.type, field.field_id, named)
-    out: dict[str, Any] = {"name": name, "type": schema, "field-id": field.field_id}
-    if name != field.name:
-        out["iceberg-field-name"] = field.name
-    if not field.required:
-        out["type"], out["default"] = ["null", schema], None
-    return out
-
-
 def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
+    def fixed(name: str, size: int, **logical: Any) -> dict[str, Any]:
+        # Avro allows one definition of a name; a second one gets another name, as not every reader resolves references.
+        if name in named:
+            name = f"{name}_{field_id}"
+        named.add(name)
+        return {"type": "fixed", "name": name, "size": size, **logical}
+
     match type_:
         case StructType():
             return _record(type_, f"r{field_id}", named)
@@ -342,25 +398,15 @@ def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
             items = _record(pair, f"k{type_.key_id}_v{type_.value_id}", named)
             return {"type": "array", "logicalType": "map", "items": items}
         case DecimalType(precision=precision, scale=scale):
-            decimal = {"logicalType": "decimal", "precision": precision, "scale": scale}
-            name = _new_name(f"decimal_{precision}_{scale}", field_id, named)
-            return {"type": "fixed", "name": name, "size": min_decimal_bytes(precision), **decimal}
+            logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
+            return fixed(f"decimal_{precision}_{scale}", min_decimal_bytes(precision), **logical)
         case FixedType(length=length):
-            return {"type": "fixed", "name": _new_name(f"fixed_{length}", field_id, named), "size": length}
+            return fixed(f"fixed_{length}", length)
         case PrimitiveType(name="uuid"):
-            name = _new_name("uuid_fixed", field_id, named)
-            return {"type": "fixed", "name": name, "size": 16, "logicalType": "uuid"}
+            return fixed("uuid_fixed", 16, logicalType="uuid")
         case PrimitiveType(name=name) if name in _SIMPLE:
             return _SIMPLE[name]
     raise UnsupportedError(f"type {type_} cannot be stored in Avro here")
-
-
-def _new_name(name: str, field_id: int, named: set[str]) -> str:
-    """Avro allows one definition of a name; a second type is named anew, as not every reader resolves references."""
-    if name in named:
-        name = f"{name}_{field_id}"
-    named.add(name)
-    return name
 
 
 def without_logical_types(schema: Any) -> Any:
@@ -368,26 +414,37 @@ def without_logical_types(schema: Any) -> Any:
 
     A fixed type that is defined a second time under its name, as some writers do, gets a name of its own.
     """
-    return _without_logical_types(schema, set())
+    named: set[str] = set()
 
+    def plain(part: Any) -> Any:
+        if isinstance(part, list):
+            return [plain(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        out = {key: plain(item) for key, item in part.items() if key != "logicalType"}
+        if out.get("type") == "fixed" and isinstance(name := out.get("name"), str):
+            while name in named:
+                name = f"{name}_"
+            named.add(name)
+            out["name"] = name
+        return out
 
-def _without_logical_types(schema: Any, named: set[str]) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(item, named) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: _without_logical_types(item, named) for key, item in schema.items() if key != "logicalType"}
-    if plain.get("type") == "fixed" and isinstance(name := plain.get("name"), str):
-        while name in named:
-            name = f"{name}_"
-        named.add(name)
-        plain["name"] = name
-    return plain
+    return plain(schema)
 
 
 def encode_long(number: int) -> bytes:
-    """A number as Avro writes it."""
-    number = (number << 1) ^ (number >> 63)
+    """A number as Avro writes it: its sign in the lowest bit, then as a varint."""
+    return encode_varint((number << 1) ^ (number >> 63))
+
+
+def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position after it; raises `IndexError` or `ValueError` where there is none."""
+    number, position = read_varint(data, position)
+    return (number >> 1) ^ -(number & 1), position
+
+
+def encode_varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, the lowest first: as Avro, Thrift and Protocol Buffers have it."""
     out = bytearray()
     while number & ~0x7F:
         out.append((number & 0x7F) | 0x80)
@@ -396,15 +453,15 @@ def encode_long(number: int) -> bytes:
     return bytes(out)
 
 
-def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The number at a position, and the position after it; raises `IndexError` or `ValueError` where there is none."""
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The unsigned number at a position, and the position after it; raises as `read_long`."""
     number = shift = 0
     while True:
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return (number >> 1) ^ -(number & 1), position
+            return number, position
         shift += 7
         if shift > 63:
             raise ValueError("a number in its header is too long")
@@ -415,57 +472,3 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     if not 0 <= length <= _MAX_HEADER_BYTES or position + length > len(data):
         raise ValueError("its header is cut short")
     return data[position : position + length], position + length
-
-
-Packer: TypeAlias = Callable[[bytes], bytes]
-"""Packs the payload of a block."""
-
-AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "zstd": "zstandard", "uncompressed": "null"}
-"""Avro's names of codecs by those that table properties have."""
-
-LEVELS = {"deflate": range(-1, 10), "zstandard": range(-131072, 23)}
-"""The levels of those of Avro's codecs that have levels."""
-
-
-def encode_block(payload: bytes, count: int, codec: str, sync: bytes, pack: Packer | None = None) -> bytes:
-    """One Avro block of so many encoded records; `pack` is what packs them if not `packer(codec)`."""
-    packed = (packer(codec) if pack is None else pack)(payload)
-    return encode_long(count) + encode_long(len(packed)) + packed + sync
-
-
-def packer(codec: str, level: int | None = None) -> Packer:
-    """What packs the payload of a block: Avro's codecs `null`, `deflate`, `snappy` and `zstandard`.
-
-    Args:
-        codec: Avro's name.
-        level: how hard to try, for those that have levels; null: 6 of deflate, 1 of zstandard.
-
-    Raises:
-        UnsupportedError: there is no such codec, or it has no such level.
-    """
-    if codec not in AVRO_CODECS.values():
-        raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(AVRO_CODECS.values())}")
-    allowed = LEVELS.get(codec)
-    if level is not None and allowed is not None and level not in allowed:
-        raise UnsupportedError(
-            f"Avro codec {codec!r} has no level {level}; its levels are {allowed[0]} to {allowed[-1]}"
-        )
-    if codec == "null":
-        return bytes
-    if codec == "deflate":
-        return lambda payload: zlib.compress(payload, 6 if level is None else level, wbits=-15)
-    return lambda payload: _packed_by_fastavro(payload, codec, 1 if level is None else level)
-
-
-def _packed_by_fastavro(payload: bytes, codec: str, level: int) -> bytes:
-    """Fastavro has its codecs at hand, but packs whole files only: one of a single record that is just the payload."""
-    schema = {"type": "fixed", "name": "payload", "size": len(payload)}
-    out = io.BytesIO()
-    given = level if codec == "zstandard" else None
-    fastavro.writer(
-        out, schema, [bytes(payload)], codec=codec, codec_compression_level=given, sync_marker=bytes(SYNC_BYTES)
-    )
-    data = out.getvalue()
-    _, position = read_long(data, read_header(data, codec).length_bytes)
-    length, position = read_long(data, position)
-    return data[position : position + length]

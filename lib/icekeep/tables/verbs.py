@@ -25,8 +25,8 @@ from icekeep.formats.arrow.schema import iceberg_schema
 from icekeep.formats.options import WriteOptions, write_options
 from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.writer import DataFileWriter
+from icekeep.planning.commit_readers import MergingManifestReader, SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine, Limits
-from icekeep.planning.transcode.records import MergingManifestReader, SparkManifestReader
 from icekeep.spec.evolution import PartitionChange, SchemaChange
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, new_table_metadata

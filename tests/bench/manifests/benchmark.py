@@ -22,7 +22,7 @@ from bench.tables.big_rows import FIRST_DAY, ROWS_A_FILE, Shape
 from bench.tables.big_tables import day_text, days_filter, filters
 from bench.tables.kept import Kept
 from icekeep import plan_scan
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import ManifestFile
 from kit.no_spark import no_spark
 
@@ -132,7 +132,7 @@ def content(table: Kept) -> Content:
     loaded = table.load()
     snapshot = loaded.metadata.current_snapshot
     assert snapshot is not None
-    manifests = StorageManifestReader(loaded.storage).manifests(snapshot)
+    manifests = ManifestReader(loaded.storage).manifests(snapshot)
     everything = plan_scan(loaded, no_spark)
     one = plan_scan(loaded, no_spark, where=days_filter(table.shape, 1).where)
     return Content(

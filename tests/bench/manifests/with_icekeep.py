@@ -24,7 +24,7 @@ def append(engine: Icekeep, target: Target) -> Callable[[], Any]:
     # Behind the door: another checkout may have none of these.
     from icekeep.commit.changes.files import AppendFiles
     from icekeep.commit.retry import commit
-    from icekeep.planning.transcode.records import MergingManifestReader
+    from icekeep.planning.commit_readers import MergingManifestReader
     from icekeep.spec.manifests.structs import DataFile
 
     path, day, size_bytes, records = (engine.request["file"][name] for name in ("path", "day", "bytes", "records"))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from bench.rival.engines import Icekeep, Target
 from bench.tables.big_tables import AVRO_WRITER, parts, spliced, write_entries
 from icekeep.commit.manifest_writer import manifest_target_bytes
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestFile, Status
 from icekeep.storage.locations import local_path
@@ -30,7 +30,7 @@ def rewrite_manifests(engine: Icekeep, target: Target) -> Callable[[], Any]:
         table = engine.load(target)
         metadata, out = table.metadata, Path(engine.request["scratch"])
         (out / "manifests").mkdir(parents=True)
-        listed = StorageManifestReader(table.storage).manifests(metadata.current_snapshot)
+        listed = ManifestReader(table.storage).manifests(metadata.current_snapshot)
         size_bytes = sum(m.manifest_length for m in listed)
         rows = clustered(engine.spark, listed, -(-size_bytes // manifest_target_bytes(metadata)))
         write_entries(rows, metadata, out / "staging")

@@ -19,7 +19,7 @@ from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept, hadoop_catalog
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.manifests import EntryMemory, StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, ManifestReader
 from icekeep.commit.outcome import remove_unused
 from icekeep.playground.clock import PastRuntime
 from icekeep.runtime import SYSTEM
@@ -97,7 +97,7 @@ def with_history(metadata: TableMetadata, history: History, files: HistoryFiles)
         if number % 1000 == 0:
             memory = EntryMemory(_REMEMBERED_ENTRIES)
         written = CommitFiles(storage, str(runtime.new_uuid()))
-        reader = StorageManifestReader(storage, memory)
+        reader = ManifestReader(storage, memory)
         attempt = Attempt(metadata, 1, _FIRST_SNAPSHOT_ID + number, written, reader, runtime)
         metadata = apply_updates(metadata, change.apply(metadata, attempt), now_ms=runtime.now_ms())
         snapshots.append(metadata.snapshots[-1])
@@ -139,7 +139,7 @@ def changes(history: History, files: HistoryFiles, snapshots: Sequence[Snapshot]
 
 
 def _manifests_since(head: Snapshot, since: set[int]) -> frozenset[str]:
-    manifests = StorageManifestReader(LocalStorage()).manifests(head)
+    manifests = ManifestReader(LocalStorage()).manifests(head)
     return frozenset(m.manifest_path for m in manifests if m.added_snapshot_id in since)
 
 

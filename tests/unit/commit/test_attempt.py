@@ -5,7 +5,7 @@ from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifest_writer import manifest_target_bytes
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import IcekeepBug, NotFoundError, UnsupportedError, UsageError
 from icekeep.spec.manifests.structs import ManifestEntry, Status
@@ -49,7 +49,7 @@ def attempt_on(table, commit_files=None, number=1):
         number,
         SNAPSHOT_ID,
         commit_files or CommitFiles(storage, "c"),
-        StorageManifestReader(storage),
+        ManifestReader(storage),
         table.catalog.runtime,
     )
 
@@ -60,7 +60,7 @@ def added(*names, **keywords):
 
 def reread(table, manifest):
     row = msgspec.structs.replace(manifest, sequence_number=1, min_sequence_number=1)
-    return list(StorageManifestReader(table.storage).entries(row, table.metadata))
+    return list(ManifestReader(table.storage).entries(row, table.metadata))
 
 
 @pytest.mark.parametrize(("text", "size"), [(None, 8 << 20), ("1", 1), ("4096", 4096)])

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Since
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
@@ -42,7 +42,7 @@ def table():
 def since(table, start, branch="main"):
     metadata = table.metadata
     start_id = None if start is None else start.metadata.current_snapshot_id
-    return Since(metadata, metadata.head(branch), start_id, StorageManifestReader(table.storage))
+    return Since(metadata, metadata.head(branch), start_id, ManifestReader(table.storage))
 
 
 def rows(table, where):
@@ -135,7 +135,7 @@ def test_a_snapshot_that_does_not_say_what_it_did_may_have_done_anything(table):
     head = later.metadata.current_snapshot
     metadata = replace(later.metadata, snapshots=tuple(replace(s, summary=None) for s in later.metadata.snapshots))
     start = table.metadata.current_snapshot_id
-    silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, StorageManifestReader(later.storage))
+    silent = Since(metadata, metadata.snapshot(head.snapshot_id), start, ManifestReader(later.storage))
     assert names(silent.changed_files(ADDED_DATA)) == ["c"]
 
 
@@ -181,7 +181,7 @@ def test_new_deletes_of_a_file_are_those_that_reach_it_and_are_newer_than_the_st
 
     def check(start, name):
         deletes = [row for row in manifests_of(later) if row.content is ManifestContent.DELETES]
-        since(later, start).check_not_reached(entries_of(later, name), deletes, StorageManifestReader(later.storage))
+        since(later, start).check_not_reached(entries_of(later, name), deletes, ManifestReader(later.storage))
 
     check(known, "a")
     check(later, "b")
@@ -196,7 +196,7 @@ def test_deletes_that_a_rollback_took_away_make_the_start_unknown(table):
     start = add_deletes(table, position_deletes("p1", "a", partition=("x",)), named=("a",))
     back = set_ref(start, "main", table.metadata.current_snapshot_id, "branch")
     with pytest.raises(ConflictError, match="is not known"):
-        since(back, start).check_not_reached(entries_of(back, "a"), [], StorageManifestReader(back.storage))
+        since(back, start).check_not_reached(entries_of(back, "a"), [], ManifestReader(back.storage))
 
 
 def test_branches_have_histories_of_their_own(table):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.live_files import live_manifests, remove
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.maintenance.checking.job import check
@@ -94,7 +94,7 @@ def test_partitions_of_an_unknown_transform_are_in_no_order(catalog):
     )
     table = catalog.load(EVENTS)
     assert table.metadata.spec.has_unknown_transform
-    assert dangling_deletes_count(table.metadata, "main", StorageManifestReader(table.storage)) == 1
+    assert dangling_deletes_count(table.metadata, "main", ManifestReader(table.storage)) == 1
     # The bounds of its summaries are of no type that is known, and so nothing is wrong with them.
     assert 206 not in {found.fault_id for found in check(table).faults}
 

@@ -7,7 +7,7 @@ from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, UsageError
 from icekeep.planning import manifest_lists as list_columns
-from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.spec.collections import growing
 from kit.cases import for_each
 from kit.no_spark import no_spark

@@ -7,10 +7,10 @@ from icekeep.commit import manifests
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.changes.repair_entries import live_totals
 from icekeep.commit.live_files import proven_min_number
-from icekeep.commit.manifests import EntryMemory, StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, ManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine, Limits
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.manifests.structs import ManifestContent
 from kit.no_spark import no_spark
 from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
@@ -24,7 +24,7 @@ def table():
 
 @pytest.fixture
 def reader(table):
-    return StorageManifestReader(table.storage)
+    return ManifestReader(table.storage)
 
 
 def test_entries_come_in_order_with_what_they_inherit(table, reader):
@@ -56,7 +56,7 @@ def test_the_manifests_that_a_version_1_snapshot_names_without_a_list_are_found_
     snapshot = msgspec.structs.replace(
         old.metadata.current_snapshot, manifest_list=None, manifests=(listed.manifest_path,)
     )
-    assert StorageManifestReader(old.storage).manifests(snapshot) == [listed]
+    assert ManifestReader(old.storage).manifests(snapshot) == [listed]
 
 
 def test_a_snapshot_of_version_1_without_manifests_is_empty(table, reader):
@@ -114,7 +114,7 @@ def test_entries_that_were_read_are_known_to_all_readers_of_a_memory(table, open
     (manifest,) = manifests_of(table)
     memory = EntryMemory()
     opened.clear()
-    first, second = (StorageManifestReader(table.storage, memory) for _ in range(2))
+    first, second = (ManifestReader(table.storage, memory) for _ in range(2))
     # One that was not read to its end is not known.
     next(first.entries(manifest, table.metadata))
     expected = list(first.entries(manifest, table.metadata))
@@ -129,7 +129,7 @@ def test_what_was_found_by_another_row_of_a_manifest_is_not_remembered_for_it(ta
     """Another commit may correct a list between two attempts."""
     (manifest,) = manifests_of(table)
     corrected = msgspec.structs.replace(manifest, sequence_number=9)
-    reader, files = StorageManifestReader(table.storage), CommitFiles(table.storage, "c")
+    reader, files = ManifestReader(table.storage), CommitFiles(table.storage, "c")
     attempts = [Attempt(table.metadata, n, 7, files, reader, table.catalog.runtime) for n in (1, 2)]
     for attempt, row in zip(attempts, (manifest, corrected), strict=True):
         numbers = {e.sequence_number for e in reader.entries(row, table.metadata) if e.is_live}
@@ -144,7 +144,7 @@ def test_what_was_found_by_another_row_of_a_manifest_is_not_remembered_for_it(ta
 def test_no_more_is_remembered_than_there_is_room_for(table, opened):
     (small,) = manifests_of(table)
     table = add(table, data_file("c", 5, ("x",)))
-    reader = StorageManifestReader(table.storage, EntryMemory(max_entries=2))
+    reader = ManifestReader(table.storage, EntryMemory(max_entries=2))
     both = manifests_of(table)
     unknown = msgspec.structs.replace(small, existing_files_count=None)
     for manifest, times in ((unknown, 2), (small, 1), (next(m for m in both if m != small), 2)):
@@ -161,7 +161,7 @@ def three(table):
 
 def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
     together, read = Barrier(3, timeout=10), three.storage.read
-    rows, reader = manifests_of(three), StorageManifestReader(three.storage, EntryMemory(0))
+    rows, reader = manifests_of(three), ManifestReader(three.storage, EntryMemory(0))
     monkeypatch.setattr(three.storage, "read", lambda at, length=None: (together.wait(), read(at, length))[1])
     found = reader.gathered(rows, live_totals(three.metadata))
     assert [one["total-records"] for one in found] == [row.added_rows_count for row in rows]
@@ -169,7 +169,7 @@ def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
 
 
 def test_what_depends_on_a_manifest_alone_is_asked_once_in_a_run_and_other_questions_in_each_commit(three, opened):
-    reader, runtime = StorageManifestReader(three.storage, EntryMemory(0)), three.catalog.runtime
+    reader, runtime = ManifestReader(three.storage, EntryMemory(0)), three.catalog.runtime
     for table, new_count in ((three, 3), (add(three, data_file("e", 5, ("x",))), 1)):
         files = CommitFiles(table.storage, "c")
         attempt = Attempt(table.metadata, 1, 7, files, reader.with_storage(table.storage), runtime)

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.health.job import table_health
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import for_each, scaled, seeds
@@ -87,7 +87,7 @@ def test_what_is_read_is_lists_manifests_and_metadata_once_each(seed):
             return getattr(table.storage, name)
 
     found = table_health(replace(table, storage=Counting()), no_spark)
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     manifests = {m.manifest_path for one in heads for m in reader.manifests(table.metadata.snapshot(one))}
     lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}

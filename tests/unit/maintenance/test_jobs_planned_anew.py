@@ -10,7 +10,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt, Change
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, SafetyError
 from icekeep.events import Event, StepStarted
 from icekeep.maintenance.compaction.job import compact
@@ -121,7 +121,7 @@ class Others:
 
 def named_files(table: Table) -> set[Path]:
     """All that the snapshots of a table name."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     named: list[str] = []
     for snapshot in table.metadata.snapshots:
         assert snapshot.manifest_list is not None

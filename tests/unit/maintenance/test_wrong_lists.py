@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
 from icekeep.maintenance.checking.faults import Tally
 from icekeep.maintenance.checking.job import check
@@ -18,8 +18,8 @@ from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.job import repair
 from icekeep.maintenance.repairing.losses.guards import guard
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.schema import DELETE_FILE_PATH
 from kit.cases import for_each
 from kit.choices import Choices
@@ -175,7 +175,7 @@ def test_a_list_is_not_taken_for_one_that_was_cut_short_where_it_does_not_say_al
     world = filled.copy()
     world.append(9, month=2)
     snapshot = world.table.metadata.head("main")
-    head = Head(world.table, "main", snapshot, StorageManifestReader(world.table.storage))
+    head = Head(world.table, "main", snapshot, ManifestReader(world.table.storage))
     data, *others = sorted(head.rows, key=lambda row: row.content)
     head.rows = others if is_missing else [replace(data, added_files_count=None), *others]
     guard(head, Tally())

@@ -2,17 +2,31 @@
 
 import pickle
 from collections import Counter
+from itertools import pairwise
 
+import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
 from icekeep.maintenance.compaction.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.planning.memory import Memory, RememberedStorage
+from icekeep.planning import manifests as reader
+from icekeep.planning.decoder import ManifestDecoder, NotReadError
+from icekeep.planning.entries import DecodeTask, EntryFilter, PruningStats, SpecFilter, decode, entries_schema
+from icekeep.planning.manifests import METRICS, STORED
+from icekeep.planning.memory import ColumnMemory, Memory, RememberedStorage, copied
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import LONG, NestedField
+from icekeep.spec.values import value_to_bytes
 from kit.cases import cases, for_each
 from kit.job_world import World
+from kit.manifests import DAY, added, data_file, deleted, existing, write_manifest
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage
 
@@ -118,3 +132,199 @@ def test_a_look_and_two_jobs_read_each_manifest_once_and_the_table_is_as_without
     assert remembered.rows() == plain.rows()
     assert len(remembered.table.metadata.snapshots) == len(plain.table.metadata.snapshots)
     assert remembered.lost_files() == set()
+
+
+# Columns that are remembered are those that lie there: whatever is asked, in whatever order, in however little room.
+
+
+FIELDS = [NestedField(field_id=number, name=name, type=LONG) for number, name in enumerate("abc", 1)]
+SCHEMA = Schema(fields=tuple(FIELDS))
+FILTERS = ["true", "a < 20", "b >= 5 and a < 30", "c is null"]
+COLUMNS = [
+    {"file_path", "record_count"},
+    {"file_path", "partition", "spec_id", "snapshot_id"},
+    {"file_path", "lower_bounds"},
+    {"manifest_path", "sequence_number", "first_row_id"},
+]
+
+
+class CountedStore(MemoryStorage):
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    def read(self, location, length_bytes=None):
+        self.reads.append(location)
+        return super().read(location, length_bytes)
+
+
+def written(storage, manifests_entries, name=f"{UUID}-m"):
+    rows = []
+    for number, entries in enumerate(manifests_entries):
+        location = f"memory://lake/t/metadata/{name}{number}.avro"
+        data, row = write_manifest(entries, location=location, sequence_number=number + 1)
+        with storage.write(location) as stream:
+            stream.write(data)
+        rows.append(row)
+    return rows
+
+
+def entries_of(number, count):
+    def bounds(value):
+        return {field.field_id: value_to_bytes(LONG, value * field.field_id) for field in FIELDS}
+
+    makers = added, existing, deleted
+    for place in range(count):
+        value = number * 10 + place
+        file = data_file(
+            f"memory://lake/t/data/{number}-{place}.parquet",
+            record_count=place + 1,
+            partition=(place % 3,),
+            value_counts={field.field_id: place + 1 for field in FIELDS},
+            null_value_counts={1: 0, 2: 0, 3: place % 2} if place % 4 else None,
+            lower_bounds=bounds(value),
+            upper_bounds=bounds(value + 3),
+        )
+        yield makers[(number + place) % 3](file)
+
+
+def task(storage, manifests, columns, where="true"):
+    wanted = EntryFilter(specs={0: SpecFilter(DAY)}, rows=bind(parse_where(where, 0), SCHEMA, ()))
+    return DecodeTask(
+        manifests=tuple(manifests),
+        wanted=wanted,
+        columns=frozenset(columns),
+        storage=storage,
+        decoder=ManifestDecoder.DATAFUSION,
+    )
+
+
+def read(asked):
+    found = [*decode(asked)]
+    rows = pa.Table.from_batches([one.entries for one in found], entries_schema(asked.columns))
+    return rows.to_pylist(), sum((one.steps for one in found), PruningStats())
+
+
+@cases(60)
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    room=st.sampled_from([1, 2_000, 8_000, 1 << 20]),
+    asked=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 5), min_size=1, unique=True), st.sampled_from(COLUMNS), st.sampled_from(FILTERS)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_remembered_entries_are_those_that_are_read(counts, room, asked):
+    storage, memory = MemoryStorage(), Memory(room)
+    rows = written(storage, (entries_of(number, count) for number, count in enumerate(counts)))
+    for numbers, columns, where in asked:
+        manifests = [rows[number] for number in numbers if number < len(rows)]
+        plain = read(task(storage, manifests, columns, where))
+        assert read(task(RememberedStorage(storage, memory, "c"), manifests, columns, where)) == plain
+        assert memory.columns.bytes <= room
+
+
+def test_what_was_decoded_is_not_read_again_and_another_column_or_field_is():
+    storage, memory = CountedStore(), Memory()
+    rows = written(storage, [[*entries_of(number, 4)] for number in range(3)])
+    # Bytes that are remembered would answer as well.
+    memory.get = lambda *_: None
+    through = RememberedStorage(storage, memory, "c")
+
+    def reads(manifests, columns, where="true", over=through):
+        storage.reads.clear()
+        read(task(over, manifests, columns, where))
+        return len(storage.reads)
+
+    assert reads(rows, {"file_path", "record_count"}, "a < 20") == 3
+    assert reads(rows, {"file_path", "record_count"}, "a < 5") == 0
+    assert reads(rows[1:2], {"file_path"}) == 0
+    assert reads(rows, {"file_path", "record_count"}, "b < 5") == 3
+    assert reads(rows, {"partition"}) == 3
+    assert reads([rows[2], rows[0]], {"partition"}) == 0
+    # Another catalog's file, another length, other row ids: each is another manifest.
+    assert reads(rows, {"partition"}, over=RememberedStorage(storage, memory, "d")) == 3
+    assert reads(rows, {"first_row_id"}) == 3
+    numbered = [msgspec.structs.replace(row, first_row_id=7) for row in rows]
+    assert reads(numbered, {"first_row_id"}) == 3
+    longer = [msgspec.structs.replace(rows[0], manifest_length=rows[0].manifest_length + 1)]
+    with pytest.raises(InvalidTableError, match="bytes"):
+        reads(longer, {"partition"})
+
+
+def test_a_manifest_whose_name_may_come_again_is_read_each_time():
+    storage, memory = CountedStore(), Memory()
+    rows = written(storage, [[*entries_of(0, 2)]], name="m")
+    for _ in range(2):
+        read(task(RememberedStorage(storage, memory, "c"), rows, {"file_path"}))
+    assert len(storage.reads) == 2
+    assert memory.columns.bytes == 0
+
+
+def test_of_a_manifest_that_is_not_whole_nothing_is_remembered():
+    storage, memory = CountedStore(), Memory()
+    rows = written(storage, [[*entries_of(0, 5)]])
+    wrong = [msgspec.structs.replace(rows[0], added_files_count=99)]
+    for _ in range(2):
+        with pytest.raises(InvalidTableError, match="entries"):
+            read(task(RememberedStorage(storage, memory, "c"), wrong, {"file_path"}))
+    assert memory.columns.bytes == 0
+
+
+def test_what_the_fast_decoder_fails_on_is_told_each_time(monkeypatch):
+    def fails(*_):
+        raise NotReadError("it is in doubt")
+
+    storage, memory = CountedStore(), Memory()
+    rows = written(storage, [[*entries_of(0, 2)]])
+    monkeypatch.setattr(reader, "read_batches", fails)
+    asked = task(RememberedStorage(storage, memory, "c"), rows, {"file_path"})
+    assert [read(asked)[1].slow_manifests_count for _ in range(2)] == [1, 1]
+
+
+def test_of_a_table_that_has_no_room_as_a_whole_most_is_known_the_next_time():
+    batch = pa.record_batch({"file_path": pa.array(["x" * 100] * 10)})
+    memory = ColumnMemory(8 * batch.get_total_buffer_size())
+    _, row = write_manifest([added()])
+    rows = [msgspec.structs.replace(row, manifest_path=f"memory://lake/{number}") for number in range(10)]
+
+    def misses(manifests):
+        before = memory.misses_count
+        for manifest in manifests:
+            for stretch in memory.stretches("c", [manifest], DAY, {"file_path": None}):
+                if stretch.batches is None:
+                    memory.keep("c", [manifest], [10], DAY, {"file_path": None}, [batch])
+        return memory.misses_count - before
+
+    assert [misses(rows) for _ in range(3)] == [10, 2, 2]
+    # Another table takes the room of what nobody asks for.
+    others = [msgspec.structs.replace(row, manifest_path=f"memory://lake/other-{number}") for number in range(5)]
+    missed = [misses(others) for _ in range(10)]
+    assert missed[-1] == 0
+    assert all(later <= earlier for earlier, later in pairwise(missed))
+
+
+def test_what_is_kept_has_memory_of_its_own_and_of_maps_the_fields_that_are_asked_for():
+    pairs = [[(1, b"a"), (2, b"b")], None, [], [(2, b"c"), (3, b"d")]]
+    batch = pa.record_batch(
+        [pa.array(["a", "b", "c", "d"]), pa.array(pairs, METRICS.field("lower_bounds").type)],
+        names=["file_path", "lower_bounds"],
+    )
+    found = copied(batch.slice(1), {"file_path": None, "lower_bounds": frozenset({3})})
+    assert found.to_pydict() == {"file_path": ["b", "c", "d"], "lower_bounds": [None, [], [(3, b"d")]]}
+    addresses = [
+        {part.address for column in one.columns for part in column.buffers() if part} for one in (batch, found)
+    ]
+    assert not addresses[0] & addresses[1]
+
+
+def test_of_a_slice_of_maps_the_nulls_are_where_they_were():
+    maps = pa.array([None, [(1, 10), (2, 20)], None, [(2, 21)], []], STORED.field("value_counts").type)
+    batch = pa.record_batch({"value_counts": maps})
+    for start in range(5):
+        kept = copied(batch.slice(start), {"value_counts": frozenset({2})})["value_counts"]
+        kept.validate(full=True)
+        assert kept.to_pylist() == [None, [(2, 20)], None, [(2, 21)], []][start:]

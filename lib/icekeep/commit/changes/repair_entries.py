@@ -13,8 +13,16 @@ from icekeep.commit.live_files import FileKey, add, file_key, require_format_ver
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.spec.manifests.read import COUNTS, lacks_counts, read_manifest
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.read import lacks_counts, read_manifest
+from icekeep.spec.manifests.structs import (
+    COUNTS,
+    DataFile,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    Status,
+)
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector, partition_key
 from icekeep.spec.snapshots import MAIN

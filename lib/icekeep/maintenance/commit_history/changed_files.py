@@ -8,11 +8,10 @@ entries             all of that, of the manifests that the commit wrote, where l
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from icekeep.commit.manifests import EntryMemory, StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, ManifestReader
 from icekeep.maintenance.commit_history.lists import ListSums
 from icekeep.maintenance.commit_history.result import FilesChanged, TableTotals, total
-from icekeep.spec.manifests.read import COUNTS
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.manifests.structs import COUNTS, DataFile, FileContent, ManifestContent, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.storage.base import Storage
@@ -79,7 +78,7 @@ def files_counted(
     Raises:
         IcekeepError: a manifest cannot be read.
     """
-    reader = StorageManifestReader(storage, EntryMemory(0))
+    reader = ManifestReader(storage, EntryMemory(0))
     counters = {Status.ADDED: Counter[str](), Status.DELETED: Counter[str]()}
     for manifest in created:
         if manifest.added_files_count == manifest.deleted_files_count == 0:

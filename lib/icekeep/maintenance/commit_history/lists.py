@@ -8,7 +8,7 @@ from threading import Lock
 
 import msgspec
 
-from icekeep.commit.manifests import EntryMemory, StorageManifestReader
+from icekeep.commit.manifests import EntryMemory, ManifestReader
 from icekeep.maintenance.commit_history.result import ManifestsAfter, TableTotals, total
 from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
@@ -36,7 +36,7 @@ def read_list_sums(snapshot: Snapshot, storage: Storage) -> ListSums:
         IcekeepError: it cannot be read.
     """
     if snapshot.manifest_list is None:
-        return _sums(StorageManifestReader(storage, EntryMemory(0)).manifests(snapshot), snapshot.snapshot_id, None)
+        return _sums(ManifestReader(storage, EntryMemory(0)).manifests(snapshot), snapshot.snapshot_id, None)
     data = storage.read(snapshot.manifest_list)
     with _DECODING:
         return _sums(read_manifest_list(data, snapshot.manifest_list), snapshot.snapshot_id, len(data))

@@ -32,9 +32,9 @@ from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.requests import CommittingRequest
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.written_files import WRITTEN, WrittenFiles
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.workers import Workers, chosen_workers
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestEntry

@@ -23,9 +23,9 @@ from icekeep.errors import InvalidTableError, SafetyError
 from icekeep.maintenance.deletion.file_kinds import GARBAGE, FileKind
 from icekeep.maintenance.deletion.path_set import PathsOfPrefix, SpelledPaths, paths_by_prefix
 from icekeep.maintenance.deletion.territory import table_roots
+from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode, in_threads
 from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.manifests import chosen_decoder
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata

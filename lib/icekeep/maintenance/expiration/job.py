@@ -26,12 +26,7 @@ from icekeep.maintenance.deletion.earlier_runs import (
 from icekeep.maintenance.deletion.garbage import Garbage, tell_kept
 from icekeep.maintenance.deletion.given_files import GivenDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.options import (
-    ExpirationOptions,
-    asked_trash_days,
-    checked_options,
-    trash_days,
-)
+from icekeep.maintenance.deletion.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
 from icekeep.maintenance.deletion.plan_writing import (
     ClassifiedGarbage,
     PlanDraft,
@@ -61,8 +56,8 @@ from icekeep.maintenance.expiration.result import ExpireSnapshotsResult, result
 from icekeep.maintenance.figures import or_warned
 from icekeep.maintenance.requests import PlannedRequest, takes
 from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import refuse_encrypted
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import ADDED_VECTORS, Expired
 from icekeep.spec.snapshots import MAIN

@@ -13,6 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, InvalidTableError, SafetyError, UnsupportedError
 from icekeep.maintenance.deletion.reachable import Reached, read_expired, read_reached, statistics_files
 from icekeep.maintenance.file_life.target import Target
+from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import (
     DecodeTask,
     EntryFilter,
@@ -27,7 +28,6 @@ from icekeep.planning.entries import (
     threads_count,
 )
 from icekeep.planning.manifest_lists import snapshots_naming
-from icekeep.planning.manifests import chosen_decoder
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile

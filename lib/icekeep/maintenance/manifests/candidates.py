@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
 from icekeep.commit.manifest_writer import manifest_target_bytes
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.manifests.given_manifests import GivenManifests
@@ -111,7 +111,7 @@ def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: in
     metadata = table.metadata
     target_bytes = manifest_target_bytes(metadata)
     snapshot = head_to_commit_to(metadata, rules.branch)
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     listed = [] if snapshot is None else reader.manifests(snapshot)
     listed = [reader.completed(m, metadata) if lacks_counts(m) else m for m in listed]
     if snapshot is not None:
@@ -140,7 +140,7 @@ class _Chooser:
         rules: RewriteRules,
         spark: SparkSource,
         target_bytes: int,
-        reader: StorageManifestReader,
+        reader: ManifestReader,
     ) -> None:
         self._table, self._rules, self._spark = table, rules, spark
         self._target_bytes, self._reader = target_bytes, reader

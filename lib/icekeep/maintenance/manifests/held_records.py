@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.entries import in_threads, threads_count
-from icekeep.planning.transcode.layout import joined, record_lengths
+from icekeep.planning.transcode.layout import joined, value_offsets
 from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
@@ -116,7 +116,7 @@ class _HeldRecords:
 
     def lengths(self) -> NDArray[np.int64]:
         """The bytes of each record."""
-        return np.concatenate([record_lengths(batch["record"]) for batch in self._batches])
+        return np.concatenate([np.diff(value_offsets(batch["record"])) for batch in self._batches])
 
     def partitions(self) -> list[bytes]:
         """A sample of the partitions."""

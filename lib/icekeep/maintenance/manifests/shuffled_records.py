@@ -19,7 +19,7 @@ from icekeep.planning.entries import manifests_by_task
 from icekeep.planning.spark.rows import hash_keys
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
 from icekeep.planning.spark.workers import NEW_MANIFESTS, tasks_count
-from icekeep.planning.transcode.layout import joined, record_lengths
+from icekeep.planning.transcode.layout import joined, value_offsets
 from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
 from icekeep.spec.manifests.structs import ManifestFile
 
@@ -139,5 +139,5 @@ def _rows_a_manifest(writing: _Writing, rows: pa.RecordBatch) -> int:
     """How many records make one manifest, so that the task's entries are dealt out evenly; judged by the first ones."""
     records = rows["record"]
     ratio = writing.writer.packed_ratio([joined(records)])
-    task_bytes = int(record_lengths(records).mean()) * writing.entries_count
+    task_bytes = int(np.diff(value_offsets(records)).mean()) * writing.entries_count
     return max(2, -(-writing.entries_count // writing.writer.parts_count(task_bytes, ratio)))

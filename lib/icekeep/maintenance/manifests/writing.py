@@ -8,10 +8,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import manifest_compression
-from icekeep.planning.transcode.layout import BLOCK_BYTES, fast_packer, record_blocks
+from icekeep.planning.transcode.layout import fast_packer, record_blocks
 from icekeep.planning.transcode.records import RecordTarget
 from icekeep.runtime import SYSTEM
-from icekeep.spec.avro import Packer
+from icekeep.spec.avro import BLOCK_BYTES, Packer
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.manifests.write import ManifestBuilder, PartitionCodec
 from icekeep.spec.metadata import TableMetadata

@@ -48,10 +48,10 @@ from icekeep.maintenance.runs.left_behind import sweep_runs
 from icekeep.maintenance.runs.names import run_name
 from icekeep.maintenance.runs.start_tag import hold_start
 from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import limits_of
 from icekeep.planning.spark.workers import chosen_workers
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata import TableMetadata

@@ -23,8 +23,8 @@ from icekeep.maintenance.repairing.older_files.copying import Copying
 from icekeep.maintenance.repairing.plan import BranchWork, Mend, Planned
 from icekeep.maintenance.repairing.result import RepairedBranch
 from icekeep.maintenance.repairing.trash import bring_back
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import SparkSource
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import Update

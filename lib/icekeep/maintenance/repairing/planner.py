@@ -61,8 +61,8 @@ from icekeep.maintenance.repairing.plan import (
 )
 from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER, NOT_FOUND, CannotMendError, no_repair, only_older
 from icekeep.maintenance.repairing.trash import Trash
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import SparkSource
-from icekeep.planning.transcode.records import SparkManifestReader
 
 CONTENT = 400
 """Kinds of faults with greater numbers are those of what files hold."""

@@ -50,8 +50,8 @@ from icekeep.maintenance.restoring.files import STEP, Returned, Returning, check
 from icekeep.maintenance.restoring.needs import check_needs
 from icekeep.maintenance.restoring.repairs import is_repair, restorable_repairs, take_back
 from icekeep.maintenance.restoring.result import Restorable, RestoreResult, described
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import SparkSource, check_source
-from icekeep.planning.transcode.records import SparkManifestReader
 from icekeep.runs import new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.machine import choose_pool, leave_pandas_out
-from icekeep.planning.manifests import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.decoder import SlowReads, add_slow_reads, slow_reads, slow_reads_since
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys

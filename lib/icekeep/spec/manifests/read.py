@@ -1,13 +1,11 @@
-"""Bytes of manifest lists and manifests -> structs.
+"""Bytes of manifest lists and manifests -> structs: the exact reader, entry by entry, and the one that explains what is wrong.
 
-Fields are found by field id, never by name (spec, "Manifests": a manifest is read by column projection). Ids and numbers
+Fields are looked up by field id, never by name (spec, "Manifests": a manifest is read by column projection). Ids and numbers
 that a file leaves null are inherited as the spec says. A file that is shorter, or counts other entries, than its manifest
 list says is an error: what is read here decides what may be deleted.
 
-What a manifest list would say of a manifest, worked out from the manifest itself.
-
 Version 1 lists may leave counts out, and a version 1 snapshot may name its manifests with no list at all (spec,
-"Snapshots", `manifests`). Every count that a later version requires is then found by reading.
+"Snapshots", `manifests`). Then the row of a manifest is worked out from the manifest itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +19,7 @@ import msgspec
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.avro import AvroHeader, from_avro, read_header, read_records
 from icekeep.spec.manifests.structs import (
+    COUNTS,
     DATA_FILE_FIELD_ID,
     DATA_FILE_FIELDS,
     ENTRY_FIELDS,
@@ -69,11 +68,7 @@ class ManifestHeader(msgspec.Struct, frozen=True):
 
 
 def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
-    """Decode a manifest list.
-
-    Raises:
-        InvalidTableError: the bytes are damaged, cut short, or lack a required field.
-    """
+    """Decode a manifest list; raises `InvalidTableError` where it is damaged, cut short, or lacks a required field."""
     header = read_header(data, location)
     with _damage(location):
         columns = _list_columns(header.metadata["avro.schema"])
@@ -83,12 +78,7 @@ def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
 def read_manifest(
     data: bytes, manifest: ManifestFile, partition: StructType
 ) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
-    """Decode a manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
-
-    Args:
-        data: the whole file.
-        manifest: its row of the manifest list.
-        partition: the partition type of its spec.
+    """Decode a whole manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
 
     Raises:
         InvalidTableError: the file is damaged, has another length, spec or content than the list says, or lacks a
@@ -96,33 +86,28 @@ def read_manifest(
     """
     avro, header = open_manifest(data, manifest)
     with _damage(manifest.manifest_path):
-        decode = _EntryDecoder(_entry_columns(avro.metadata["avro.schema"], partition), manifest)
-    return header, _counted(read_records(data, avro, manifest.manifest_path), decode, manifest)
+        columns = _entry_columns(avro.metadata["avro.schema"], partition)
+    return header, _entries(read_records(data, avro, manifest.manifest_path), columns, manifest)
 
 
 def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, ManifestHeader]:
     """The head of a manifest, held against its row of the manifest list; raises `InvalidTableError` as `read_manifest`."""
     location = manifest.manifest_path
-    if len(data) != manifest.manifest_length:
-        raise InvalidTableError(
-            f"manifest {location!r} has {len(data)} bytes, but its manifest list says {manifest.manifest_length}",
-            location=location,
+
+    def mismatch(holds: str, listed: object) -> InvalidTableError:
+        return InvalidTableError(
+            f"manifest {location!r} {holds}, but its manifest list says {listed}", location=location
         )
+
+    if len(data) != manifest.manifest_length:
+        raise mismatch(f"has {len(data)} bytes", manifest.manifest_length)
     avro = read_header(data, location)
     with _damage(location):
         header = _manifest_header(avro.metadata, location)
-    if header.content is not None and header.content is not manifest.content:
-        raise InvalidTableError(
-            f"manifest {location!r} holds {header.content.name.lower()}, but its manifest list says "
-            f"{manifest.content.name.lower()}",
-            location=location,
-        )
+    if header.content not in (None, manifest.content):
+        raise mismatch(f"holds {header.content.name.lower()}", manifest.content.name.lower())
     if header.partition_spec_id not in (None, manifest.partition_spec_id):
-        raise InvalidTableError(
-            f"manifest {location!r} is of partition spec {header.partition_spec_id}, but its manifest list says spec "
-            f"{manifest.partition_spec_id}",
-            location=location,
-        )
+        raise mismatch(f"is of partition spec {header.partition_spec_id}", f"spec {manifest.partition_spec_id}")
     return avro, header
 
 
@@ -152,31 +137,17 @@ def record_field(record: Any, field_id: int) -> tuple[str, Any]:
     stored = stored_fields(record).get(field_id)
     if stored is None:
         raise ValueError(f"it has no field with id {field_id}")
-    return stored["name"], _without_null(stored["type"])
+    return stored["name"], without_null(stored["type"])
 
 
-def _counted(
-    records: Iterator[dict[str, Any]], decode: Callable[[dict[str, Any]], ManifestEntry], manifest: ManifestFile
-) -> Iterator[ManifestEntry]:
-    """A file cut at a block boundary parses well; only its counts show that something is missing."""
-    counts = dict.fromkeys(Status, 0)
-    for record in records:
-        with _damage(manifest.manifest_path):
-            entry = decode(record)
-        counts[entry.status] += 1
-        yield entry
-    recorded = {
-        Status.ADDED: manifest.added_files_count,
-        Status.EXISTING: manifest.existing_files_count,
-        Status.DELETED: manifest.deleted_files_count,
-    }
-    for status, count in recorded.items():
-        if count not in (None, counts[status]):
-            raise InvalidTableError(
-                f"manifest {manifest.manifest_path!r} holds {counts[status]} {status.name.lower()} entries, but its "
-                f"manifest list says {count}; run `icekeep repair --table NAME --fault 204`, which corrects the list",
-                location=manifest.manifest_path,
-            )
+def without_null(schema: Any) -> Any:
+    """The Avro schema of the values of a field that may be optional; raises `ValueError` for any other union."""
+    if not isinstance(schema, list):
+        return schema
+    branches = [branch for branch in schema if branch != "null"]
+    if len(branches) != 1:
+        raise ValueError(f"a field is stored as one of {len(branches)} types")
+    return branches[0]
 
 
 def _manifest_file(values: dict[str, Any], location: str) -> ManifestFile:
@@ -207,16 +178,16 @@ class _EntryColumns(msgspec.Struct, frozen=True):
 def _entry_columns(schema_json: bytes, partition: StructType) -> _EntryColumns:
     schema = msgspec.json.decode(schema_json)
     data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
-    known = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
     partition_record, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
     stored = stored_fields(partition_schema)
     for field in partition.fields:
         if field.field_id not in stored:
             raise ValueError(f"it has no partition field with id {field.field_id} ({field.name!r})")
+    file_fields = (f for f in DATA_FILE_FIELDS if f.field_id != PARTITION_FIELD_ID and f.name in _FILE_ATTRIBUTES)
     return _EntryColumns(
         entry=_columns(schema, (f for f in ENTRY_FIELDS if f.field_id != DATA_FILE_FIELD_ID)),
         data_file=data_file,
-        file=_columns(file_schema, known),
+        file=_columns(file_schema, file_fields),
         partition_record=partition_record,
         partition=[(stored[f.field_id]["name"], from_avro(f.type)) for f in partition.fields],
     )
@@ -227,56 +198,66 @@ def _list_columns(schema_json: bytes) -> list[_Column]:
     return _columns(msgspec.json.decode(schema_json), MANIFEST_FILE_FIELDS)
 
 
-class _EntryDecoder:
-    """Decodes records of one manifest."""
+def _entries(
+    records: Iterator[dict[str, Any]], columns: _EntryColumns, manifest: ManifestFile
+) -> Iterator[ManifestEntry]:
+    location = manifest.manifest_path
+    with_row_id = RowIdInheritance(manifest)
+    counts = dict.fromkeys(Status, 0)
+    with _damage(location):
+        for record in records:
+            stored, raw = _values(record, columns.entry), record[columns.data_file]
+            file = _data_file(raw, columns, manifest)
+            status = _enum(Status, stored.get("status"), "status", location)
+            entry = ManifestEntry(
+                status=status, data_file=with_row_id(status, file), **_inherit(stored, file, manifest)
+            )
+            counts[status] += 1
+            yield entry
+    # A file cut at a block boundary parses well; only its counts show that something is missing.
+    for status, (files_count, _) in COUNTS.items():
+        if (count := getattr(manifest, files_count)) not in (None, counts[status]):
+            raise InvalidTableError(
+                f"manifest {location!r} holds {counts[status]} {status.name.lower()} entries, but its "
+                f"manifest list says {count}; run `icekeep repair --table NAME --fault 204`, which corrects the list",
+                location=location,
+            )
 
-    def __init__(self, columns: _EntryColumns, manifest: ManifestFile) -> None:
-        self._columns, self._manifest = columns, manifest
-        self._with_row_id = RowIdInheritance(manifest)
 
-    def __call__(self, record: dict[str, Any]) -> ManifestEntry:
-        location = self._manifest.manifest_path
-        columns = self._columns
-        entry, raw = _values(record, columns.entry), record[columns.data_file]
-        values, tuple_ = _values(raw, columns.file), raw[columns.partition_record]
-        missing = next((name for name in _REQUIRED_FILE_FIELDS if values.get(name) is None), None)
-        if missing:
-            raise ValueError(f"an entry lacks {missing!r}")
-        values["content"] = _enum(FileContent, values.get("content") or 0, "content", location)
-        if (values["content"] is FileContent.DATA) is not (self._manifest.content is ManifestContent.DATA):
-            raise ValueError(f"{values['file_path']!r} is not of the kind of file that the manifest tracks")
-        file = DataFile(
-            spec_id=self._manifest.partition_spec_id,
-            partition=tuple(None if (v := tuple_[name]) is None else convert(v) for name, convert in columns.partition),
-            **values,
-        )
-        status = _enum(Status, entry.get("status"), "status", location)
-        return self._inherit(status, self._with_row_id(status, file), entry)
+def _data_file(raw: dict[str, Any], columns: _EntryColumns, manifest: ManifestFile) -> DataFile:
+    values, tuple_ = _values(raw, columns.file), raw[columns.partition_record]
+    if missing := next((name for name in _REQUIRED_FILE_FIELDS if values.get(name) is None), None):
+        raise ValueError(f"an entry lacks {missing!r}")
+    values["content"] = _enum(FileContent, values.get("content") or 0, "content", manifest.manifest_path)
+    if (values["content"] is FileContent.DATA) is not (manifest.content is ManifestContent.DATA):
+        raise ValueError(f"{values['file_path']!r} is not of the kind of file that the manifest tracks")
+    return DataFile(
+        spec_id=manifest.partition_spec_id,
+        partition=tuple(None if (v := tuple_[name]) is None else read(v) for name, read in columns.partition),
+        **values,
+    )
 
-    def _inherit(self, status: Status, file: DataFile, entry: dict[str, Any]) -> ManifestEntry:
-        """Fill in what the entry leaves null (spec, "Sequence Number Inheritance")."""
-        manifest = self._manifest
-        snapshot_id = entry.get("snapshot_id")
-        sequence_number = entry.get("sequence_number")
-        file_sequence_number = entry.get("file_sequence_number")
-        inherits = status is Status.ADDED or manifest.sequence_number == 0
-        if sequence_number is None:
-            if not inherits:
-                raise InvalidTableError(
-                    f"manifest {manifest.manifest_path!r}: the {status.name.lower()} entry of {file.file_path!r} has no "
-                    "sequence number",
-                    location=manifest.manifest_path,
-                )
-            sequence_number = manifest.sequence_number
-        if file_sequence_number is None and inherits:
-            file_sequence_number = manifest.sequence_number
-        return ManifestEntry(
-            status=status,
-            data_file=file,
-            snapshot_id=manifest.added_snapshot_id if snapshot_id is None else snapshot_id,
-            sequence_number=sequence_number,
-            file_sequence_number=file_sequence_number,
-        )
+
+def _inherit(stored: dict[str, Any], file: DataFile, manifest: ManifestFile) -> dict[str, int | None]:
+    """An entry's snapshot and numbers, with what it leaves null (spec, "Sequence Number Inheritance")."""
+    snapshot_id = stored.get("snapshot_id")
+    sequence_number, file_sequence_number = stored.get("sequence_number"), stored.get("file_sequence_number")
+    inherits = stored["status"] == Status.ADDED or manifest.sequence_number == 0
+    if sequence_number is None:
+        if not inherits:
+            raise InvalidTableError(
+                f"manifest {manifest.manifest_path!r}: the {Status(stored['status']).name.lower()} entry of "
+                f"{file.file_path!r} has no sequence number",
+                location=manifest.manifest_path,
+            )
+        sequence_number = manifest.sequence_number
+    if file_sequence_number is None and inherits:
+        file_sequence_number = manifest.sequence_number
+    return {
+        "snapshot_id": manifest.added_snapshot_id if snapshot_id is None else snapshot_id,
+        "sequence_number": sequence_number,
+        "file_sequence_number": file_sequence_number,
+    }
 
 
 _CONTENTS = {content.name.lower().encode(): content for content in ManifestContent}
@@ -302,7 +283,6 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
 
 @lru_cache(maxsize=64)
 def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
-    """Of thousands of manifests most have the same schema, to the letter."""
     schema = msgspec.json.decode(schema_json)
     known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
     of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
@@ -332,7 +312,7 @@ def _values(record: dict[str, Any], columns: list[_Column]) -> dict[str, Any]:
 
 def _reader(schema: Any, field: VersionedField | NestedField) -> Callable[[Any], Any]:
     """How non-null values of a field become ours; fastavro has made sure that they are what their schema says."""
-    schema = _without_null(schema)
+    schema = without_null(schema)
     kind = schema["type"] if isinstance(schema, dict) else schema
     match field.type:
         case MapType() if kind == "array":
@@ -349,21 +329,7 @@ def _reader(schema: Any, field: VersionedField | NestedField) -> Callable[[Any],
             return lambda record: _values(record, columns)
     if kind not in _AVRO_KINDS.get(str(field.type), ()):
         raise ValueError(f"field {field.name!r} is stored as {kind!r}")
-    return _same
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _without_null(schema: Any) -> Any:
-    """The Avro schema of an optional field's values."""
-    if not isinstance(schema, list):
-        return schema
-    branches = [branch for branch in schema if branch != "null"]
-    if len(branches) != 1:
-        raise ValueError(f"a field is stored as one of {len(branches)} types")
-    return branches[0]
+    return lambda value: value
 
 
 def _enum(cls: type[E], value: Any, what: str, location: str) -> E:
@@ -376,83 +342,25 @@ def _enum(cls: type[E], value: Any, what: str, location: str) -> E:
         ) from None
 
 
-COUNTS = {
-    Status.ADDED: ("added_files_count", "added_rows_count"),
-    Status.EXISTING: ("existing_files_count", "existing_rows_count"),
-    Status.DELETED: ("deleted_files_count", "deleted_rows_count"),
-}
-
-
 def inspect_manifest(data: bytes, location: str) -> ManifestFile:
     """The row of a version 1 manifest that no list tells of; its partition type is read from its own header.
 
     `added_snapshot_id` is that of its first added or deleted entry, or the greatest of all where it has none.
-
-    Raises:
-        InvalidTableError: the file is damaged, or its header lacks the schema or the partition spec.
     """
     metadata = read_header(data, location).metadata
+    # The first writers of version 1 knew one spec only, and did not number it.
+    spec_id = metadata.get("partition-spec-id", b"0")
+    if not spec_id.isdigit():
+        raise InvalidTableError(f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location)
     row = ManifestFile(
         manifest_path=location,
         manifest_length=len(data),
-        partition_spec_id=_spec_id(metadata, location),
+        partition_spec_id=int(spec_id),
         added_snapshot_id=None,
         sequence_number=0,
         min_sequence_number=0,
     )
-    return completed(row, data, _own_partition_type(metadata, location))
 
-
-def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
-    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none.
-
-    Raises:
-        InvalidTableError: the manifest is damaged, or not what the row says.
-    """
-    entries = list(read_manifest(data, row, partition)[1])
-    try:
-        summaries = _summaries(entries, partition)
-    except IcekeepBug as error:
-        raise InvalidTableError(
-            f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
-            location=row.manifest_path,
-        ) from error
-    found: dict[str, Any] = {"added_snapshot_id": _adding_snapshot(entries), "partitions": summaries}
-    for status, (files_count, rows_count) in COUNTS.items():
-        files = [entry.data_file for entry in entries if entry.status is status]
-        found |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
-    return msgspec.structs.replace(row, **{name: v for name, v in found.items() if getattr(row, name) is None})
-
-
-def lacks_counts(row: ManifestFile) -> bool:
-    """Whether a row leaves out a count that versions 2 and 3 require."""
-    return any(getattr(row, name) is None for names in COUNTS.values() for name in names)
-
-
-def _adding_snapshot(entries: list[ManifestEntry]) -> int | None:
-    changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
-    return next(changed, max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None))
-
-
-def _summaries(entries: list[ManifestEntry], partition: StructType) -> tuple[FieldSummary, ...] | None:
-    if any(field.type == OPAQUE for field in partition.fields):
-        # A summary without bounds says that all values are null, and nobody can make them.
-        return None
-    summarizer = PartitionSummarizer([field.type for field in partition.fields])
-    for entry in entries:
-        summarizer.add(entry.data_file.partition)
-    return summarizer.summaries()
-
-
-def _spec_id(metadata: Mapping[str, bytes], location: str) -> int:
-    # The first writers of version 1 knew one spec only, and did not number it.
-    text = metadata.get("partition-spec-id", b"0")
-    if not text.isdigit():
-        raise InvalidTableError(f"manifest {location!r} has the partition-spec-id {text!r}", location=location)
-    return int(text)
-
-
-def _own_partition_type(metadata: Mapping[str, bytes], location: str) -> StructType:
     def part(key: str, read: Callable[[Any], Any]) -> Any:
         try:
             return read(msgspec.json.decode(metadata[key]))
@@ -461,4 +369,33 @@ def _own_partition_type(metadata: Mapping[str, bytes], location: str) -> StructT
             raise InvalidTableError(f"manifest {location!r}: its {key!r} {problem}", location=location) from error
 
     spec = PartitionSpec(spec_id=0, fields=part("partition-spec", partition_fields_from_json))
-    return partition_type(spec, part("schema", schema_from_json))
+    return completed(row, data, partition_type(spec, part("schema", schema_from_json)))
+
+
+def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
+    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none."""
+    entries = list(read_manifest(data, row, partition)[1])
+    changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
+    greatest = max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None)
+    worked_out: dict[str, Any] = {"added_snapshot_id": next(changed, greatest), "partitions": None}
+    # Values of an unknown transform have no bounds, and a summary without bounds says that all values are null.
+    if all(field.type != OPAQUE for field in partition.fields):
+        summarizer = PartitionSummarizer([field.type for field in partition.fields])
+        try:
+            for entry in entries:
+                summarizer.add(entry.data_file.partition)
+            worked_out["partitions"] = summarizer.summaries()
+        except IcekeepBug as error:
+            raise InvalidTableError(
+                f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
+                location=row.manifest_path,
+            ) from error
+    for status, (files_count, rows_count) in COUNTS.items():
+        files = [entry.data_file for entry in entries if entry.status is status]
+        worked_out |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
+    return msgspec.structs.replace(row, **{name: v for name, v in worked_out.items() if getattr(row, name) is None})
+
+
+def lacks_counts(row: ManifestFile) -> bool:
+    """Whether a row leaves out a count that versions 2 and 3 require."""
+    return any(getattr(row, name) is None for names in COUNTS.values() for name in names)

@@ -1,14 +1,8 @@
 """Manifest lists, manifests, their entries and the files that these track (spec, "Manifests", "Manifest Lists").
 
-The structs, and the schemas of both kinds of Avro file as one table of fields with the format versions that have them.
-Bytes are `decode.py` and `encode.py`.
-
-Row ids: which rows of a version 3 table a commit numbers, and how readers work the numbers out (spec, "Row Lineage").
-
-A snapshot takes its numbers from the table's `next-row-id`, its new manifests divide them, and a reader gives them to the
-files of a manifest in order. So nothing that was written before a commit need be written again when the commit is retried.
-
-Summaries of partition fields over the files of one manifest (spec, "Manifest Lists", `field_summary`).
+The structs, and the schemas of both kinds of Avro file as one table of fields with the format versions that have them. With
+them come the two things that are worked out over the files of a manifest in order: row ids and partition summaries. Bytes
+are `read.py` and `write.py`.
 """
 
 import math
@@ -45,6 +39,14 @@ class ManifestContent(IntEnum):
 
     DATA = 0
     DELETES = 1
+
+
+COUNTS = {
+    Status.ADDED: ("added_files_count", "added_rows_count"),
+    Status.EXISTING: ("existing_files_count", "existing_rows_count"),
+    Status.DELETED: ("deleted_files_count", "deleted_rows_count"),
+}
+"""The fields of a manifest's row that count the files and rows of its entries of each status."""
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +145,13 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_live_files(self) -> bool:
-        return self.live_files_count is None or self.live_files_count > 0
+        return self.live_files_count != 0
+
+    @property
+    def entries_count(self) -> int | None:
+        """All entries, deleted ones too; null where the list does not say."""
+        counts = (self.added_files_count, self.existing_files_count, self.deleted_files_count)
+        return None if None in counts else sum(count or 0 for count in counts)
 
 
 class VersionedField(msgspec.Struct, frozen=True):
@@ -267,12 +275,9 @@ def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, 
 def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
     """Number the data manifests that have no `first_row_id`, in order; returns them and the table's next row id after them.
 
-    A manifest is given room for all its live rows, since any of its files may turn out to have no id of its own.
-
-    Raises:
-        IcekeepBug: a manifest that is to be numbered has no row counts.
-
-    Spec: "First Row ID Assignment".
+    A snapshot takes its numbers from the table's `next-row-id`, and readers give them to files in order: so a commit that is
+    retried writes no manifest again. A manifest is given room for all its live rows, since any of its files may turn out to
+    have no id of its own (spec, "First Row ID Assignment").
     """
     numbered = []
     for manifest in manifests:
@@ -307,53 +312,53 @@ class RowIdInheritance:
 
 
 class PartitionSummarizer:
-    """Takes partition tuples one by one and gives a summary of each field."""
+    """Takes partition tuples one by one and gives a summary of each field (spec, "Manifest Lists", `field_summary`)."""
 
     def __init__(self, types: Sequence[Type]) -> None:
-        self._fields = [_FieldSummarizer(t) for t in types]
+        self._fields = [_FieldRange(t) for t in types]
 
     def add(self, values: tuple[Any, ...]) -> None:
         for field, value in zip(self._fields, values, strict=True):
             field.add(value)
 
     def summaries(self) -> tuple[FieldSummary, ...]:
-        return tuple(field.summary() for field in self._fields)
+        return tuple(
+            FieldSummary(
+                contains_null=field.contains_null,
+                contains_nan=field.contains_nan if field.is_float else None,
+                lower_bound=None if field.lower is None else value_to_bytes(field.type, field.lower),
+                upper_bound=None if field.upper is None else value_to_bytes(field.type, field.upper),
+            )
+            for field in self._fields
+        )
 
 
-class _FieldSummarizer:
+class _FieldRange:
+    """The values of one partition field so far."""
+
     def __init__(self, type_: Type) -> None:
-        self._type = type_
-        self._is_float = str(type_) in ("float", "double")
-        self._contains_null = self._contains_nan = False
-        self._lower: Any = None
-        self._upper: Any = None
+        self.type, self.is_float = type_, str(type_) in ("float", "double")
+        self.contains_null = self.contains_nan = False
+        self.lower: Any = None
+        self.upper: Any = None
 
     def add(self, value: Any) -> None:
         if value is None:
-            self._contains_null = True
-        elif self._is_float and math.isnan(value):
-            self._contains_nan = True
-        elif self._lower is None:
-            self._lower = self._upper = value
+            self.contains_null = True
+        elif self.is_float and math.isnan(value):
+            self.contains_nan = True
+        elif self.lower is None:
+            self.lower = self.upper = value
         else:
             key = self._order(value)
-            if key < self._order(self._lower):
-                self._lower = value
-            elif key > self._order(self._upper):
-                self._upper = value
-
-    def summary(self) -> FieldSummary:
-        bounds = [None if b is None else value_to_bytes(self._type, b) for b in (self._lower, self._upper)]
-        return FieldSummary(
-            contains_null=self._contains_null,
-            contains_nan=self._contains_nan if self._is_float else None,
-            lower_bound=bounds[0],
-            upper_bound=bounds[1],
-        )
+            if key < self._order(self.lower):
+                self.lower = value
+            elif key > self._order(self.upper):
+                self.upper = value
 
     def _order(self, value: Any) -> Any:
         # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2).
-        if self._is_float:
+        if self.is_float:
             return value, math.copysign(1.0, value)
         # Java's readers would skip files if UUIDs were bounded by their bytes.
         return java_order(value) if isinstance(value, UUID) else value

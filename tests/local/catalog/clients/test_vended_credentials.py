@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.files import DeleteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, UsageError
-from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.reports.job import report
 from icekeep.runtime import SYSTEM
 from icekeep.secrets import without_secrets
@@ -176,8 +176,8 @@ def test_a_commit_reads_with_the_storage_of_its_attempt_and_not_with_that_of_the
     snapshot = fresh.metadata.current_snapshot
     entries = [
         entry
-        for manifest in StorageManifestReader(fresh.storage).manifests(snapshot)
-        for entry in StorageManifestReader(fresh.storage).entries(manifest, fresh.metadata)
+        for manifest in ManifestReader(fresh.storage).manifests(snapshot)
+        for entry in ManifestReader(fresh.storage).entries(manifest, fresh.metadata)
     ]
     file = entries[0].data_file
     change = DeleteFiles(paths=frozenset({file.file_path}))

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.snapshots import ExpireSnapshots
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, NotFoundError, UsageError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
@@ -23,18 +23,7 @@ from icekeep.spec.updates import (
 from kit.changes import run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
 from kit.runtime import START_MS
-from kit.tables import (
-    BY_KIND,
-    EVENTS,
-    add,
-    data_file,
-    files,
-    live,
-    memory_table,
-    set_ref,
-    stored,
-    swap,
-)
+from kit.tables import BY_KIND, EVENTS, add, data_file, files, live, memory_table, set_ref, stored, swap
 
 DAY_MS = 86_400_000
 OLD = RetentionPolicy(older_than_ms=START_MS + 100 * DAY_MS, retain_last=1)
@@ -285,7 +274,7 @@ def test_of_two_schemas_with_a_compared_column_the_newer_one_stays(catalog):
     assert schema_ids(expire(table, clean_expired_metadata=True).table) == [0, 1, 2]
 
 
-class Claiming(StorageManifestReader):
+class Claiming(ManifestReader):
     """Reads lists that say of no manifest that it has live files."""
 
     def manifests(self, snapshot):
@@ -376,7 +365,7 @@ def with_unused_schemas(catalog, *numbers):
 
 def found(table, policy=OLD):
     change = ExpireSnapshots(policy=policy, now_ms=table.catalog.runtime.now_ms(), clean_expired_metadata=True)
-    return change.expired(table.metadata, StorageManifestReader(table.catalog.storage))
+    return change.expired(table.metadata, ManifestReader(table.catalog.storage))
 
 
 def test_what_was_found_unused_goes_and_no_more(catalog):
@@ -421,7 +410,7 @@ def test_for_which_writer_a_snapshot_is_kept_needs_no_approval(table):
 # Manifest lists that have to be read.
 
 
-class Counting(StorageManifestReader):
+class Counting(ManifestReader):
     """Remembers whose manifest lists were read."""
 
     def __init__(self, storage):

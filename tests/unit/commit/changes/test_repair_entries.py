@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.repair_entries import RepairedEntry, RepairEntries
 from icekeep.commit.changes.rewrites import RewriteManifests
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from kit.changes import Applying, run
 from kit.choices import Choices
@@ -45,7 +45,7 @@ def damager(catalog):
 
 def all_entries(table):
     """By name of the file: its live entry, and where it is."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     return {
         entry.data_file.file_path.rsplit("/", 1)[-1]: (manifest.manifest_path, index, entry)
         for manifest in manifests_of(table)

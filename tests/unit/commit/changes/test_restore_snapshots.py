@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.snapshots import ExpireSnapshots, RestoreExpired
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.retention import RetentionPolicy
@@ -155,7 +155,7 @@ def cleaned(table):
     return add(expire(once, clean_expired_metadata=True), data_file("more", spec_id=1))
 
 
-class Counting(StorageManifestReader):
+class Counting(ManifestReader):
     """Remembers how many manifest lists were read."""
 
     read = 0

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, IcekeepBug
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.changes import Applying, run
@@ -246,4 +246,4 @@ def test_a_manifest_without_entries_of_a_version_1_snapshot_without_a_list_is_dr
 
 
 def entries_of_one(table, manifest):
-    return [e for e in StorageManifestReader(table.storage).entries(manifest, table.metadata) if e.is_live]
+    return [e for e in ManifestReader(table.storage).entries(manifest, table.metadata) if e.is_live]

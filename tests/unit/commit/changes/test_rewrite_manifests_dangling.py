@@ -9,7 +9,7 @@ from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.dangling import dangling_deletes_count
 from icekeep.commit.live_files import add as added_files
 from icekeep.commit.live_files import live_manifests, remove
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.reach import own_path
@@ -39,7 +39,7 @@ def parted(catalog, version=2):
 
 
 def count(table, branch="main"):
-    return dangling_deletes_count(table.metadata, branch, StorageManifestReader(table.storage))
+    return dangling_deletes_count(table.metadata, branch, ManifestReader(table.storage))
 
 
 DROP = RewriteManifests(replaced=(), added=(), drop_dangling_deletes=True)
@@ -128,7 +128,7 @@ def test_positions_whose_bounds_are_a_file_that_is_gone_leave_once_their_rows_we
         table = run(table, change).table
     table = run(table, DropsDataFile("a")).table
     proof = SaidToHold("true", "live")
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     assert count(table) == 0
     assert dangling_deletes_count(table.metadata, "main", reader, proof) == 1
     assert not run(table, DROP).changed

@@ -13,7 +13,7 @@ from icekeep.commit.changes.files import AppendFiles, DeleteFiles, OverwriteFile
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import SetCurrentSnapshot
 from icekeep.commit.dangling import dangling_deletes_count
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
 from kit.changes import run
@@ -135,7 +135,7 @@ def test_whatever_others_do_the_live_files_are_those_that_they_leave_and_only_wh
         assert not any("FileContent.DATA" in said for said in gone)
         assert gone.total() == int(result.summary.get("removed-delete-files", 0))
         found = sorted([*found, *gone.elements()])
-        reader = StorageManifestReader(result.table.storage)
+        reader = ManifestReader(result.table.storage)
         assert dangling_deletes_count(result.table.metadata, "main", reader) == 0
     assert found == left[-1]
     assert orphans(table.catalog) == set()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.maintenance.commit_history.job import commit_history
 from icekeep.maintenance.commit_history.result import CommitHistoryResult, TableTotals, total
 from icekeep.spec.manifests.structs import FileContent
@@ -18,7 +18,7 @@ from kit.reclaim_histories import History, Steps, steps
 
 def counted(table: Table, snapshot: Snapshot) -> TableTotals:
     """What the live entries of a snapshot add up to."""
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     counts: Counter[str] = Counter()
     for manifest in reader.manifests(snapshot):
         for entry in reader.entries(manifest, table.metadata):
@@ -72,7 +72,7 @@ def test_what_was_added_and_removed_along_a_line_is_what_the_entries_of_its_end_
 @given(st.integers(0, 2**31), steps())
 def test_manifests_are_created_kept_and_replaced_as_the_lists_name_them(setting: int, drawn: Steps) -> None:
     table = History(setting, drawn).table
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     paths = {s.snapshot_id: {m.manifest_path for m in reader.manifests(s)} for s in table.metadata.snapshots}
     for commit in whole_history(table).commits:
         if commit.is_expired or (commit.parent_snapshot_id is not None and commit.parent_snapshot_id not in paths):

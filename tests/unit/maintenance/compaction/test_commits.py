@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Unknown
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import (
     ConflictError,
     IcekeepBug,
@@ -145,7 +145,7 @@ class Run:
             run_id="run",
             plan=self.plan,
             options=self.options,
-            reader=StorageManifestReader(self.table.storage),
+            reader=ManifestReader(self.table.storage),
             store=self.store,
             listener=self.listener,
             runtime=self.table.catalog.runtime,
@@ -165,7 +165,7 @@ class Run:
 
 def _group(table, number, names, output_spec_id, branch):
     """The group of some files, with the deletes that reach them, as planning reads both."""
-    metadata, reader = table.metadata, StorageManifestReader(table.storage)
+    metadata, reader = table.metadata, ManifestReader(table.storage)
     live = [
         (e, m.manifest_path)
         for m in reader.manifests(metadata.head(branch))

@@ -91,11 +91,11 @@ def test_a_data_file_added_again_under_the_same_path_stays(lake: Lake) -> None:
     """apache/iceberg #2131, #8255: removed, added again, and then deleted from disk."""
     from icekeep.commit.changes.files import AppendFiles
     from icekeep.commit.changes.rewrites import RewriteFiles
-    from icekeep.commit.manifests import StorageManifestReader
+    from icekeep.commit.manifests import ManifestReader
 
     table = lake.filled(commits=1, files=2)
     assert table.metadata.current_snapshot is not None
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     [manifest] = reader.manifests(table.metadata.current_snapshot)
     entries = tuple(reader.entries(manifest, table.metadata))
     table = commit(table, RewriteFiles(removed=entries, added=(), schema_id=0)).table

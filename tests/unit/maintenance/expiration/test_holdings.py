@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError
 from icekeep.maintenance.expiration.holdings import ref_holdings
@@ -21,7 +21,7 @@ def no_spark():
 
 def sets(table):
     """The live files of the snapshots that each reference leads to, as paths with sizes."""
-    metadata, reader = table.metadata, StorageManifestReader(table.storage)
+    metadata, reader = table.metadata, ManifestReader(table.storage)
     live = {
         s.snapshot_id: {
             (e.data_file.file_path, e.data_file.file_size_in_bytes)
@@ -112,7 +112,7 @@ def test_generated_references_hold_what_sets_say(chance):
 
 def test_a_manifest_that_cannot_be_read_is_an_error():
     table = history()
-    manifest = StorageManifestReader(table.storage).manifests(table.metadata.snapshots[0])[0]
+    manifest = ManifestReader(table.storage).manifests(table.metadata.snapshots[0])[0]
     table.storage.delete_many([manifest.manifest_path])
     with pytest.raises(SafetyError, match="what references keep alive cannot be determined"):
         ref_holdings(table.metadata, table.storage, no_spark)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import UsageError
 from icekeep.maintenance.file_life.job import why
 from icekeep.maintenance.file_life.result import State
@@ -136,7 +136,7 @@ def test_a_snapshot_of_version_1_may_name_its_manifests_itself():
 
 
 def manifests_at(table, snapshot):
-    return tuple(m.manifest_path for m in StorageManifestReader(table.storage).manifests(snapshot))
+    return tuple(m.manifest_path for m in ManifestReader(table.storage).manifests(snapshot))
 
 
 @for_each(

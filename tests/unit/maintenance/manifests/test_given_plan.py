@@ -6,7 +6,7 @@ import pytest
 
 from contracts.plan_contract import PlanContract
 from icekeep.commit.changes.definitions import ChangeProperties
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.operations.plan_files.format import read_plan_file
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def manifests(world: World) -> list[str]:
     head = world.table.metadata.head("main")
     assert head is not None
-    return [one.manifest_path for one in StorageManifestReader(world.storage).manifests(head)]
+    return [one.manifest_path for one in ManifestReader(world.storage).manifests(head)]
 
 
 class TestPlan(PlanContract):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
-from icekeep.planning.manifests import ManifestDecoder
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.transcode.records import RecordTarget
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec

@@ -25,7 +25,7 @@ SCRIPT = """
     from pathlib import Path
     from msgspec.structs import replace
     from icekeep.maintenance.manifests import held_records
-    from icekeep.planning.manifests import ManifestDecoder
+    from icekeep.planning.decoder import ManifestDecoder
     from icekeep.planning.transcode.records import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
     from icekeep.storage.open import open_storage

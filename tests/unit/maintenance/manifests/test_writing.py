@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.transcode.layout import joined, record_lengths
+from icekeep.planning.transcode.layout import joined, value_offsets
 from icekeep.planning.transcode.records import RECORDS, RecordTarget
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
@@ -274,5 +274,5 @@ def test_samples_of_many_small_records_are_a_block_each():
 def test_records_lie_one_after_another(piece: slice):
     values = [b"a", b"", b"ccc", b"dd"]
     array = pa.array(values, pa.binary())[piece]
-    assert record_lengths(array).tolist() == [len(v) for v in values[piece]]
+    assert np.diff(value_offsets(array)).tolist() == [len(v) for v in values[piece]]
     assert joined(array) == b"".join(values[piece])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.repairing.lists.list_mends import write_list
@@ -205,7 +205,7 @@ def test_only_heads_are_mended():
 
 def test_a_list_that_is_there_by_now_stays_as_it_is():
     lost = Lost()
-    reader = StorageManifestReader(lost.table.storage)
+    reader = ManifestReader(lost.table.storage)
     planned = rebuilt_list(lost.table, lost.table.metadata.head("main"), reader).new
     lost.damager.write(lost.list, b"of somebody else")
     with pytest.raises(ConflictError, match="is there by now"):
@@ -215,7 +215,7 @@ def test_a_list_that_is_there_by_now_stays_as_it_is():
 
 def test_a_list_that_would_be_another_one_now_is_not_written():
     lost = Lost()
-    reader = StorageManifestReader(lost.table.storage)
+    reader = ManifestReader(lost.table.storage)
     planned = rebuilt_list(lost.table, lost.table.metadata.head("main"), reader).new
     with pytest.raises(ConflictError, match="another one"):
         write_list(lost.table, NewList(location=planned.location, data=planned.data + b" "), reader)

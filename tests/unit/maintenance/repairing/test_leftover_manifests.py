@@ -5,7 +5,7 @@ import pytest
 from icekeep.commit import retry
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles, DeleteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.tables.verbs import append
 from kit.cases import scaled, seeds
@@ -65,7 +65,7 @@ def test_two_choices_that_differ_in_a_file_are_refused():
 def test_leftovers_that_keep_one_of_two_files_do_not_stand_for_both(count):
     by = three_files()
     append(by.table, [some_rows(by), some_rows(by)])
-    two = StorageManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))[0]
+    two = ManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))[0]
     known = {e.data_file.file_path: e for e in live_entries(by.table)}
     append(by.table, [some_rows(by)])
     lost = Lost(by=by)
@@ -87,7 +87,7 @@ def test_leftovers_that_keep_one_of_two_files_do_not_stand_for_both(count):
 
 def test_a_leftover_that_adds_what_is_live_already_does_not_stand_for_what_is_lost():
     lost = Lost()
-    known = StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table))[0].manifest_path
+    known = ManifestReader(lost.table.storage).manifests(parent_of(lost.table))[0].manifest_path
 
     def added(entries):
         for entry in entries:
@@ -117,7 +117,7 @@ def test_two_manifests_that_take_away_different_files_of_one_size_are_refused():
     live = {e.data_file.file_path: e for e in live_entries(by.table)}
     commit(by.table, DeleteFiles(paths=frozenset([min(live)])))
     lost = Lost(by=by)
-    manifests = [m.manifest_path for m in StorageManifestReader(by.table.storage).manifests(parent_of(by.table))]
+    manifests = [m.manifest_path for m in ManifestReader(by.table.storage).manifests(parent_of(by.table))]
     other = next(m for m in manifests if lost.damager.records(m)[0]["data_file"]["file_path"] == max(live))
 
     def as_gone(entries):
@@ -138,7 +138,7 @@ def test_a_manifest_that_describes_a_file_anew_is_refused():
     by = three_files()
     entry = next(e for e in live_entries(by.table) if e.snapshot_id != by.table.metadata.current_snapshot_id)
     lost = Lost(by=by)
-    source = next(m.manifest_path for m in StorageManifestReader(lost.table.storage).manifests(parent_of(lost.table)))
+    source = next(m.manifest_path for m in ManifestReader(lost.table.storage).manifests(parent_of(lost.table)))
 
     def described(entries):
         entries[0].update(
@@ -210,9 +210,7 @@ def doubtful(seed: int) -> bool:
     by = three_files(chosen.choice((1, 2, 3)))
     append(by.table, [some_rows(by), some_rows(by)])
     live = {e.data_file.file_path: e for e in live_entries(by.table)}
-    sources = [
-        m.manifest_path for m in StorageManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))
-    ]
+    sources = [m.manifest_path for m in ManifestReader(by.table.storage).manifests(by.table.metadata.head("main"))]
     if chosen.random() < 0.5:
         append(by.table, [some_rows(by), some_rows(by)])
     else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from icekeep.commit.changes.files import DeleteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
 from icekeep.maintenance.deletion.plans import trash_location
@@ -34,7 +34,7 @@ class Trashed(Before):
         super().__init__(by)
         head = by.table.metadata.head("main")
         self.list = str(head.manifest_list)
-        self.manifests = [m.manifest_path for m in StorageManifestReader(by.table.storage).manifests(head)]
+        self.manifests = [m.manifest_path for m in ManifestReader(by.table.storage).manifests(head)]
         storage, files = by.table.storage, []
         if "list" in kinds:
             files.append(GarbageFile(FileKind.MANIFEST_LIST, self.list))

@@ -1,20 +1,62 @@
+import math
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
-from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS, PartitionFieldStats
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    UUIDType,
+)
 
+from icekeep.errors import IcekeepBug
 from icekeep.spec.manifests.structs import (
+    FieldSummary,
     FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    PartitionSummarizer,
+    RowIdInheritance,
     Status,
+    assign_row_ids,
     entry_type,
     manifest_file_type,
 )
-from icekeep.spec.types import StructType, walk
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    StructType,
+    Type,
+    decimal,
+    fixed,
+    walk,
+)
+from icekeep.spec.types import UUID as UUID_TYPE
+from icekeep.spec.values import java_order, value_from_bytes, value_to_bytes
 from kit.cases import for_each
 from kit.manifests import DAY, UNPARTITIONED, added, data_file, deleted, existing
+from kit.strategies import typed_values, values_of
 
 
 def described(struct: StructType) -> dict[int, tuple[str, bool, str]]:
@@ -89,3 +131,209 @@ def test_counts_that_are_not_known_may_hide_live_files(counts: dict[str, int], l
     manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, **counts)
     assert manifest.live_files_count == live
     assert manifest.may_have_live_files is may_have
+
+
+def manifest(added: int, existing: int, first_row_id: int | None = None, **changes: object) -> ManifestFile:
+    counts = {"added_rows_count": added, "existing_rows_count": existing, "first_row_id": first_row_id, **changes}
+    return ManifestFile(
+        manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, sequence_number=1, **counts
+    )
+
+
+def test_the_example_of_the_spec():
+    existing, *added = assign_row_ids(
+        [manifest(75, 0, 925), manifest(100, 25), manifest(0, 100), manifest(125, 25)], 1000
+    )[0]
+    assert existing.first_row_id == 925
+    assert [m.first_row_id for m in added] == [1000, 1125, 1225]
+    assert assign_row_ids(added[:1], 5)[1] == 5
+    inherit = RowIdInheritance(added[0])
+    data1 = inherit(Status.EXISTING, data_file("data1", record_count=25, first_row_id=800))
+    data2 = inherit(Status.ADDED, data_file("data2", record_count=50))
+    data3 = inherit(Status.ADDED, data_file("data3", record_count=50))
+    assert [f.first_row_id for f in (data1, data2, data3)] == [800, 1000, 1050]
+
+
+def test_the_next_row_id_leaves_room_for_every_live_row_of_the_numbered_manifests():
+    manifests = [manifest(75, 0, 925), manifest(100, 25), manifest(0, 100), manifest(125, 25)]
+    assert assign_row_ids(manifests, 1000)[1] == 1375
+
+
+def test_manifests_of_delete_files_take_no_row_ids():
+    deletes = manifest(10, 0, content=ManifestContent.DELETES)
+    assert assign_row_ids([deletes], 7) == ([deletes], 7)
+
+
+def test_a_manifest_without_row_counts_cannot_be_numbered():
+    with pytest.raises(IcekeepBug, match="has no row counts"):
+        assign_row_ids([manifest(1, 0, existing_rows_count=None)], 0)
+
+
+def test_existing_files_without_an_id_are_given_one():
+    inherit = RowIdInheritance(manifest(0, 10, 40))
+    assert inherit(Status.EXISTING, data_file(record_count=10)).first_row_id == 40
+
+
+def test_deleted_entries_keep_what_they_say_and_use_up_nothing():
+    inherit = RowIdInheritance(manifest(10, 0, 40))
+    assert inherit(Status.DELETED, data_file(record_count=10)).first_row_id is None
+    assert inherit(Status.DELETED, data_file(record_count=10, first_row_id=3)).first_row_id == 3
+    assert inherit(Status.ADDED, data_file(record_count=10)).first_row_id == 40
+
+
+def test_files_of_a_manifest_without_a_row_id_have_none():
+    inherit = RowIdInheritance(manifest(10, 0))
+    assert inherit(Status.ADDED, data_file(first_row_id=3)).first_row_id is None
+
+
+def test_delete_files_have_none():
+    inherit = RowIdInheritance(manifest(10, 0, content=ManifestContent.DELETES))
+    assert inherit(Status.ADDED, data_file(content=FileContent.POSITION_DELETES)).first_row_id is None
+
+
+_FILES = st.lists(
+    st.tuples(
+        st.sampled_from([Status.ADDED, Status.EXISTING, Status.DELETED]),
+        st.integers(0, 50),
+        st.none() | st.integers(0, 99).map(lambda n: 100 * n),
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(_FILES, max_size=4), st.integers(10_000, 20_000))
+def test_no_two_rows_get_one_id_and_the_next_row_id_is_above_them_all(contents, next_row_id: int):
+    rows = []
+    for files in contents:
+        counts = {s: sum(n for status, n, _ in files if status is s) for s in Status}
+        rows.append(manifest(counts[Status.ADDED], counts[Status.EXISTING]))
+    numbered, after = assign_row_ids(rows, next_row_id)
+    given_ids: list[int] = []
+    for row, files in zip(numbered, contents, strict=True):
+        inherit = RowIdInheritance(row)
+        for status, records, first in files:
+            read = inherit(status, data_file(record_count=records, first_row_id=first))
+            if status is not Status.DELETED and first is None:
+                given_ids += range(read.first_row_id, read.first_row_id + records)
+    assert len(set(given_ids)) == len(given_ids)
+    assert all(next_row_id <= row_id < after for row_id in given_ids)
+    # Numbered once, always numbered: another commit leaves them as they are.
+    assert assign_row_ids(numbered, after) == (numbered, after)
+
+
+FOREIGN: list[tuple[Any, PrimitiveType]] = [
+    (BOOLEAN, BooleanType()),
+    (INT, IntegerType()),
+    (LONG, LongType()),
+    (DATE, DateType()),
+    (TIMESTAMP, TimestampType()),
+    (STRING, StringType()),
+    (BINARY, BinaryType()),
+    (UUID_TYPE, UUIDType()),
+    (fixed(3), FixedType(3)),
+    (decimal(9, 2), DecimalType(9, 2)),
+    (DOUBLE, DoubleType()),
+]
+
+
+def summary(type_: Type, *values: Any) -> FieldSummary:
+    summarizer = PartitionSummarizer([type_])
+    for value in values:
+        summarizer.add((value,))
+    return summarizer.summaries()[0]
+
+
+def bounds(type_: Type, *values: Any) -> tuple[Any, Any]:
+    found = summary(type_, *values)
+    assert found.lower_bound is not None
+    assert found.upper_bound is not None
+    return value_from_bytes(type_, found.lower_bound), value_from_bytes(type_, found.upper_bound)
+
+
+@for_each(
+    ("type_", "values", "least", "greatest"),
+    [
+        (INT, (3, -7, 5), -7, 5),
+        (INT, (9,), 9, 9),
+        (STRING, ("b", "a", "ab"), "a", "b"),
+        (STRING, ("\U0001f600", "\uffee"), "\uffee", "\U0001f600"),
+        (BINARY, (b"\x80", b"\x7f"), b"\x7f", b"\x80"),
+        (BOOLEAN, (True, False), False, True),
+        # In Java's order, as two signed longs.
+        (UUID_TYPE, (UUID(int=1 << 127), UUID(int=1)), UUID(int=1 << 127), UUID(int=1)),
+        (decimal(9, 2), (Decimal("1.10"), Decimal("-2.00")), Decimal("-2.00"), Decimal("1.10")),
+        (DOUBLE, (math.inf, -math.inf, 0.5), -math.inf, math.inf),
+    ],
+)
+def test_bounds_are_the_least_and_the_greatest_value(type_: Type, values: Any, least: Any, greatest: Any):
+    assert bounds(type_, *values) == (least, greatest)
+    assert bounds(type_, *reversed(values)) == (least, greatest)
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0), (-0.0, 0.0, -0.0)])
+def test_a_lower_bound_does_not_hide_minus_zero_nor_an_upper_bound_zero(values: tuple[float, ...]):
+    least, greatest = bounds(FLOAT, *values)
+    assert math.copysign(1, least) == -1
+    assert math.copysign(1, greatest) == 1
+
+
+def test_null_is_contained_and_no_bound():
+    assert summary(INT, None, 4, None) == FieldSummary(
+        contains_null=True, lower_bound=b"\x04\0\0\0", upper_bound=b"\x04\0\0\0"
+    )
+
+
+@pytest.mark.parametrize("type_", [FLOAT, DOUBLE])
+def test_nan_is_contained_and_no_bound(type_: Type):
+    four = value_to_bytes(type_, 4.0)
+    assert summary(type_, math.nan, 4.0) == FieldSummary(
+        contains_null=False, contains_nan=True, lower_bound=four, upper_bound=four
+    )
+    assert summary(type_, 4.0).contains_nan is False
+
+
+def test_without_any_value_there_is_no_bound():
+    assert summary(DOUBLE, None, math.nan) == FieldSummary(contains_null=True, contains_nan=True)
+    assert summary(STRING) == FieldSummary(contains_null=False)
+
+
+def test_only_floats_can_be_nan():
+    assert summary(LONG, 5).contains_nan is None
+
+
+def test_each_field_has_its_own_summary():
+    summarizer = PartitionSummarizer([INT, STRING])
+    summarizer.add((1, None))
+    summarizer.add((2, "x"))
+    assert summarizer.summaries() == (
+        FieldSummary(contains_null=False, lower_bound=b"\x01\0\0\0", upper_bound=b"\x02\0\0\0"),
+        FieldSummary(contains_null=True, lower_bound=b"x", upper_bound=b"x"),
+    )
+    assert PartitionSummarizer([]).summaries() == ()
+
+
+def test_a_tuple_has_a_value_for_each_field():
+    with pytest.raises(ValueError, match="zip"):
+        PartitionSummarizer([INT, STRING]).add((1,))
+
+
+def lists_of(type_: Type) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.none() | values_of(type_), max_size=6)
+
+
+@given(typed_values(st.sampled_from(FOREIGN), lambda pair: lists_of(pair[0])))
+def test_summaries_are_those_of_pyiceberg(drawn: Any):
+    (type_, foreign_type), values = drawn
+    foreign = PartitionFieldStats(foreign_type)
+    for value in values:
+        foreign.update(value)
+    theirs, ours = foreign.to_summary(), summary(type_, *values)
+    # Theirs takes -0.0 and 0.0 for the same and says of every type whether it contains NaN.
+    assert (ours.contains_null, ours.contains_nan or False) == (theirs.contains_null, theirs.contains_nan)
+    if type_ == UUID_TYPE:
+        # Theirs bounds by bytes; ours by Java's order, so that Java's readers skip no file.
+        known = [value for value in values if value is not None]
+        bounds = (min(known, key=java_order).bytes, max(known, key=java_order).bytes) if known else (None, None)
+        assert (ours.lower_bound, ours.upper_bound) == bounds
+    elif not any(value == 0 for value in values if type_ == DOUBLE):
+        assert (ours.lower_bound, ours.upper_bound) == (theirs.lower_bound, theirs.upper_bound)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
 from icekeep.formats.arrow.projection import field_ids
 from icekeep.formats.reader import open_reader
@@ -77,7 +77,7 @@ def check_row_ids(subject: Subject, listed: Listed) -> None:
 def _data_manifests(subject: Subject, listed: Listed, head: Snapshot) -> list[Numbered]:
     """The data manifests of a head that can be read, by its own list: an older one may say nothing of their row ids."""
     numbers = {listed.manifests[number].manifest_path: number for number in listed.members[head.snapshot_id]}
-    rows = StorageManifestReader(subject.table.storage).manifests(head)
+    rows = ManifestReader(subject.table.storage).manifests(head)
     of_data = (row for row in rows if row.content is ManifestContent.DATA and row.may_have_live_files)
     return [(numbers[row.manifest_path], row) for row in of_data if row.manifest_path in numbers]
 

@@ -13,7 +13,7 @@ from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.checking.faults import Fault, Tally
 from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE, VECTOR_TOO_OLD
 from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.planning.transcode.records import SparkManifestReader
+from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector, path_digest

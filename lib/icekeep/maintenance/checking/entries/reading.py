@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.checking.faults import Tally
+from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode
-from icekeep.planning.manifests import chosen_decoder
 from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import MIB

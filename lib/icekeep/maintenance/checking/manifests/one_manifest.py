@@ -18,7 +18,8 @@ from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, Colum
 from icekeep.maintenance.checking.manifests.partitions import Partitions
 from icekeep.maintenance.checking.manifests.raw_entries import raw_faults
 from icekeep.maintenance.checking.manifests.sums import SUMS, Counted
-from icekeep.planning.manifests import ManifestDecoder, read_manifest_batches
+from icekeep.planning.decoder import ManifestDecoder
+from icekeep.planning.manifests import read_manifests
 from icekeep.spec.avro import AvroHeader, read_header
 from icekeep.spec.manifests.read import ManifestHeader, read_manifest_header, record_field, stored_fields
 from icekeep.spec.manifests.structs import (
@@ -107,8 +108,8 @@ def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked 
         look = _Look(rows, row, known, told)
         look.rows_against(header, len(data))
         try:
-            for batch in read_manifest_batches(
-                row, known.partitions[row.partition_spec_id], known.storage, columns, decoder=known.decoder
+            for batch in read_manifests(
+                [row], known.partitions[row.partition_spec_id], known.storage, columns, decoder=known.decoder
             ):
                 look.add(batch)
             found = look.result()

@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.planning.decoder import distinct_partitions
+from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.spec.manifests.structs import FieldSummary
 from icekeep.spec.types import StructType, Type
 from icekeep.spec.values import value_from_bytes

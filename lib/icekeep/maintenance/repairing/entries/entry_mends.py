@@ -18,8 +18,8 @@ from icekeep.maintenance.repairing.heads import Head
 from icekeep.maintenance.repairing.named_entries import Place
 from icekeep.maintenance.repairing.reasons import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repairing.refusals import refuse_doubled, refuse_merged
-from icekeep.spec.manifests.read import COUNTS, completed
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.read import completed
+from icekeep.spec.manifests.structs import COUNTS, DataFile, ManifestEntry, ManifestFile
 from icekeep.spelling import counted_doing
 
 ENTRIES = SAID | MEASURED

@@ -3,7 +3,7 @@
 import io
 import sys
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.planning import manifests as manifest_reader
-from icekeep.planning.decoder import BATCH_RECORDS, distinct_partitions
-from icekeep.planning.manifests import STORED, ManifestDecoder, batch_schema, chosen_decoder, read_manifest_batches
+from icekeep.planning.decoder import BATCH_RECORDS, ManifestDecoder, chosen_decoder
+from icekeep.planning.manifests import STORED, batch_schema, read_manifests
+from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import OPAQUE, NestedField, StructType, parse_type
@@ -80,7 +81,7 @@ def batches(
     decoder: ManifestDecoder = DATAFUSION,
     batch_records: int = BATCH_RECORDS,
 ) -> list[pa.RecordBatch]:
-    found = read_manifest_batches(row, partition, _Stored(data), columns, decoder=decoder, batch_records=batch_records)
+    found = read_manifests([row], partition, _Stored(data), columns, decoder=decoder, batch_records=batch_records)
     return [*found]
 
 
@@ -490,23 +491,23 @@ def test_manifests_of_any_store_are_read(decoder: ManifestDecoder, tmp_path: Pat
         (f"{odd}/m.avro", LocalStorage()),
     ):
         place = msgspec.structs.replace(row, manifest_path=location)
-        assert rows(read_manifest_batches(place, DAY, storage, ALL, decoder=decoder)) == expected
+        assert rows(read_manifests([place], DAY, storage, ALL, decoder=decoder)) == expected
 
 
 @pytest.mark.parametrize("decoder", ManifestDecoder)
 def test_a_manifest_that_is_missing_or_encrypted_is_an_error(decoder: ManifestDecoder):
     _, row = write_manifest([added()], location=MEMORY)
     with pytest.raises(MissingFileError):
-        [*read_manifest_batches(row, DAY, MemoryStorage(), ALL, decoder=decoder)]
+        [*read_manifests([row], DAY, MemoryStorage(), ALL, decoder=decoder)]
     encrypted = msgspec.structs.replace(row, key_metadata=b"k")
     with pytest.raises(UnsupportedError, match="encrypted"):
-        [*read_manifest_batches(encrypted, DAY, MemoryStorage(), ALL, decoder=decoder)]
+        [*read_manifests([encrypted], DAY, MemoryStorage(), ALL, decoder=decoder)]
 
 
 def test_no_temporary_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data, row = several_blocks("deflate")
-    found = read_manifest_batches(row, DAY, _Stored(data), ALL, decoder=DATAFUSION, batch_records=1)
+    found = read_manifests([row], DAY, _Stored(data), ALL, decoder=DATAFUSION, batch_records=1)
     next(found)
     found.close()  # type: ignore[attr-defined]
     vectorised(data, row)
@@ -531,7 +532,7 @@ def test_a_temporary_directory_of_an_odd_name_or_none_at_all_harms_nothing(
 def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(monkeypatch: pytest.MonkeyPatch):
     data, row = several_blocks("deflate")
     expected = rows_of(read_entries(data, row))
-    whole, calls = manifest_reader.StoredEntries.of, []
+    whole, calls = manifest_reader.ManifestBatchReader._entries, []
 
     class PanicException(BaseException):
         """As Rust code panics in Python: not an `Exception`."""
@@ -542,7 +543,7 @@ def test_what_datafusion_cannot_do_is_done_by_fastavro_from_where_it_stopped(mon
             raise manifest_reader.NotReadError("out of patience")
         return whole(*arguments)
 
-    monkeypatch.setattr(manifest_reader.StoredEntries, "of", failing)
+    monkeypatch.setattr(manifest_reader.ManifestBatchReader, "_entries", failing)
     assert rows(batches(data, row, batch_records=1)) == expected
     assert len(calls) == 3
 
@@ -560,3 +561,132 @@ def test_the_choice_says_why(monkeypatch: pytest.MonkeyPatch):
     assert chosen_decoder() == (FASTAVRO, "package datafusion is not installed")
     data, row = several_blocks("deflate")
     assert len(rows(batches(data, row))) == 60
+
+
+# Small manifests that are decoded together: the entries are those of one after another.
+
+
+WITH_PATHS = ("manifest_path", *STORED.names, "partition")
+
+
+class Store(MemoryStorage):
+    """Manifests under names of their own, and their rows in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[ManifestFile] = []
+
+    def put(self, data: bytes, row: ManifestFile, **changes: Any) -> None:
+        location = f"memory://bucket/m{len(self.rows)}.avro"
+        self.create(location, data)
+        row = msgspec.structs.replace(resized(row, data), manifest_path=location, **changes)
+        self.rows.append(row)
+
+
+def read(
+    store: Store,
+    decoder: ManifestDecoder = DATAFUSION,
+    columns: Sequence[str] = WITH_PATHS,
+) -> list[pa.RecordBatch]:
+    return [*read_manifests(store.rows, DAY, store, columns, decoder=decoder)]
+
+
+def one_table(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def outcome_together(store: Store, decoder: ManifestDecoder) -> pa.Table | str:
+    """The rows, or the error: row ids after billions of billions of rows are beyond what a column can hold."""
+    try:
+        return one_table(read(store, decoder))
+    except InvalidTableError as error:
+        return str(error)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of manifests that were read by themselves."""
+    alone: list[str] = []
+    one = manifest_reader.ManifestBatchReader._alone
+
+    def read_alone(reader: Any, manifest: ManifestFile, *arguments: Any) -> Any:
+        alone.append(manifest.manifest_path)
+        return one(reader, manifest, *arguments)
+
+    monkeypatch.setattr(manifest_reader.ManifestBatchReader, "_alone", read_alone)
+    return alone
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.lists(manifest_entries(DAY), min_size=1, max_size=3), min_size=2, max_size=4),
+    st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9)), min_size=4, max_size=4),
+)
+@cases(60)
+def test_each_entry_inherits_from_its_own_manifest(entries: list[list[Any]], inherited: list[tuple[int, Any]]) -> None:
+    store = Store()
+    for some, (number, first_row_id) in zip(entries, inherited, strict=False):
+        data, row = write_manifest(some, format_version=3)
+        store.put(data, row, sequence_number=number, added_snapshot_id=number + 70, first_row_id=first_row_id)
+    assert outcome_together(store, DATAFUSION) == outcome_together(store, FASTAVRO)
+
+
+def test_small_manifests_of_one_schema_are_one_batch(counted: list[str]) -> None:
+    store = Store()
+    for number in range(5):
+        file = data_file(f"file:/{number}", record_count=10, first_row_id=None)
+        entries = [added(file), existing(file), deleted(file)]
+        store.put(*write_manifest(entries, format_version=3), sequence_number=number + 1, first_row_id=100 * number)
+    [batch] = read(store)
+    assert counted == []
+    assert batch["manifest_path"].to_pylist() == [row.manifest_path for row in store.rows for _ in range(3)]
+    assert batch["sequence_number"].to_pylist()[::3] == [1, 2, 3, 4, 5]
+    assert batch["first_row_id"].to_pylist()[:6] == [0, 10, None, 100, 110, None]
+    assert read(store, columns=["file_path"])[0].schema.names == ["file_path"]
+
+
+def renamed(schema: Any) -> Any:
+    field_of(schema, 1).update(name="made_by")
+    return schema
+
+
+def test_what_may_not_be_small_or_is_laid_out_otherwise_goes_by_itself(counted: list[str]) -> None:
+    store = Store()
+    data, row = write_manifest([added(data_file("file:/a"))])
+    store.put(data, row)
+    store.put(data, row, added_files_count=None)
+    store.put(data, row)
+    store.put(with_schema(data, renamed), row)
+    read(store)
+    # The second does not say how many entries it has; the last two have different schemas.
+    assert counted == [row.manifest_path for row in store.rows]
+    assert one_table(read(store)) == one_table(read(store, FASTAVRO))
+
+
+def test_a_bundle_ends_where_a_batch_is_full(monkeypatch: pytest.MonkeyPatch, counted: list[str]) -> None:
+    monkeypatch.setattr(manifest_reader, "BATCH_RECORDS", 4)
+    store = Store()
+    for number in range(5):
+        store.put(*write_manifest([added(data_file(f"file:/{number}-{n}")) for n in range(2)]))
+    assert [batch.num_rows for batch in read(store)] == [4, 4, 2]
+    assert counted == [store.rows[4].manifest_path]
+
+
+@pytest.mark.parametrize("damage", ["cut", "counts", "path"])
+def test_what_is_wrong_with_one_of_them_is_told_as_if_it_were_alone(damage: str) -> None:
+    store = Store()
+    for number in range(3):
+        data, row = write_manifest([added(data_file(f"file:/{number}"))])
+        if damage == "cut" and number == 1:
+            data = data[:-1]
+        store.put(data, row, **({"added_files_count": 3} if damage == "counts" and number == 1 else {}))
+    if damage == "path":
+        spoilt = msgspec.structs.replace(store.rows[1], manifest_length=7)
+        store.rows[1] = spoilt
+    told = []
+    for decoder in ManifestDecoder:
+        with pytest.raises(InvalidTableError) as caught:
+            read(store, decoder)
+        told.append(str(caught.value))
+    assert store.rows[1].manifest_path in told[0]
+    assert told[0] == told[1]

@@ -1,8 +1,11 @@
 """The fast way of reading manifests is the one that is taken, whoever wrote them; where it is not, that is counted and told."""
 
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -10,11 +13,11 @@ from msgspec.structs import replace
 from icekeep.events import Event, Warned
 from icekeep.planning import decoder as avro_decoder
 from icekeep.planning import manifests as manifest_reader
-from icekeep.planning.decoder import NotReadError
+from icekeep.planning.decoder import NotReadError, note_slow_read, slow_reads, warning_of_slow_reads
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, chosen_reading, decode
 from icekeep.planning.manifest_lists import listed_manifests
-from icekeep.planning.manifests import slow_reads, warning_of_slow_reads
 from icekeep.planning.scan.report import _reading_line
+from icekeep.spec.avro import encode_long, write_header
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from kit.foreign_files import our_manifest, write_list_with_pyiceberg, write_with_pyiceberg
@@ -171,3 +174,72 @@ def test_batches_of_any_number_are_the_fast_way_too(told: list[Event], monkeypat
     for read in READERS:
         assert read(of_ours(2, "gzip")) == 4
     assert (slow_reads().count - before, told) == (0, [])
+
+
+# What the decoder needs of DataFusion's and isal's inside: a release that changes it fails here, and not in time alone.
+
+PAIRS = {
+    "type": "record",
+    "name": "pair",
+    "fields": [{"name": "a0", "type": "long"}, {"name": "a1", "type": {"type": "map", "values": "string"}}],
+}
+
+
+def one_block(count: int, payload: bytes) -> bytes:
+    head = write_header({"avro.schema": msgspec.json.encode(PAIRS), "avro.codec": b"null"}, b"s" * 16)
+    return head + encode_long(count) + encode_long(len(payload)) + payload + b"s" * 16
+
+
+def test_datafusion_ends_a_block_with_its_bytes_whatever_it_counts(tmp_path: Path) -> None:
+    path = tmp_path / "one.avro"
+    path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"".join(encode_long(n) + b"\0" for n in range(5000))))
+    assert avro_decoder._read_whole(str(path), ["a0"], 5000)["a0"].to_pylist() == [*range(5000)]
+    for wrong_count in (100, 4999, 5001):
+        with pytest.raises(NotReadError), avro_decoder._doubt():
+            avro_decoder._read_whole(str(path), ["a0"], wrong_count)
+
+
+def test_datafusion_does_not_decode_what_nobody_asks_for(tmp_path: Path) -> None:
+    """Text that is no UTF-8 in a column that is skipped."""
+    path = tmp_path / "odd.avro"
+    path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"\2" + b"\2\2k\2\xff" + b"\0"))
+    assert avro_decoder._read_whole(str(path), ["a0"], 1)["a0"].to_pylist() == [1]
+
+
+def test_a_record_that_is_cut_is_an_error_of_datafusion(tmp_path: Path) -> None:
+    path = tmp_path / "cut.avro"
+    path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"\2\0\2"))
+    with pytest.raises(NotReadError), avro_decoder._doubt():
+        avro_decoder._read_whole(str(path), ["a0"], 2)
+
+
+def test_isal_inflates_with_a_bound_as_zlib_does() -> None:
+    from isal import isal_zlib
+
+    packed = zlib.compress(bytes(1000), wbits=-15)
+    for module in (zlib, isal_zlib):
+        whole, bounded, cut = (module.decompressobj(wbits=-15) for _ in range(3))
+        assert (whole.decompress(packed, 1000), whole.eof, whole.unconsumed_tail) == (bytes(1000), True, b"")
+        assert bounded.decompress(packed, 10) == bytes(10)
+        assert bounded.unconsumed_tail or not bounded.eof
+        assert (cut.decompress(packed[:-1], 1000) != bytes(1000), cut.eof)[1] is False
+
+
+def test_of_listeners_that_overlap_the_newest_that_still_listens_is_told() -> None:
+    told: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on(self, event: Event) -> None:
+            told.append(self.name)
+
+    first, second = warning_of_slow_reads(Named("first")), warning_of_slow_reads(Named("second"))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    note_slow_read("/m", "no reason")
+    second.__exit__(None, None, None)
+    note_slow_read("/m", "no reason")
+    assert told == ["second"]

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles, DeleteFiles
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.planning.manifests import ManifestDecoder
-from icekeep.planning.transcode import records as merge_append
-from icekeep.planning.transcode.records import MergingManifestReader
+from icekeep.planning import commit_readers as merge_append
+from icekeep.planning.commit_readers import MergingManifestReader
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.spec.manifests.structs import ManifestEntry
 from kit.tables import BY_KIND, data_file, entries_of, live, manifests_of, memory_table, orphans, raw_entries
 
@@ -26,14 +26,12 @@ def nothing_is_few() -> Iterator[None]:
         yield
 
 
-def appended(table: Any, *files: Any, reader: type[StorageManifestReader]) -> Any:
+def appended(table: Any, *files: Any, reader: type[ManifestReader]) -> Any:
     change = AppendFiles(files=files)
     return commit(table, change, reader=reader(table.storage), runtime=table.catalog.runtime).table
 
 
-def history(
-    reader: type[StorageManifestReader], version: int, kinds: list[str], gone: set[int], **properties: str
-) -> Any:
+def history(reader: type[ManifestReader], version: int, kinds: list[str], gone: set[int], **properties: str) -> Any:
     """Appends of one file each, some of which is deleted before the last, with merging of all manifests at the end."""
     table = memory_table(spec=BY_KIND, format_version=version, **properties)
     for number, kind in enumerate(kinds):
@@ -69,7 +67,7 @@ def test_the_same_comes_of_it_as_entry_by_entry(
         "write__manifest__compression_codec": codec,
     }
     fast, slow = (
-        history(reader, version, kinds, gone, **properties) for reader in (MergingManifestReader, StorageManifestReader)
+        history(reader, version, kinds, gone, **properties) for reader in (MergingManifestReader, ManifestReader)
     )
     assert live(fast) == live(slow)
     assert told(fast)[0] == told(slow)[0]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.decoder import (
-    NotReadError,
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.partition_columns import (
     distinct_partitions,
     partition_array,
     partition_arrow_type,

@@ -12,22 +12,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from icekeep.commit.manifests import StorageManifestReader
+from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.planning import manifest_lists
 from icekeep.planning import manifest_lists as distinct_manifests
-from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
-from icekeep.planning.manifests import ManifestDecoder
-from icekeep.spec.avro import avro_schema
-from icekeep.spec.manifests.structs import ManifestContent, ManifestFile, manifest_file_type
+from icekeep.planning import manifest_lists as naming
+from icekeep.planning.decoder import ManifestDecoder, NotReadError
+from icekeep.planning.manifest_lists import (
+    UNKNOWN,
+    ListedManifests,
+    ListedRows,
+    StoredLists,
+    listed_manifests,
+    rows_of,
+    snapshots_naming,
+)
+from icekeep.planning.spark.session import Engine, Limits
+from icekeep.spec.avro import avro_schema, read_header
+from icekeep.spec.manifests.read import read_manifest_list
+from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile, manifest_file_type
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.location_keys import location_keys
 from icekeep.storage.locations import canonical
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.foreign_files import write_list_with_pyiceberg, write_with_pyiceberg
-from kit.manifests import DAY, added, blocks, data_file, existing, write_list, write_manifest
+from kit.manifests import (
+    DAY,
+    LIST,
+    SNAPSHOT_ID,
+    added,
+    blocks,
+    data_file,
+    deleted,
+    existing,
+    field_of,
+    recounted,
+    with_schema,
+    write_list,
+    write_manifest,
+)
 from kit.no_spark import no_spark
 from kit.storage import HookedStorage, MemoryStorage
+from kit.table_strategies import manifest_files
+from kit.tables import add, manifests_of, memory_table
 
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
@@ -107,7 +134,7 @@ def test_each_manifest_is_found_once(lists: list[list[int]], unwanted: set[int],
     for numbers in lists:
         table.put([known[number] for number in numbers])
     found = table.found(check=check, without=np.array(keys_of(*(known[n] for n in unwanted)), np.int64))
-    reader = StorageManifestReader(table.storage)
+    reader = ManifestReader(table.storage)
     expected = {m.manifest_path: m for snapshot in table.snapshots for m in reader.manifests(snapshot)}
     assert by_path(found) == sorted(
         (expected[known[n].manifest_path] for n in {n for some in lists for n in some} - unwanted),
@@ -132,7 +159,7 @@ def test_lists_of_other_writers_are_read(decoder: ManifestDecoder) -> None:
     table.put([row(1), row(2)], by_fastavro([row(1), row(2)]))
     assert [m.manifest_path[-5:] for m in by_path(table.found())] == ["1.avro"[-5:], "2.avro"[-5:], "p.avro"[-5:]]
     for snapshot in table.snapshots:
-        for manifest in StorageManifestReader(table.storage).manifests(snapshot):
+        for manifest in ManifestReader(table.storage).manifests(snapshot):
             assert manifest in table.found().manifests
 
 
@@ -360,7 +387,7 @@ def test_manifests_that_a_snapshot_names_itself_are_inspected() -> None:
     unlisted(table, 1, 2)
     unlisted(table, 2, 3)
     table.put([row(4)])
-    expected = [m for s in table.snapshots for m in StorageManifestReader(table.storage).manifests(s)]
+    expected = [m for s in table.snapshots for m in ManifestReader(table.storage).manifests(s)]
     found = table.found()
     assert by_path(found) == sorted({m.manifest_path: m for m in expected}.values(), key=lambda m: m.manifest_path)
     assert found.untotalled_count == 0
@@ -432,3 +459,217 @@ def test_bundles_end_at_some_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counting(monkeypatch)
     assert by_path(table.found()) == [row(number) for number in range(5)]
     assert made == [1] * 5
+
+
+# Manifest lists as columns: the rows are those that `spec.manifests.decode.read_manifest_list` reads, or it is asked.
+
+
+def stored(*lists: bytes) -> ListedRows:
+    headers = [read_header(data, LIST) for data in lists]
+    return StoredLists(headers[0].metadata["avro.schema"]).read([*zip(lists, headers, strict=True)])
+
+
+def made(rows: ListedRows) -> list[ManifestFile]:
+    return rows.made(np.arange(len(rows.paths)))
+
+
+def columns(rows: ListedRows) -> list[list[Any]]:
+    arrays = (rows.lengths, rows.contents, rows.live_counts)
+    return [rows.paths.to_pylist(), *(array.tolist() for array in arrays)]
+
+
+def listed(**changes: Any) -> ManifestFile:
+    _, known = write_manifest([])
+    summaries = (FieldSummary(contains_null=True, contains_nan=False, lower_bound=b"a", upper_bound=b"\xff"),)
+    return replace(known, **{"partitions": summaries, **changes})
+
+
+@given(
+    st.lists(st.lists(manifest_files(), max_size=3), min_size=1, max_size=3), st.sampled_from([1, 2, 3]), st.booleans()
+)
+@cases(80)
+def test_rows_are_those_of_each_list_in_order(lists: list[list[ManifestFile]], version: int, is_packed: bool) -> None:
+    codec = "gzip" if is_packed else "uncompressed"
+    written = [write_list(some, format_version=version, codec=codec) for some in lists]
+    expected = [read_manifest_list(data, LIST) for data in written]
+    flat = [manifest for some in expected for manifest in some]
+    if not flat:
+        return
+    rows = stored(*written)
+    assert made(rows) == flat
+    assert columns(rows) == columns(rows_of(flat))
+    assert rows.list_numbers.tolist() == [number for number, some in enumerate(expected) for _ in some]
+
+
+def test_single_rows_are_made_in_the_order_that_is_asked_for() -> None:
+    known = [listed(manifest_path=f"/m{number}", added_files_count=number, first_row_id=number) for number in range(5)]
+    rows = stored(write_list(known, format_version=3))
+    assert rows.made(np.array([3, 0])) == [known[3], known[0]]
+    assert rows.made(np.array([], np.int64)) == []
+
+
+@for_each("version", [1, 2])
+@for_each("codec", ["deflate", "null"])
+def test_lists_of_pyiceberg_are_read(version: int, codec: str) -> None:
+    entries = [added(snapshot_id=SNAPSHOT_ID), existing(), deleted(snapshot_id=3)]
+    manifests = [write_with_pyiceberg(f"/m{number}", entries, DAY, version=version)[1] for number in range(3)]
+    written = write_list_with_pyiceberg(LIST, manifests, version=version, codec=codec)
+    assert made(stored(written)) == read_manifest_list(written, LIST)
+    assert stored(written).live_counts.tolist() == [2, 2, 2]
+
+
+def rename(schema: Any) -> Any:
+    for number, field in enumerate(schema["fields"]):
+        field["name"] = f"n{number}"
+    summary = field_of(schema, 507)["type"][1]["items"]["fields"]
+    for number, field in enumerate(summary):
+        field["name"] = f"s{number}"
+    return schema
+
+
+def test_fields_are_found_by_id() -> None:
+    written = with_schema(write_list([listed(), listed(partitions=None)]), rename)
+    assert made(stored(written)) == read_manifest_list(written, LIST)
+
+
+def unknown(*field_ids: int) -> Callable[[Any], Any]:
+    def change(schema: Any) -> Any:
+        for field_id in field_ids:
+            field_of(schema, field_id)["field-id"] = 900 + field_id
+        return schema
+
+    return change
+
+
+def test_what_a_list_need_not_say_is_not_known() -> None:
+    written = with_schema(write_list([listed()]), unknown(517, 515, 516, 504, 512, 507, 519))
+    rows = stored(written)
+    [manifest] = made(rows)
+    assert [manifest] == read_manifest_list(written, LIST)
+    assert rows.live_counts.tolist() == [UNKNOWN]
+    assert (manifest.content, manifest.sequence_number) == (ManifestContent.DATA, 0)
+
+
+def swap(one: int, other: int) -> Callable[[Any], Any]:
+    def change(schema: Any) -> Any:
+        first, second = field_of(schema, one), field_of(schema, other)
+        first["field-id"], second["field-id"] = other, one
+        return schema
+
+    return change
+
+
+@for_each(
+    "change",
+    [
+        unknown(500),
+        unknown(501),
+        unknown(502),
+        unknown(503),
+        unknown(509),
+        swap(500, 501),
+        swap(502, 517),
+        swap(509, 510),
+    ],
+)
+def test_what_is_wrong_is_left_to_who_knows_what_to_say(change: Callable[[Any], Any]) -> None:
+    written = with_schema(write_list([listed(partition_spec_id=4)]), change)
+    with pytest.raises(NotReadError):
+        made(stored(written))
+    with pytest.raises(InvalidTableError):
+        read_manifest_list(written, LIST)
+
+
+def nullable(manifest: ManifestFile, **changes: Any) -> bytes:
+    """A list of one row in which any field may be null, and is where `changes` say so."""
+    schema = avro_schema(manifest_file_type(2), "manifest_file")
+    for field in schema["fields"]:
+        kind = field["type"]
+        field["type"] = kind if isinstance(kind, list) else ["null", kind]
+    summaries = field_of(schema, 507)["type"][1]
+    summaries["items"] = ["null", summaries["items"]]
+    out = io.BytesIO()
+    fastavro.writer(
+        out, schema, [{**asdict(manifest), "content": int(manifest.content), "partitions": None, **changes}]
+    )
+    return out.getvalue()
+
+
+@for_each("name", ["manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id"])
+def test_what_each_row_must_have_may_not_be_null(name: str) -> None:
+    written = nullable(listed(), **{name: None})
+    with pytest.raises(NotReadError):
+        stored(written)
+    with pytest.raises(InvalidTableError, match=f"lacks '{name}'"):
+        read_manifest_list(written, LIST)
+
+
+@for_each("name", ["content", "sequence_number", "min_sequence_number", "added_files_count"])
+def test_other_nulls_are_read_as_version_1_means_them(name: str) -> None:
+    written = nullable(listed(), **{name: None})
+    assert made(stored(written)) == read_manifest_list(written, LIST) != [listed()]
+
+
+def test_a_summary_that_is_null_is_left_to_who_knows_what_to_say() -> None:
+    written = nullable(listed(), partitions=[None])
+    with pytest.raises(NotReadError):
+        made(stored(written))
+    with pytest.raises(InvalidTableError):
+        read_manifest_list(written, LIST)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_counts_of_blocks_must_hold(change: int) -> None:
+    written = write_list([listed(), listed()])
+    [block] = blocks(written)
+    with pytest.raises(NotReadError):
+        stored(written.replace(block, recounted(block, change)))
+
+
+def test_a_list_must_end_on_its_sync_marker() -> None:
+    written = write_list([listed()])
+    for end in range(len(written) - 40, len(written)):
+        with pytest.raises(NotReadError):
+            stored(written[:end])
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The same table after each of four commits, each with a manifest of its own."""
+    table, found = memory_table(commit__manifest_merge__enabled="false"), []
+    for name in "abcd":
+        found.append(table := add(table, name))
+    return found
+
+
+@pytest.mark.parametrize("decoder", ManifestDecoder)
+def test_a_manifest_is_named_by_the_snapshot_that_added_it_and_all_after_it(tables, decoder, monkeypatch):
+    monkeypatch.setattr(naming, "chosen_decoder", lambda: (decoder, ""))
+    last = tables[-1]
+    ids = [table.metadata.current_snapshot_id for table in tables]
+    paths = [manifests_of(table)[0].manifest_path for table in tables]
+    asked = [paths[3], paths[1], "memory://lake/none.avro"]
+    keys = location_keys(pa.array(asked)).tolist()
+    found = snapshots_naming(last.storage, no_spark, last.metadata.snapshots, asked)
+    assert found == {keys[0]: {ids[3]}, keys[1]: {*ids[1:]}}
+    assert snapshots_naming(last.storage, no_spark, last.metadata.snapshots, []) == {}
+
+
+def test_a_list_that_cannot_be_read_is_passed_over_and_the_others_are_not(tables):
+    last = tables[-1]
+    broken, missing, *_ = last.metadata.snapshots
+    files = dict(last.storage.files)
+    last.storage.files[broken.manifest_list] = (b"broken", 0)
+    del last.storage.files[missing.manifest_list]
+    path = manifests_of(tables[-1])[-1].manifest_path
+    (ids,) = snapshots_naming(last.storage, no_spark, last.metadata.snapshots, [path]).values()
+    last.storage.files |= files
+    assert ids == {s.snapshot_id for s in last.metadata.snapshots[2:]}
+
+
+def test_many_lists_are_read_in_tasks(tables, monkeypatch):
+    monkeypatch.setattr(naming, "_BUNDLE_LISTS", 1)
+    last = tables[-1]
+    engine = Engine(spark=no_spark, limits=Limits(list_rows_count=99))
+    with pytest.raises(AssertionError, match="Spark was started"):
+        snapshots_naming(last.storage, engine, last.metadata.snapshots, ["memory://lake/none.avro"])

@@ -1,0 +1,171 @@
+"""The `ManifestReader`s of commits to large tables.
+
+What a commit asks of many entries is worked out in Spark tasks, and an append merges manifests by copying the records of
+entries, not by decoding them.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import count, groupby
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from icekeep.commit.attempt import noting_storage
+from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
+from icekeep.commit.manifest_writer import RollingManifests
+from icekeep.commit.manifests import ManifestReader
+from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
+from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded, in_threads
+from icekeep.planning.manifest_lists import listed_manifests
+from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
+from icekeep.planning.spark.tasks import all_results, run_tasks
+from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES, attempt_id, tasks_count
+from icekeep.planning.transcode.layout import fast_packer, record_blocks
+from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
+from icekeep.spec.collections import balanced
+from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import Snapshot
+from icekeep.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_FEW_ENTRIES_COUNT = 1000
+"""So many are merged entry by entry before DataFusion is loaded."""
+
+_MAX_SHARE_OF_TARGET = 1.5
+"""A merged manifest is cut well above the target size: a bin of that size may pack a little worse than its manifests did."""
+
+
+class SparkManifestReader(ManifestReader):
+    """Reads lists and single manifests here; many entries are filtered and asked in tasks, a share of the manifests each."""
+
+    def __init__(self, spark: SparkSource, storage: Storage) -> None:
+        super().__init__(storage)
+        self._spark = spark
+
+    def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
+        listed = listed_manifests(self.storage, self._spark, snapshots, check=True, trust=True)
+        return frozenset(manifest.partition_spec_id for manifest in listed.manifests)
+
+    def filtered(
+        self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
+    ) -> list[FilteredShare]:
+        if _are_few(manifests, limits_of(self._spark)):
+            return super().filtered(manifests, work, locations)
+        session = started(self._spark)
+        tasks = [(tuple(some), next(locations)) for some in _bins(manifests, session)]
+        shares, errors = run_tasks(
+            session, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
+        )
+        if errors:
+            asked = {manifest.manifest_path for manifest in manifests}
+            self.storage.delete_many(location for share in shares for location in share.written(asked))
+            raise errors[0]
+        return list(shares)
+
+    def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        if _are_few(manifests, limits_of(self._spark)):
+            super().check_counts(manifests, metadata)
+            return
+        spec_ids = {manifest.partition_spec_id for manifest in manifests}
+        entries = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
+        folded(self.storage, self._spark, manifests, entries, {"record_count"}, _NoFold)
+
+    def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
+        if _are_few(manifests, limits_of(self._spark)):
+            return super()._asked(manifests, work)
+        session = started(self._spark)
+        shared, step = (work, self.storage), "committing: asking manifests"
+        answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
+        by_manifest = dict(pair for some in answers for pair in some)
+        return [by_manifest[read_as(manifest)] for manifest in manifests]
+
+
+class _NoFold:
+    """A `Fold` of which only the reading counts."""
+
+    def add(self, decoded: DecodedEntries) -> None:
+        pass
+
+    def merge(self, other: "_NoFold") -> None:
+        pass
+
+
+def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[list[ManifestFile]]:
+    bins_count = tasks_count(session, sum(m.manifest_length for m in manifests), FILTERED_MANIFEST_BYTES)
+    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
+
+
+def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
+    """Whether the driver is the faster one; a list of version 1 may not count entries, then there may be many."""
+    counts = [manifest.entries_count for manifest in manifests]
+    are_few = None not in counts and sum(number or 0 for number in counts) < limits.commit_entries_count
+    return len(manifests) == 1 or (are_few and len(manifests) <= limits.commit_manifests_count)
+
+
+def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Hashable, T]]:
+    """Put a question to one share of the manifests."""
+    work, storage = shared
+    reader = ManifestReader(storage)
+    return [(read_as(manifest), work.run(manifest, reader)) for manifest in manifests]
+
+
+def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> FilteredShare:
+    """Filter one share; its new manifests are named after the task's location, one of the commit's own."""
+    (manifests, location), (work, storage) = task, shared
+    made: list[str] = []
+    writer = msgspec.structs.replace(work.writer, storage=noting_storage(storage, made))
+    locations = (f"{location.removesuffix('.avro')}-{attempt_id()}-{number}.avro" for number in count())
+    try:
+        return msgspec.structs.replace(work, writer=writer).run(manifests, ManifestReader(storage), locations)
+    except BaseException:
+        storage.delete_many(made)
+        raise
+
+
+class MergingManifestReader(ManifestReader):
+    """Reads through a storage, in this process; merges many entries as encoded records."""
+
+    def merged(
+        self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
+    ) -> list[ManifestFile]:
+        if sum(m.live_files_count or 0 for m in manifests) <= _FEW_ENTRIES_COUNT:
+            return super().merged(manifests, work, locations)
+        decoder, _ = chosen_decoder()
+        if decoder is ManifestDecoder.FASTAVRO:
+            return super().merged(manifests, work, locations)
+        return [*self._merged(manifests, work, locations, decoder)]
+
+    def _merged(
+        self,
+        manifests: Sequence[ManifestFile],
+        work: MergeManifests,
+        locations: Iterator[str],
+        decoder: ManifestDecoder,
+    ) -> Iterator[ManifestFile]:
+        """Entries of the writer's own snapshot are added one by one, those of older manifests as blocks."""
+        writer = work.writer
+        target = RecordTarget(partition=writer.partitions[work.spec_id], format_version=writer.format_version)
+        codec = PartitionCodec(target.partition)
+        pack = fast_packer(writer.codec, writer.level)
+        rolling = RollingManifests(writer, work.spec_id, work.content, locations, pack)
+        max_bytes = _MAX_SHARE_OF_TARGET * writer.target_bytes
+        for is_own, some in groupby(manifests, lambda m: m.added_snapshot_id == writer.snapshot_id):
+            if is_own:
+                for entry in (e for manifest in some for e in work.kept(self.entries(manifest, work.base))):
+                    rolling.current().add(writer.owned(entry))
+                    yield from rolling.written_at(max_bytes)
+                continue
+            task = RecordsTask.of([*some], target, self.storage, decoder)
+            for batches in in_threads(task, lambda share: [*live_records(share)]):
+                for block in (block for batch in batches for block in record_blocks(batch)):
+                    builder = rolling.current()
+                    builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
+                    builder.add_partitions(map(codec.decode, block.partitions))
+                    yield from rolling.written_at(max_bytes)
+        yield from rolling.written_at(0)
