@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from icekeep.formats.arrow.schema import Mask, where_true
 from icekeep.formats.filter import matches
+from icekeep.planning.manifests import map_positions
 from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match
 from icekeep.spec.filters.expressions import (
     INEQUALITIES,
@@ -260,7 +261,7 @@ class _Statistics:
         if name not in self._entries.schema.names:
             return -1
         maps = self._entries.column(name)
-        positions = _positions(maps, self._field.field_id)
+        positions = map_positions(maps, self._field.field_id)
         at = np.flatnonzero(positions >= 0)
         counts = np.full(len(maps), -1, np.int64)
         counts[at] = pc.fill_null(maps.items.take(pa.array(positions[at])), -1).to_numpy()
@@ -283,21 +284,8 @@ class _Statistics:
 
     def _decoded(self, name: str) -> pa.Array:
         maps = self._entries.column(name)
-        positions = _positions(maps, self._field.field_id)
+        positions = map_positions(maps, self._field.field_id)
         return decode_bounds(self._field.type, maps.items.take(pa.array(positions, mask=positions < 0)))
-
-
-def _positions(maps: pa.MapArray, key: int) -> _Counts:
-    """Where the item of a key lies among `maps.items`, the last where it is repeated; -1 where there is none."""
-    offsets = maps.offsets.to_numpy()
-    first, after = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    at = np.flatnonzero(maps.keys.to_numpy()[first:after] == key) + first
-    rows = np.searchsorted(offsets, at, side="right") - 1
-    positions = np.full(len(maps), -1, np.int64)
-    positions[rows] = at
-    if maps.null_count:
-        positions[np.asarray(maps.is_null())] = -1
-    return positions
 
 
 _COMPARISONS = {
