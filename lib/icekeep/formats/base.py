@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
-from icekeep.formats.arrow.schema import Mask
+from icekeep.formats.arrow.arrays import Mask
+from icekeep.formats.machine import PartSize
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.filters.expressions import Expression, predicates
 from icekeep.spec.properties import NONE, MetricsMode
@@ -30,19 +31,6 @@ from icekeep.spec.values import lower_bound, upper_bound
 
 _OFFSET_BYTES = 4
 _LOOKS_LEFT_OUT = 7
-
-
-class PartSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part takes of memory, as far as a file's footer tells.
-
-    Attributes:
-        number: of the part in its file.
-        size_bytes: of the part's data in memory.
-    """
-
-    number: int
-    row_count: int
-    size_bytes: int
 
 
 class Looks(msgspec.Struct):
@@ -93,7 +81,7 @@ class NeededRows(msgspec.Struct, frozen=True):
 
 
 class FileReader(Protocol):
-    """An open data file.
+    """An open data file; what is defined here is that of a format without parts and statistics.
 
     Attributes:
         schema: the file's columns as Arrow fields, with field ids at every level where the file carries them.
@@ -103,12 +91,11 @@ class FileReader(Protocol):
 
     def row_count(self) -> int | None:
         """How many rows the file has; None where the format tells only by its last row."""
-
-    def part_count(self) -> int:
-        """How many parts the file has; a format without parts has one."""
+        return None
 
     def part_offsets(self) -> Sequence[int]:
-        """Where each part begins in the file, in bytes; a format without parts has one that begins at 0."""
+        """Where each part (row group, stripe) begins in the file, in bytes."""
+        return [0]
 
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
         """The parts whose statistics do not rule out that a top-level column of texts has one of a range of them.
@@ -120,9 +107,10 @@ class FileReader(Protocol):
         Returns:
             Positions of the parts; None if all may have one.
         """
+        return None
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
-        """What the file says of the values of some columns in each part; a part that it says nothing of may hold any.
+        """What the file says of the values of columns in each part; a part that it says nothing of may hold any.
 
         Args:
             columns: the file's columns, with the field ids that they have for the table.
@@ -131,12 +119,11 @@ class FileReader(Protocol):
         Returns:
             The metrics of each part; None where nothing is known of any.
         """
+        return None
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """The part that takes the most memory where some top-level columns are read, or all; None where nobody can tell."""
-
-    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """The memory that is held beside a batch while some columns of a part, or all, are read in batches."""
+        """The part that takes the most memory where these top-level columns are read, or all; None where it is not known."""
+        return None
 
     def tables(
         self,
@@ -149,7 +136,7 @@ class FileReader(Protocol):
 
         Args:
             columns: names of the top-level columns to read; others may come along.
-            parts: positions of the parts to read, all if None; a format without parts has the first one only.
+            parts: positions of the parts to read, all if None.
             kept_dictionaries: top-level string columns that may stay encoded, where the format can do that.
             batch_rows: the most rows of a table, where the format can read less than a part; None for whole parts.
 
@@ -157,6 +144,7 @@ class FileReader(Protocol):
             InvalidTableError: a part is not there, or has not the rows that it should.
             UnsupportedError: the file holds something that we do not read.
         """
+        ...
 
 
 def value_width(type_: pa.DataType) -> int:
@@ -171,33 +159,8 @@ PartChoice = Callable[[FileReader], Sequence[int] | None]
 """Picks the parts of an open file that are worth reading, None for all of them."""
 
 
-class PartSizes(Protocol):
-    """What reading parts of an open file takes of memory; see `FileReader`."""
-
-    def largest_part(self) -> PartSize | None:
-        """The part that takes the most memory."""
-
-    def held_bytes(self, part: int) -> int:
-        """The memory that is held beside a batch."""
-
-
-class SizesOfColumns(msgspec.Struct, frozen=True):
-    """The `PartSizes` of a file of which some columns are read."""
-
-    reader: FileReader
-    columns: Collection[str]
-
-    def largest_part(self) -> PartSize | None:
-        """The part whose columns take the most memory."""
-        return self.reader.largest_part(self.columns)
-
-    def held_bytes(self, part: int) -> int:
-        """The memory that is held beside a batch of the columns."""
-        return self.reader.held_bytes(part, self.columns)
-
-
-BatchChoice = Callable[[PartSizes], int | None]
-"""Says how many rows of an open file to read at one time, None for whole parts."""
+BatchChoice = Callable[[PartSize | None], int | None]
+"""Says how many rows of a file with this largest part to read at one time, None for whole parts."""
 
 
 def parts_beginning_in(start_byte: int, length_bytes: int) -> PartChoice:

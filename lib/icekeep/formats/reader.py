@@ -16,18 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.projection import (
-    all_have_ids,
-    has_ids,
-    is_same,
-    project,
-    projected_columns,
-    refuse_unidentified,
-    with_mapped_ids,
-)
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, constant_array, field_id, where_true
+from icekeep.formats.arrow.arrays import constant_array, where_true
+from icekeep.formats.arrow.projection import is_same, project, projected_columns, refuse_unidentified
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, all_have_ids, arrow_field, field_id, has_ids, with_mapped_ids
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, SizesOfColumns, translated
+from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, translated
 from icekeep.formats.filter import parts_that_may_match, rows_that_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
@@ -223,7 +216,7 @@ def read_positioned(
             parts = parts(reader) if callable(parts) else parts
             if needed != ALWAYS_TRUE:
                 parts = parts_that_may_match(reader, found.schema, parts, needed)
-            batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
+            batch_rows = batch_rows(reader.largest_part(found.names)) if callable(batch_rows) else batch_rows
             steps = reader.tables(found.names, parts, found.kept, batch_rows)
             if by_pages and isinstance(reader, ParquetReader):
                 rows = columns.needed(needed, reader.schema, source)

@@ -33,7 +33,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.schema import Mask, constant_array, field_id
+from icekeep.formats.arrow.arrays import Mask, constant_array
+from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.schema import Schema, initial_value
 from icekeep.spec.types import (
     BINARY,

@@ -2,7 +2,14 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from icekeep.formats.machine import LIMITED_POOL, POOL_VARIABLE, imported_with, is_limited
+from icekeep.formats.machine import (
+    LIMITED_POOL,
+    POOL_VARIABLE,
+    choose_pool,
+    imported_with,
+    is_limited,
+    leave_pandas_out,
+)
 
 
 def start_lean() -> None:
@@ -13,7 +20,7 @@ def start_lean() -> None:
     """
     # They need Arrow, which help and mistakes do without.
     with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
-        from icekeep.formats.machine import choose_pool, leave_pandas_out
+        import pyarrow  # noqa: F401
     leave_pandas_out()
     choose_pool()
 

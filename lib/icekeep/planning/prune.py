@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.schema import Mask, where_true
+from icekeep.formats.arrow.arrays import Mask, where_true
 from icekeep.formats.filter import evaluate, matches
 from icekeep.spec.filters.expressions import (
     TRUE_OF_NULL_TO_SOME,

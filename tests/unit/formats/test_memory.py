@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.base import PartSize
 from icekeep.formats.machine import (
     BATCH_BYTES,
     COMFORTABLE_BYTES,
     LIMITED_POOL,
     POOL_VARIABLE,
+    PartSize,
     TaskMemory,
     peak_memory_bytes,
     task_memory_bytes,
@@ -33,36 +33,26 @@ from kit.storage import MemoryStorage
 GIB = 1024 * MIB
 
 
-class Reader:
-    """A reader of a file whose largest part is known."""
-
-    def __init__(self, row_count, size_bytes, held_bytes=0):
-        self._part = PartSize(number=3, row_count=row_count, size_bytes=size_bytes)
-        self._held_bytes = held_bytes
-
-    def largest_part(self):
-        return self._part
-
-    def held_bytes(self, part):
-        return self._held_bytes if part == 3 else 0
+def part_of(row_count, size_bytes, held_bytes=0):
+    return PartSize(number=3, row_count=row_count, size_bytes=size_bytes, held_bytes=held_bytes)
 
 
 def test_a_row_group_that_fits_well_is_read_whole():
-    assert TaskMemory(8 * GIB).batch_rows(Reader(1000, COMFORTABLE_BYTES)) is None
-    assert TaskMemory(400 * MIB).batch_rows(Reader(1000, 100 * MIB)) is None
-    assert TaskMemory(GIB).batch_rows(Reader(0, 0)) is None
+    assert TaskMemory(8 * GIB).batch_rows(part_of(1000, COMFORTABLE_BYTES)) is None
+    assert TaskMemory(400 * MIB).batch_rows(part_of(1000, 100 * MIB)) is None
+    assert TaskMemory(GIB).batch_rows(part_of(0, 0)) is None
 
 
 def test_a_large_one_is_read_in_batches_that_shrink_with_the_memory():
-    assert TaskMemory(8 * GIB).batch_rows(Reader(2**20, GIB)) == BATCH_BYTES // 1024
+    assert TaskMemory(8 * GIB).batch_rows(part_of(2**20, GIB)) == BATCH_BYTES // 1024
     # Half is for reading, of which a quarter is a batch: it is there twice, beside what else is held.
-    assert TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB)) == 50 * MIB // 1024
-    assert TaskMemory(8 * GIB).batch_rows(Reader(10, 10 * BATCH_BYTES)) == 1
+    assert TaskMemory(400 * MIB).batch_rows(part_of(2**20, GIB)) == 50 * MIB // 1024
+    assert TaskMemory(8 * GIB).batch_rows(part_of(10, 10 * BATCH_BYTES)) == 1
 
 
 def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
     with pytest.raises(UnsupportedError) as error:
-        TaskMemory(400 * MIB).batch_rows(Reader(10, 2 * GIB, held_bytes=MIB))
+        TaskMemory(400 * MIB).batch_rows(part_of(10, 2 * GIB, held_bytes=MIB))
     needed = MIB + 2 * -(-2 * GIB // 10)
     assert error.value.message == (
         f"row group 3 takes {2 * GIB} bytes and reading it in batches {needed}, where a task may read {200 * MIB} at a time; "
@@ -71,13 +61,13 @@ def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
     )
     # What is held beside the batches counts as well.
     with pytest.raises(UnsupportedError, match="row group 3"):
-        TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB, held_bytes=101 * MIB))
+        TaskMemory(400 * MIB).batch_rows(part_of(2**20, GIB, held_bytes=101 * MIB))
 
 
 def test_on_one_machine_the_advice_is_about_that_machine():
     """There is no executor whose settings would change anything."""
     with pytest.raises(UnsupportedError) as error:
-        TaskMemory(400 * MIB, is_local=True).batch_rows(Reader(10, 2 * GIB))
+        TaskMemory(400 * MIB, is_local=True).batch_rows(part_of(10, 2 * GIB))
     assert error.value.message.endswith(
         "; give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
     )
@@ -145,7 +135,7 @@ def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
     part = reader.largest_part()
     assert (part.number, part.row_count) == (0, 60_000)
     assert part.size_bytes == 60_000 * (8 + 4)
-    assert 0 < reader.held_bytes(0) < 10_000
+    assert 0 < part.held_bytes < 10_000
     assert ParquetReader(io.BytesIO(parquet_bytes(table.slice(0, 0)))).largest_part().row_count == 0
 
 
@@ -158,7 +148,7 @@ def test_of_a_row_group_only_the_columns_that_are_read_count():
     whole, some = reader.largest_part(), reader.largest_part(["u"])
     assert 600 * 90 < some.size_bytes < 600 * 100 < whole.size_bytes
     assert reader.largest_part(["id", "s", "u"]) == whole
-    assert reader.held_bytes(0, ["id"]) < reader.held_bytes(0) == reader.held_bytes(0, ["id", "s", "u"])
+    assert reader.largest_part(["id"]).held_bytes < whole.held_bytes
     assert reader.largest_part([]).size_bytes == 0
 
 

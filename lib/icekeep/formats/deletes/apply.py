@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.schema import Mask, leaf_schema, leaf_values
-from icekeep.formats.base import BatchChoice, PartSizes, parts_beginning_in
+from icekeep.formats.arrow.arrays import Mask, leaf_schema, leaf_values
+from icekeep.formats.base import BatchChoice, parts_beginning_in
 from icekeep.formats.deletes.read import (
     DeleteCache,
     Positions,
@@ -37,6 +37,7 @@ from icekeep.formats.deletes.read import (
     validate_plain,
 )
 from icekeep.formats.filter import rows_that_match
+from icekeep.formats.machine import PartSize
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
@@ -584,12 +585,11 @@ _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
 def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
     """The same choice, of no more rows and no more data than a piece has."""
 
-    def choice(sizes: PartSizes) -> int:
+    def choice(part: PartSize | None) -> int:
         most = PIECE_ROWS
-        part = sizes.largest_part()
         if part is not None and part.size_bytes > piece_bytes:
             most = max(1, min(most, piece_bytes * part.row_count // part.size_bytes))
-        rows = None if batch_rows is None else batch_rows(sizes)
+        rows = None if batch_rows is None else batch_rows(part)
         return most if rows is None else min(rows, most)
 
     return choice

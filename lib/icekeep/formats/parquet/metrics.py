@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.projection import child_fields
-from icekeep.formats.arrow.schema import arrow_type, field_id
+from icekeep.formats.arrow.schema import arrow_type, child_fields, field_id
 from icekeep.formats.base import FileMetrics
 from icekeep.formats.parquet.footer import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.formats.parquet.pages import LAYOUTS, PageBounds, value_bytes

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.schema import Mask
+from icekeep.formats.arrow.arrays import Mask
 from icekeep.formats.base import NeededRows
 from icekeep.formats.filter import evaluate
 from icekeep.formats.parquet.footer import (

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
-from icekeep.formats.arrow.schema import field_id
-from icekeep.formats.base import NeededRows, PartSize, translated, value_width
+from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
+from icekeep.formats.arrow.schema import Metadata, child_fields, field_id, map_fields
+from icekeep.formats.base import NeededRows, translated, value_width
+from icekeep.formats.machine import PartSize
 from icekeep.formats.parquet.footer import TAIL_BYTES, Damaged
 from icekeep.formats.parquet.metrics import row_group_metrics, row_group_offset
 from icekeep.formats.parquet.page_choice import CannotChoose, NeededPages, OpenedFile
@@ -62,10 +63,6 @@ class ParquetReader:
         """As the footer says."""
         return int(self._file.metadata.num_rows)
 
-    def part_count(self) -> int:
-        """The row groups."""
-        return int(self._file.metadata.num_row_groups)
-
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which row groups begin."""
         metadata = self._file.metadata
@@ -96,21 +93,20 @@ class ParquetReader:
                 return int(group.total_byte_size)
             return sum(group.column(position).total_uncompressed_size for position in leaves)
 
-        sizes = [
-            PartSize(
-                number=number,
-                row_count=group.num_rows,
-                size_bytes=max(stored_bytes(group), group.num_rows * row_bytes),
-            )
-            for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
-        ]
-        return max(sizes, key=lambda size: size.size_bytes, default=None)
-
-    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """A page of each column, its dictionary, and what is read ahead."""
-        group, leaves = self._file.metadata.row_group(part), self._leaves(columns)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        sizes = [max(stored_bytes(group), group.num_rows * row_bytes) for group in groups]
+        if not sizes:
+            return None
+        number = sizes.index(max(sizes))
+        group = groups[number]
+        # Held are a page of each column, its dictionary, and what is read ahead.
         positions = range(group.num_columns) if leaves is None else leaves
-        return sum(_held_bytes(group.column(position)) for position in positions)
+        return PartSize(
+            number=number,
+            row_count=group.num_rows,
+            size_bytes=sizes[number],
+            held_bytes=sum(_held_bytes(group.column(position)) for position in positions),
+        )
 
     def bloom_filters(self, part: int, leaves: Collection[int]) -> dict[int, BloomFilterPlace]:
         """Where the filters of some columns of a row group are; a column is its position among all leaves."""

@@ -94,7 +94,7 @@ class TaskRows:
         )
         for location, file_format in dict.fromkeys((p.location, p.file_format) for p in task.pieces if _is_large(p)):
             with open_reader(storage, location, file_format) as reader:
-                self._memory.batch_rows(reader)
+                self._memory.batch_rows(reader.largest_part())
 
     @property
     def read_count(self) -> int:

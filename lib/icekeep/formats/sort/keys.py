@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.formats.arrow.schema import arrow_type, leaf_path, leaf_values
+from icekeep.formats.arrow.arrays import leaf_path, leaf_values
+from icekeep.formats.arrow.schema import arrow_type
 from icekeep.formats.partitioner import column_values
 from icekeep.formats.sort.encode import (
     Curve,

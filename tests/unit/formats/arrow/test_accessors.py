@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.arrays import leaf_path, leaf_schema, leaf_values
 from icekeep.formats.arrow.projection import project
-from icekeep.formats.arrow.schema import leaf_path, leaf_schema, leaf_values
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UUID, ListType, MapType, NestedField, StructType
 from kit.cases import for_each
 from kit.columns import column, schema_of, table_of

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.arrow.schema import described_as
+from icekeep.formats.arrow.arrays import described_as
 from icekeep.formats.sort import external as sort_merge
 from kit.cases import for_each
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import child_fields as stored_children
 from icekeep.formats.arrow.projection import project, unidentified
+from icekeep.formats.arrow.schema import child_fields as stored_children
 from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (

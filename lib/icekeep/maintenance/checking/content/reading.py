@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, first_line
-from icekeep.formats.arrow.projection import has_ids
+from icekeep.formats.arrow.schema import has_ids
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
 from icekeep.formats.reader import FileColumns as Columns
 from icekeep.formats.reader import SourceFile, open_reader
@@ -121,7 +121,7 @@ class _Reading:
         names = Columns(columns.schema).find(reader.schema, self._source).names
         bloom = BloomCheck(reader, self._storage, self._source.location, reader.schema, names)
         count, of_parts = 0, []
-        for part in range(reader.part_count()):
+        for part in range(len(reader.part_offsets())):
             of_part = MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
             for rows in self._batches(reader, columns.schema, part, bloom):
                 whole.add(rows)
