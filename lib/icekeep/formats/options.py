@@ -13,9 +13,7 @@ from icekeep.spec.types import MIB
 
 _PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
 _PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}
-_PAGE_VERSIONS = {"v1": "1.0", "v2": "2.0"}
 _ORC_CODECS = {name: name for name in ("zlib", "zstd", "snappy", "lz4")} | {"none": "uncompressed"}
-_ORC_STRATEGIES = {name: name for name in ("speed", "compression")}
 _PARQUET_LEVELS = {"zstd": LEVELS["zstandard"], "gzip": LEVELS["deflate"], "brotli": range(12)}
 
 _Value = TypeVar("_Value")
@@ -136,22 +134,10 @@ def write_options(
 
 def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
     default = ParquetOptions()
-    compression, level = _parquet_compression(properties, default)
-    return ParquetOptions(
-        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
-        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
-        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
-        page_version=choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
-        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
-        compression=compression,
-        compression_level=level,
-        columns=_parquet_columns(properties),
-    )
-
-
-def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
     prefix = "write.parquet."
-    return ParquetColumns(
+    codec = choice(properties, f"{prefix}compression-codec", default.compression, _PARQUET_CODECS)
+    level = default.compression_level if codec == default.compression else None
+    columns = ParquetColumns(
         bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
         bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", probability),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
@@ -161,18 +147,30 @@ def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
         # The one property of Parquet's own library that Iceberg Java reads from a table.
         default_dictionary=boolean_property(properties, "parquet.enable.dictionary", True),
     )
+    return ParquetOptions(
+        row_group_size_bytes=_count(properties, f"{prefix}row-group-size-bytes", default.row_group_size_bytes),
+        page_size_bytes=_count(properties, f"{prefix}page-size-bytes", default.page_size_bytes),
+        page_rows=_count(properties, f"{prefix}page-row-limit", default.page_rows),
+        page_version=choice(properties, f"{prefix}page-version", "v1", {"v1": "1.0", "v2": "2.0"}),
+        dictionary_size_bytes=_count(properties, f"{prefix}dict-size-bytes", default.dictionary_size_bytes),
+        compression=codec,
+        compression_level=_level(properties, f"{prefix}compression-level", level, _PARQUET_LEVELS.get(codec)),
+        columns=columns,
+    )
 
 
 def _orc(properties: Mapping[str, str]) -> OrcOptions:
     default = OrcOptions()
-    names = properties.get("write.orc.bloom.filter.columns", "")
+    prefix = "write.orc."
+    names = properties.get(f"{prefix}bloom.filter.columns", "")
+    strategies = {name: name for name in ("speed", "compression")}
     return OrcOptions(
-        stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
-        batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
-        compression=choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
-        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", _ORC_STRATEGIES),
+        stripe_size_bytes=_count(properties, f"{prefix}stripe-size-bytes", default.stripe_size_bytes),
+        batch_rows=_count(properties, f"{prefix}vectorized.batch-size", default.batch_rows),
+        compression=choice(properties, f"{prefix}compression-codec", default.compression, _ORC_CODECS),
+        compression_strategy=choice(properties, f"{prefix}compression-strategy", "speed", strategies),
         bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
-        bloom_filter_fpp=probability(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
+        bloom_filter_fpp=probability(properties, f"{prefix}bloom.filter.fpp", default.bloom_filter_fpp),
     )
 
 
@@ -193,7 +191,7 @@ def _count(properties: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:
-    """A codec's level; of a codec that has none nothing is read."""
+    """A codec's level; for a codec without levels nothing is read."""
     if levels is None or key not in properties:
         return default
     return whole_number(properties, key, 0, levels[0], levels[-1])
@@ -202,12 +200,6 @@ def _level(properties: Mapping[str, str], key: str, default: int | None, levels:
 def _by_column(
     properties: Mapping[str, str], prefix: str, read: Callable[[Mapping[str, str], str, Any], _Value]
 ) -> dict[str, _Value]:
-    """What properties that begin alike say of the columns that their keys end in."""
+    """The values of properties that begin alike, by the column that their keys end in."""
     keys = [key for key in properties if key.startswith(prefix)]
     return {key.removeprefix(prefix): read(properties, key, None) for key in keys}
-
-
-def _parquet_compression(properties: Mapping[str, str], default: ParquetOptions) -> tuple[str, int | None]:
-    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
-    usual = default.compression_level if codec == default.compression else None
-    return codec, _level(properties, "write.parquet.compression-level", usual, _PARQUET_LEVELS.get(codec))

@@ -131,9 +131,9 @@ class FileColumns:
     def projected(self, data: pa.Table, of_file: ColumnsOfFile, constants: Mapping[int, Any]) -> pa.Table:
         """What was read of a file in the columns of the schema that files store."""
         if self._reordering is not None and of_file is self._last:
-            before, positions, after = self._reordering
+            before, order, after = self._reordering
             if data.schema.equals(before, check_metadata=True):
-                columns = [data.column(position) for position in positions]
+                columns = [data.column(position) for position in order]
                 if all(field.nullable or not column.null_count for field, column in zip(after, columns, strict=True)):
                     return pa.Table.from_arrays(columns, schema=after)
         selected = _described(data, of_file)
