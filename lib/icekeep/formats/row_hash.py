@@ -17,11 +17,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import mmh3
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
@@ -207,7 +207,7 @@ class RowSequence:
     @property
     def total(self) -> RowSum:
         """The hash of the rows so far; only that of one that began with `again` can be compared with it."""
-        digest = mmh3.mmh3_x64_128()
+        digest = xxhash.xxh3_128()
         for stream in self._streams:
             digest.update(stream.field.field_id.to_bytes(8, "little"))
             for part in stream.parts:
@@ -253,7 +253,7 @@ class _Stream:
     def __init__(self, field: NestedField, vocabulary: "_Vocabulary | None") -> None:
         self.field, self.vocabulary = field, vocabulary
         self._row_count = self._value_count = 0
-        self.parts = [mmh3.mmh3_x64_128(seed=number) for number in range(4)]
+        self.parts = [xxhash.xxh3_128(seed=number) for number in range(4)]
 
     def add(self, arrays: Iterable[pa.Array | None], source: pa.Field | None, length: int, may_code: bool) -> None:
         """Add arrays, or `length` rows of a column that is not there; raises `InvalidTableError` as `RowSequence.add`."""
@@ -676,7 +676,7 @@ class _Texts(_Column):
         rows = np.flatnonzero(lengths > _MAX_VALUE_BYTES)
         data = self._data.data
         spans = zip(begins[rows].tolist(), lengths[rows].tolist(), strict=True)
-        digests = b"".join(mmh3.mmh3_x64_128_digest(data[begin : begin + length]) for begin, length in spans)
+        digests = b"".join(xxhash.xxh3_128_digest(data[begin : begin + length]) for begin, length in spans)
         of_rows = np.zeros((2, len(rows)), np.uint64)
         for number, words in enumerate(np.frombuffer(digests, "<u8").reshape(-1, 2).T):
             _add_words(of_rows, _mixed(words), _FIRST_WORD + number, self._keys)
