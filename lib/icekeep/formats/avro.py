@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import elements, offsets, plain_values, without_nulls
+from icekeep.formats.arrow.arrays import arrays_below, offsets, plain_values, without_nulls
 from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
 from icekeep.formats.arrow.schema import FIELD_ID_KEY
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
@@ -210,17 +210,11 @@ class _SchemaReader:
             return self.node(name, kind)
         if kind == "record":
             return self._record(name, schema)
-        if kind == "array" and schema.get("logicalType") == "map":
-            entry = self._typed("entry", schema["items"])
-            if len(entry.children) != 2:
-                raise ValueError("the entries of a map have not two fields")
-            return _map_node(name, *entry.children, entry.stored_names)
+        if kind == "map" or (kind == "array" and schema.get("logicalType") == "map"):
+            return self._map(name, schema)
         if kind == "array":
             element = self.node("element", schema["items"], schema.get("element-id"))
             return _Node(pa.field(name, pa.list_(element.field)), (element,))
-        if kind == "map":
-            key = self.node("key", "string", schema.get("key-id"))
-            return _map_node(name, key, self.node("value", schema["values"], schema.get("value-id")), ())
         if kind in self._named:
             return self._typed(name, kind)
         self._define(schema)
@@ -239,15 +233,25 @@ class _SchemaReader:
         type_ = pa.struct([child.field for child in children])
         return _Node(pa.field(name, type_), children, tuple(f["name"] for f in schema["fields"]))
 
+    def _map(self, name: str, schema: Mapping[str, Any]) -> _Node:
+        """A map, or an array of the entries of one: Avro's own has no keys but text."""
+        stored_names: tuple[str, ...] = ()
+        if schema["type"] == "map":
+            key = self.node("key", "string", schema.get("key-id"))
+            value = self.node("value", schema["values"], schema.get("value-id"))
+        else:
+            entry = self._typed("entry", schema["items"])
+            if len(entry.children) != 2:
+                raise ValueError("the entries of a map have not two fields")
+            (key, value), stored_names = entry.children, entry.stored_names
+        type_ = pa.map_(key.field.with_nullable(False), value.field)
+        return _Node(pa.field(name, type_), (key, value), stored_names)
+
     def _define(self, schema: Mapping[str, Any]) -> None:
         if isinstance(name := schema.get("name"), str):
             self._named[name] = schema
             if namespace := schema.get("namespace"):
                 self._named[f"{namespace}.{name}"] = schema
-
-
-def _map_node(name: str, key: _Node, value: _Node, stored_names: tuple[str, ...]) -> _Node:
-    return _Node(pa.field(name, pa.map_(key.field.with_nullable(False), value.field)), (key, value), stored_names)
 
 
 def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
@@ -376,13 +380,11 @@ def _avro_values(array: pa.Array, type_: Type) -> list[Any]:
             names = avro_names(type_.fields)
             values = [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)]
         case ListType():
-            below = _avro_values(elements(array), type_.element)
-            values = [below[start:end] for start, end in pairwise(offsets(array).to_pylist())]
+            values = _avro_values(arrays_below(array)[0], type_.element)
         case MapType():
-            keys = _avro_values(elements(array, array.keys), type_.key)
-            items = _avro_values(elements(array, array.items), type_.value)
-            pairs = [{"key": key, "value": item} for key, item in zip(keys, items, strict=True)]
-            values = [pairs[start:end] for start, end in pairwise(offsets(array).to_pylist())]
+            keys, items = arrays_below(array)
+            pairs = zip(_avro_values(keys, type_.key), _avro_values(items, type_.value), strict=True)
+            values = [{"key": key, "value": item} for key, item in pairs]
         case DecimalType():
             size, scale = min_decimal_bytes(type_.precision), type_.scale
             return [
@@ -391,6 +393,8 @@ def _avro_values(array: pa.Array, type_: Type) -> list[Any]:
             ]
         case _:
             return list(plain_values(array).to_pylist())
+    if not isinstance(type_, StructType):
+        values = [values[start:end] for start, end in pairwise(offsets(array).to_pylist())]
     if array.null_count:
         values = [value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)]
     return values

@@ -48,26 +48,18 @@ class FileReader(Protocol):
         return [0]
 
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
-        """The parts whose statistics do not rule out that a top-level column of texts has one of a range of them.
+        """The positions of the parts that may have a text of a range in a top-level column; None if all may.
 
-        Args:
-            column_id: the field id of the column.
-            first, end: the range of texts, the end not in it; null: no bound.
-
-        Returns:
-            Positions of the parts; None if all may have one.
+        `end` is not in the range; None is no bound.
         """
         return None
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
-        """What the file says of the values of columns in each part; a part that it says nothing of may hold any.
+        """The metrics of columns in each part; None where the file has none of any part.
 
         Args:
             columns: the file's columns, with the field ids that they have for the table.
             types: of the table's columns that are asked for, by field id.
-
-        Returns:
-            The metrics of each part; None where nothing is known of any.
         """
         return None
 
@@ -126,22 +118,17 @@ def translated(location: str, noun: str = "data file") -> Iterator[None]:
     except (InvalidTableError, UnsupportedError) as error:
         facts = {**error.facts, "location": location}
         raise type(error)(f"{noun} {location!r}: {error.message}", **facts) from error
-    except MemoryError as error:
-        # It says nothing about the file; pyarrow's own is one of its errors, too.
-        raise MemoryError(f"while {location!r} was read: {_line(error)}") from error
-    except OSError as error:
+    except (MemoryError, OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        line = " ".join(str(error).split())
+        if isinstance(error, MemoryError):
+            # It says nothing about the file; pyarrow's own is one of its errors, too.
+            raise MemoryError(f"while {location!r} was read: {line}") from error
         # pyarrow's own have no number: those say that the bytes are wrong, not that they cannot be had.
-        if error.errno is not None:
+        if isinstance(error, OSError) and error.errno is not None:
             raise UnavailableError(f"cannot read {location!r}: {error}", location=location) from error
-        raise InvalidTableError(f"{noun} {location!r} is damaged: {_line(error)}", location=location) from error
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedError(f"{noun} {location!r} cannot be read: {_line(error)}", location=location) from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise InvalidTableError(f"{noun} {location!r} is damaged: {_line(error)}", location=location) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        if isinstance(error, pa.ArrowNotImplementedError):
+            raise UnsupportedError(f"{noun} {location!r} cannot be read: {line}", location=location) from error
+        raise InvalidTableError(f"{noun} {location!r} is damaged: {line}", location=location) from error
 
 
 class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,29 +142,6 @@ class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
     lower_bounds: Mapping[int, bytes]
     upper_bounds: Mapping[int, bytes]
     split_offsets: tuple[int, ...] | None
-
-
-class FileWriter(Protocol):
-    """A file that is being written; it exists for good only after `finish`.
-
-    Attributes:
-        is_made: whether the file is there, made by this writer; until then, a file of that name is another's.
-    """
-
-    is_made: bool
-
-    @property
-    def written_bytes(self) -> float:
-        """The size of the file if it ended now; an estimate where rows wait to be encoded."""
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows in the columns that the writer was opened with."""
-
-    def finish(self) -> tuple[int, FileMetrics]:
-        """Make the file complete and durable; returns its size in bytes and its metrics."""
-
-    def abandon(self, error: BaseException) -> None:
-        """Give up a file that is not made; nothing that goes wrong with it now matters beside `error`."""
 
 
 class MetricsCollector:

@@ -113,11 +113,8 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
     """How much memory this process may use beside what it uses already, as far as the system tells.
 
     The least of what is left of the process's own limit (`spark.executor.pyspark.memory` sets one), and this task's share of
-    the container's limit and of the machine's memory.
-
-    Args:
-        slots: how many tasks share the container or the machine: those of one executor, not of the cluster.
-        root: where the system's directories `proc` and `sys` are.
+    the container's limit and of the machine's memory. `slots` is how many tasks share these: those of one executor, not of the
+    cluster. `root` is where the system's directories `proc` and `sys` are.
     """
     shared = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):

@@ -1,6 +1,7 @@
 """How data files are written, read once from a table's properties."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,17 +19,19 @@ _PARQUET_LEVELS = {"zstd": LEVELS["zstandard"], "gzip": LEVELS["deflate"], "brot
 
 _Value = TypeVar("_Value")
 
+_count = partial(whole_number, least=1)
+
 
 class ParquetColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """What table properties say of single columns of Parquet files, by full names; those that a schema lacks do not count.
+    """Options of single columns of Parquet files, by full names; those that a schema lacks do not count.
 
     Attributes:
         bloom_filters: whether there is a bloom filter.
-        bloom_filter_fpp: the share of false positives of a filter, 0.01 where nothing is said.
-        bloom_filter_ndv: how many distinct values a filter is made for; where nothing is said the data decides.
+        bloom_filter_fpp: the share of false positives of a filter, by default 0.01.
+        bloom_filter_ndv: how many distinct values a filter is made for; by default the data decides.
         bloom_filter_max_bytes: of any filter of a row group.
-        statistics: whether there are statistics; there are where nothing is said.
-        dictionaries: whether values may be encoded by a dictionary; where nothing is said the data decides.
+        statistics: whether there are statistics; by default there are.
+        dictionaries: whether values may be encoded by a dictionary; by default the data decides.
         default_dictionary: false where no column may, unless `dictionaries` says so.
     """
 
@@ -116,18 +119,28 @@ def write_options(
     """Read the table properties `write.target-file-size-bytes`, `write.format.default` and those of that format.
 
     Args:
-        properties: of the table; keys that say nothing about its data files are passed over.
-        schema: that is written, for the properties `write.metadata.metrics.*`; they are not read without.
+        properties: of the table.
+        schema: of the files, for the properties `write.metadata.metrics.*`; they are not read without.
         sort_order: of the table, whose columns keep bounds.
         target_file_size_bytes: instead of the property's.
 
     Raises:
         PropertyError: a property has a value that it cannot take.
     """
+    encoding: ParquetOptions | OrcOptions | AvroOptions
+    match choice(properties, "write.format.default", "parquet", {name: name for name in ("parquet", "orc", "avro")}):
+        case "parquet":
+            encoding = _parquet(properties)
+        case "orc":
+            encoding = _orc(properties)
+        case _:
+            codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
+            level = _level(properties, "write.avro.compression-level", None, LEVELS.get(codec))
+            encoding = AvroOptions(codec=codec, level=level)
     default = WriteOptions().target_file_size_bytes
     return WriteOptions(
         target_file_size_bytes=target_file_size_bytes or _count(properties, "write.target-file-size-bytes", default),
-        encoding=choice(properties, "write.format.default", "parquet", _READERS)(properties),
+        encoding=encoding,
         metrics_modes=None if schema is None else metrics_modes(properties, schema, sort_order),
     )
 
@@ -172,22 +185,6 @@ def _orc(properties: Mapping[str, str]) -> OrcOptions:
         bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
         bloom_filter_fpp=probability(properties, f"{prefix}bloom.filter.fpp", default.bloom_filter_fpp),
     )
-
-
-def _avro(properties: Mapping[str, str]) -> AvroOptions:
-    codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
-    return AvroOptions(codec=codec, level=_level(properties, "write.avro.compression-level", None, LEVELS.get(codec)))
-
-
-_READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | AvroOptions]] = {
-    "parquet": _parquet,
-    "orc": _orc,
-    "avro": _avro,
-}
-
-
-def _count(properties: Mapping[str, str], key: str, default: int) -> int:
-    return whole_number(properties, key, default, least=1)
 
 
 def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:

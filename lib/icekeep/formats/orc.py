@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import elements, null_mask, offsets
+from icekeep.formats.arrow.arrays import arrays_below, nested_array
 from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, field_id, map_fields
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
@@ -218,11 +218,7 @@ def _has_fraction_before_1970(column: Any) -> bool:
         ticks = column.cast(pa.int64())
         fractions = pc.not_equal(ticks, pc.multiply(pc.divide(ticks, _NANOS), _NANOS))
         return bool(pc.any(pc.and_(pc.less(ticks, 0), fractions)).as_py())
-    if pa.types.is_struct(column.type):
-        return any(map(_has_fraction_before_1970, column.flatten()))
-    if pa.types.is_map(column.type):
-        return any(_has_fraction_before_1970(elements(column, part)) for part in (column.keys, column.items))
-    return column.type.num_fields > 0 and _has_fraction_before_1970(elements(column))
+    return any(map(_has_fraction_before_1970, arrays_below(column)))
 
 
 def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
@@ -235,21 +231,11 @@ def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([_sink_nulls(chunk, type_) for chunk in column.chunks], type_)
-    if pa.types.is_struct(type_):
-        values = column.flatten()
-    elif pa.types.is_map(type_):
-        values = [elements(column, column.keys), elements(column, column.items)]
-    else:
-        values = [elements(column)]
     children = []
-    for array, (_, field) in zip(values, child_fields(type_), strict=True):
+    for array, (_, field) in zip(arrays_below(column), child_fields(type_), strict=True):
         copied = array.take(pa.array(np.arange(len(array)))) if array.offset else array
         children.append(_sink_nulls(copied, field.type))
-    if pa.types.is_struct(type_):
-        return pa.StructArray.from_arrays(children, fields=list(type_), mask=null_mask(column))
-    if pa.types.is_map(type_):
-        return pa.MapArray.from_arrays(offsets(column), *children, type=type_, mask=null_mask(column))
-    return pa.ListArray.from_arrays(offsets(column), *children, type=type_, mask=null_mask(column))
+    return nested_array(type_, children, column)
 
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:

@@ -12,7 +12,7 @@ equal sums. A value is hashed in the schema's type, not the file's: an `int` rea
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -115,15 +115,10 @@ class RowSum(msgspec.Struct, frozen=True):
     row_count: int = 0
     digest: bytes = bytes(_BITS // 8)
 
-    @property
-    def value(self) -> int:
-        """The sum as a number below 2**128."""
-        return int.from_bytes(self.digest, "little")
-
     def __add__(self, other: "RowSum") -> "RowSum":
         """The sum of the rows of both."""
-        value = (self.value + other.value) % 2**_BITS
-        return RowSum(self.row_count + other.row_count, value.to_bytes(_BITS // 8, "little"))
+        value = int.from_bytes(self.digest, "little") + int.from_bytes(other.digest, "little")
+        return RowSum(self.row_count + other.row_count, (value % 2**_BITS).to_bytes(_BITS // 8, "little"))
 
 
 class RowHash:
@@ -154,9 +149,7 @@ class RowHash:
     def add(self, table: pa.Table) -> None:
         """Add rows whose fields carry field ids at every level, in any order of columns, other columns among them.
 
-        Raises:
-            InvalidTableError: a column does not fit the type of its field, or a required one is missing.
-            UnsupportedError: a column has a type whose values we cannot interpret.
+        Raises `InvalidTableError` where a column does not fit the type of its field, or a required one is missing.
         """
         positions = {field_id(field): position for position, field in enumerate(table.schema)}
         for batch in table.to_batches():
@@ -227,9 +220,7 @@ class RowSequence:
     def add(self, table: pa.Table) -> None:
         """Add rows whose fields carry field ids at every level, in any order of columns, other columns among them.
 
-        Raises:
-            InvalidTableError: a column does not fit the type of its field, or a required one is missing.
-            UnsupportedError: a column has a type whose values we cannot interpret.
+        Raises `InvalidTableError` where a column does not fit the type of its field, or a required one is missing.
         """
         positions = {field_id(field): position for position, field in enumerate(table.schema)}
         for stream in self._streams:
@@ -349,13 +340,10 @@ class _Words(NamedTuple):
 
 
 def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
-    """The values of an array as words, those of nulls being arbitrary.
+    """The values of an array as words, those of nulls being arbitrary; raises `InvalidTableError` for another type's.
 
     Floating-point numbers are their bits, so the zeros differ; every NaN is the same one, as encoders of dictionaries
     take them for the same.
-
-    Raises:
-        InvalidTableError: the array does not hold values of the type.
     """
     held = array.type
     if type_ == BOOLEAN and pa.types.is_boolean(held):
@@ -394,10 +382,9 @@ def _decimal_pairs(array: pa.Array, type_: DecimalType, path: str) -> NDArray[np
 
 
 def _bytes_of(array: pa.Array, type_: Type, path: str) -> tuple[NDArray[Any], NDArray[np.uint8]] | None:
-    """Where each value begins among the bytes, and where the last one ends, and the bytes; null for types of words.
+    """Where each value begins among the bytes, and where the last one ends, and the bytes; None for types of words.
 
-    Raises:
-        InvalidTableError: the array does not hold values of the type.
+    Raises as `_words_of`.
     """
     if type_ not in (STRING, BINARY, UUID) and not isinstance(type_, FixedType):
         return None
@@ -427,8 +414,10 @@ def _values(array: pa.Array, type_: "pa.DataType | np.dtype[Any]") -> NDArray[An
 
 
 def _numpy_type(type_: pa.DataType) -> "np.dtype[Any]":
-    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
-    return np.dtype(type_.to_pandas_dtype() if is_number else f"i{type_.bit_width // 8}")
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return np.dtype(type_.to_pandas_dtype())
+    # Dates, times and timestamps count.
+    return np.dtype(f"i{type_.bit_width // 8}")
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, count: int) -> NDArray[np.uint8]:
@@ -523,62 +512,60 @@ def _finish(sums: Sums) -> None:
         np.bitwise_xor(lane, shifted, out=lane)
 
 
-class _Column:
+_Add = Callable[[int, int, Sums, Mask | None], None]
+"""Adds the values of the rows from a first to a last, of which some may be null, to the sums of these rows."""
+
+
+class _Column(NamedTuple):
     """The values of a column in one batch.
 
     Attributes:
         weight: how many elements its lists have in all.
     """
 
-    weight = 0
-
-    def __init__(self, keys: Sums, nulls: Mask | None) -> None:
-        self._keys, self._nulls = keys, nulls
+    add_values: _Add
+    nulls: Mask | None
+    weight: int = 0
 
     def add(self, start: int, stop: int, sums: Sums) -> None:
-        """Add the values of rows to the sums of these."""
-        nulls = None if self._nulls is None else self._nulls[start:stop]
-        self._add(start, stop, sums, nulls)
-
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
-        raise NotImplementedError
+        self.add_values(start, stop, sums, None if self.nulls is None else self.nulls[start:stop])
 
 
 def _column_of(field: NestedField, array: pa.Array | None, source: pa.Field | None, length: int, path: str) -> _Column:
-    """The values of a field, to be hashed.
+    """The values of a field, to be hashed; raises `InvalidTableError` as `RowHash.add`.
 
     Args:
-        array: null where the data lacks the column: then it has its default in each row, or none.
+        array: None where the data lacks the column: then it has its default in each row, or none.
         source: describes the array, whose own type may lack the ids below it.
         path: the full name of the field.
-
-    Raises:
-        InvalidTableError: the array cannot hold values of the field's type, or a required one is missing.
     """
     array, source = _held_or_default(field, array, source, length, path)
     type_, held, keys = field.type, array.type, _keys_of(field.field_id)
     if pa.types.is_dictionary(held):
         if len(array.dictionary) <= length:
-            return _Coded(field, array, source, keys, path)
+            return _Column(_coded(field, array, source, keys, path), _null_mask(array))
         array = array.dictionary_decode()
         held = array.type
     if pa.types.is_null(held) or type_ == UNKNOWN:
-        return _Numbers(_Words(np.zeros(length, np.uint32)), keys, np.ones(length, bool))
+        return _Column(_numbers(_Words(np.zeros(length, np.uint32)), keys), np.ones(length, bool))
     nulls = _null_mask(array)
     match type_:
         case StructType() if pa.types.is_struct(held):
-            children = [array.field(position) for position in range(held.num_fields)]
-            return _Struct(_children_of(field, children, source, length, path), keys, nulls)
-        case ListType() if pa.types.is_list(held) or pa.types.is_large_list(held):
-            items = [elements(array)] if length else [array.values.slice(0, 0)]
-            return _Lists(array, _children_of(field, items, source, len(items[0]), path), True, keys, nulls)
-        case MapType() if pa.types.is_map(held):
-            items = [elements(array, one) if length else one.slice(0, 0) for one in (array.keys, array.items)]
-            return _Lists(array, _children_of(field, items, source, len(items[0]), path), False, keys, nulls)
+            below = [array.field(position) for position in range(held.num_fields)]
+            children = _children_of(field, below, source, length, path)
+            return _Column(_structs(children, keys), nulls, max((child.weight for child in children), default=0))
+        case ListType() | MapType() if pa.types.is_list(held) or pa.types.is_large_list(held) or pa.types.is_map(held):
+            if pa.types.is_map(held) != isinstance(type_, MapType):
+                raise _unfit(held, type_, path)
+            lists = [array.keys, array.items] if isinstance(type_, MapType) else [array.values]
+            below = [elements(array, one) if length else one.slice(0, 0) for one in lists]
+            children = _children_of(field, below, source, len(below[0]), path)
+            add = _lists(array, children, keys, is_ordered=isinstance(type_, ListType))
+            return _Column(add, nulls, max(len(below[0]), *(child.weight for child in children)))
         case StructType() | ListType() | MapType():
             raise _unfit(held, type_, path)
     spans = _bytes_of(array, type_, path)
-    return _Numbers(_words_of(array, type_, path), keys, nulls) if spans is None else _Texts(*spans, keys, nulls)
+    return _Column(_numbers(_words_of(array, type_, path), keys) if spans is None else _texts(*spans, keys), nulls)
 
 
 def _held_or_default(
@@ -625,143 +612,131 @@ def _add_range(column: _Column, start: int, stop: int, sums: Sums, step: int = C
         column.add(begin, end, sums[:, begin - start : end - start])
 
 
-class _Numbers(_Column):
+def _numbers(values: _Words, keys: Sums) -> _Add:
     """Values of one word."""
 
-    def __init__(self, words: _Words, keys: Sums, nulls: Mask | None) -> None:
-        super().__init__(keys, nulls)
-        self._words = words
-
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
-        words = self._words.low[start:stop]
-        if self._words.high is not None:
+    def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
+        words = values.low[start:stop]
+        if values.high is not None:
             folded = _SCRATCH.words("folded", stop - start)
-            np.multiply(self._words.high[start:stop].view(np.uint64), _HIGH_FACTOR, out=folded)
+            np.multiply(values.high[start:stop].view(np.uint64), _HIGH_FACTOR, out=folded)
             words = np.add(folded, words, out=folded)
-        _add_words(sums, _mixed(words) if self._words.reaches_high_bits else words, _FIRST_WORD, self._keys, nulls)
+        _add_words(sums, _mixed(words) if values.reaches_high_bits else words, _FIRST_WORD, keys, nulls)
+
+    return add
 
 
-class _Texts(_Column):
+def _texts(offsets: NDArray[Any], data: NDArray[np.uint8], keys: Sums) -> _Add:
     """Strings of bytes: their words from the first to the last, which is cut, and their length."""
+    type_ = pa.string() if offsets.dtype.itemsize == 4 else pa.large_string()
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    texts = pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
 
-    def __init__(self, offsets: NDArray[Any], data: NDArray[np.uint8], keys: Sums, nulls: Mask | None) -> None:
-        super().__init__(keys, nulls)
-        self._offsets, self._data = offsets, data
-        type_ = pa.string() if offsets.dtype.itemsize == 4 else pa.large_string()
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        self._texts = pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
-
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
-        ends = self._offsets[start : stop + 1].astype(np.int64)
+    def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
+        ends = offsets[start : stop + 1].astype(np.int64)
         begins, lengths = ends[:-1], np.diff(ends)
         if nulls is not None:
             lengths[nulls] = 0
-        _add_words(sums, lengths.view(np.uint64), _LENGTH, self._keys, nulls)
+        _add_words(sums, lengths.view(np.uint64), _LENGTH, keys, nulls)
         if int(lengths.max()) > _MAX_VALUE_BYTES:
-            self._add_long(begins, lengths, sums)
+            _add_long(data, begins, lengths, sums, keys)
         total, width = int(lengths.sum()), -(-int(lengths.max()) // 8) * 8
         if total == ends[-1] - ends[0] and width * len(lengths) <= _MAX_PADDING * total:
             # Texts of much the same length: words of the zeros behind them add nothing.
-            padded = pc.ascii_rpad(self._texts.slice(start, stop - start), width, padding="\0")
+            padded = pc.ascii_rpad(texts.slice(start, stop - start), width, padding="\0")
             words = np.frombuffer(padded.buffers()[2], np.uint64)[: (stop - start) * width // 8]
             for number, column in enumerate(words.reshape(stop - start, width // 8).T):
-                _add_words(sums, _mixed(column), _FIRST_WORD + number, self._keys)
+                _add_words(sums, _mixed(column), _FIRST_WORD + number, keys)
         elif total:
-            data = _SCRATCH.words("texts", (ends[-1] - ends[0]) // 8 + 2).view(np.uint8)
-            data[: ends[-1] - ends[0]] = self._data[ends[0] : ends[-1]]
-            self._add_by_words(data, begins - ends[0], lengths, sums)
+            copied = _SCRATCH.words("texts", (ends[-1] - ends[0]) // 8 + 2).view(np.uint8)
+            copied[: ends[-1] - ends[0]] = data[ends[0] : ends[-1]]
+            _add_by_words(copied, begins - ends[0], lengths, sums, keys)
 
-    def _add_long(self, begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums) -> None:
-        """Strings that are so long that each is worth a call of its own; their lengths become 0."""
-        rows = np.flatnonzero(lengths > _MAX_VALUE_BYTES)
-        data = self._data.data
-        spans = zip(begins[rows].tolist(), lengths[rows].tolist(), strict=True)
-        digests = b"".join(xxhash.xxh3_128_digest(data[begin : begin + length]) for begin, length in spans)
-        of_rows = np.zeros((2, len(rows)), np.uint64)
-        for number, words in enumerate(np.frombuffer(digests, "<u8").reshape(-1, 2).T):
-            _add_words(of_rows, _mixed(words), _FIRST_WORD + number, self._keys)
-        sums[:, rows] += of_rows
-        lengths[rows] = 0
-
-    def _add_by_words(
-        self, data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums
-    ) -> None:
-        """Word by word, of all strings that have so many; sorted by their number of words these come first."""
-        # A word at each byte, aligned or not.
-        words_at = np.lib.stride_tricks.as_strided(data.view(np.uint64), (len(data) - 7,), (1,))
-        counts = (lengths + 7) >> 3
-        order = np.argsort(-counts.astype(np.int8), kind="stable")
-        places, lengths = begins[order], lengths[order]
-        of_rows = np.zeros_like(sums)
-        longer = (len(counts) - np.cumsum(np.bincount(counts))).tolist()
-        for number, (count, still) in enumerate(pairwise(longer)):
-            words = words_at[places[:count]]
-            words[still:] &= np.take(_MASKS, lengths[still:count] - 8 * number)
-            _add_words(of_rows[:, :count], _mixed(words), _FIRST_WORD + number, self._keys)
-            places[:count] += 8
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        np.add(sums, np.take(of_rows, back, axis=1), out=sums)
+    return add
 
 
-class _Coded(_Column):
+def _add_long(
+    data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums, keys: Sums
+) -> None:
+    """Add strings that are so long that each is worth a call of its own; their lengths become 0."""
+    rows = np.flatnonzero(lengths > _MAX_VALUE_BYTES)
+    spans = zip(begins[rows].tolist(), lengths[rows].tolist(), strict=True)
+    digests = b"".join(xxhash.xxh3_128_digest(data.data[begin : begin + length]) for begin, length in spans)
+    of_rows = np.zeros((2, len(rows)), np.uint64)
+    for number, words in enumerate(np.frombuffer(digests, "<u8").reshape(-1, 2).T):
+        _add_words(of_rows, _mixed(words), _FIRST_WORD + number, keys)
+    sums[:, rows] += of_rows
+    lengths[rows] = 0
+
+
+def _add_by_words(
+    data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums, keys: Sums
+) -> None:
+    """Add a word of all strings that have so many at a time; sorted by their number of words, these come first."""
+    # A word at each byte, aligned or not.
+    words_at = np.lib.stride_tricks.as_strided(data.view(np.uint64), (len(data) - 7,), (1,))
+    counts = (lengths + 7) >> 3
+    order = np.argsort(-counts.astype(np.int8), kind="stable")
+    places, lengths = begins[order], lengths[order]
+    of_rows = np.zeros_like(sums)
+    longer = (len(counts) - np.cumsum(np.bincount(counts))).tolist()
+    for number, (count, still) in enumerate(pairwise(longer)):
+        words = words_at[places[:count]]
+        words[still:] &= np.take(_MASKS, lengths[still:count] - 8 * number)
+        _add_words(of_rows[:, :count], _mixed(words), _FIRST_WORD + number, keys)
+        places[:count] += 8
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    np.add(sums, np.take(of_rows, back, axis=1), out=sums)
+
+
+def _coded(field: NestedField, array: pa.Array, source: pa.Field, keys: Sums, path: str) -> _Add:
     """Values of a dictionary, each entry of which is hashed once."""
+    entries = array.dictionary
+    column = _column_of(field, entries, source.with_type(entries.type), len(entries), path)
+    of_entries = np.zeros((2, len(entries)), np.uint64)
+    _add_range(column, 0, len(entries), of_entries)
+    # Where there is a null its code may be anything.
+    codes = _values(array.indices, array.indices.type)
 
-    def __init__(self, field: NestedField, array: pa.Array, source: pa.Field, keys: Sums, path: str) -> None:
-        super().__init__(keys, _null_mask(array))
-        entries = array.dictionary
-        column = _column_of(field, entries, source.with_type(entries.type), len(entries), path)
-        self._entries = np.zeros((2, len(entries)), np.uint64)
-        _add_range(column, 0, len(entries), self._entries)
-        # Where there is a null its code may be anything.
-        self._codes = _values(array.indices, array.indices.type)
+    def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
+        if len(entries):
+            values = np.take(of_entries, codes[start:stop].astype(np.intp), axis=1, mode="clip")
+            _add_sums(sums, values, keys, nulls)
+        else:
+            _add_words(sums, np.zeros(stop - start, np.uint64), _FIRST_WORD, keys, nulls)
 
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
-        if not self._entries.shape[1]:
-            _add_words(sums, np.zeros(stop - start, np.uint64), _FIRST_WORD, self._keys, nulls)
-            return
-        codes = self._codes[start:stop].astype(np.intp)
-        _add_sums(sums, np.take(self._entries, codes, axis=1, mode="clip"), self._keys, nulls)
+    return add
 
 
-class _Struct(_Column):
-    """The fields of a struct, unless it is null: then whatever they hold is no data."""
+def _structs(children: list[_Column], keys: Sums) -> _Add:
+    """The fields of structs, unless these are null: then whatever they hold is no data."""
 
-    def __init__(self, children: list[_Column], keys: Sums, nulls: Mask | None) -> None:
-        super().__init__(keys, nulls)
-        self._children = children
-        self.weight = max((child.weight for child in children), default=0)
-
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
+    def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
         inner = sums if nulls is None else np.zeros_like(sums)
-        for child in self._children:
+        for child in children:
             child.add(start, stop, inner)
         if nulls is not None:
-            _add_sums(sums, inner, self._keys, nulls)
+            _add_sums(sums, inner, keys, nulls)
+
+    return add
 
 
-class _Lists(_Column):
+def _lists(array: pa.Array, children: list[_Column], keys: Sums, *, is_ordered: bool) -> _Add:
     """Lists, in which the order of elements matters, or maps, in which that of entries does not: a map has none."""
+    bounds = offsets(array).to_numpy() if len(array) else np.zeros(1, np.int64)
 
-    def __init__(
-        self, array: pa.Array, children: list[_Column], is_ordered: bool, keys: Sums, nulls: Mask | None
-    ) -> None:
-        super().__init__(keys, nulls)
-        self._children, self._is_ordered = children, is_ordered
-        self._offsets = offsets(array).to_numpy() if len(array) else np.zeros(1, np.int64)
-        self.weight = max([int(self._offsets[-1]), *(child.weight for child in children)])
-
-    def _add(self, start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
-        ends = self._offsets[start : stop + 1].astype(np.int64)
+    def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
+        ends = bounds[start : stop + 1].astype(np.int64)
         low, high = int(ends[0]), int(ends[-1])
         ends -= low
         lengths = np.diff(ends)
         of_elements = np.zeros((2, high - low), np.uint64)
-        for child in self._children:
+        for child in children:
             _add_range(child, low, high, of_elements)
-        if self._is_ordered:
+        if is_ordered:
             positions = np.arange(high - low) - np.repeat(ends[:-1], lengths)
-            _add_words(of_elements, positions.view(np.uint64), _POSITION, self._keys)
+            _add_words(of_elements, positions.view(np.uint64), _POSITION, keys)
         # Finished, so that an element and its place, or a key and its value, belong together.
         _finish(of_elements)
         cumulated = np.zeros(high - low + 1, np.uint64)
@@ -769,5 +744,7 @@ class _Lists(_Column):
         for lane, of_lane in zip(of_elements, of_lists, strict=True):
             np.cumsum(lane, out=cumulated[1:])
             np.subtract(cumulated[ends[1:]], cumulated[ends[:-1]], out=of_lane)
-        _add_words(of_lists, lengths.view(np.uint64), _LENGTH, self._keys)
-        _add_sums(sums, of_lists, self._keys, nulls)
+        _add_words(of_lists, lengths.view(np.uint64), _LENGTH, keys)
+        _add_sums(sums, of_lists, keys, nulls)
+
+    return add

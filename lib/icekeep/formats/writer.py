@@ -7,7 +7,7 @@ caller has them all: if anything fails before that, they are deleted.
 import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, project
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
 from icekeep.formats.avro import AvroWriter
-from icekeep.formats.base import FileWriter, MetricsCollector
+from icekeep.formats.base import MetricsCollector
 from icekeep.formats.options import OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet.writer import ParquetWriter, repeating_columns, row_group_bytes
@@ -34,6 +34,8 @@ _SAMPLE_ARROW_BYTES = 16 * MIB
 
 _EVEN_SHARE = 0.75
 """How small row groups of a file may get, as a share of the full size, so that all of them are of one size."""
+
+_FileWriter: TypeAlias = ParquetWriter | OrcWriter | AvroWriter
 
 PIECE_ARROW_BYTES = 4 * MIB
 """Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
@@ -92,7 +94,7 @@ class DataFileWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0.0
-        self._file: FileWriter | None = None
+        self._file: _FileWriter | None = None
         self._location = ""
         self._files: list[DataFile] = []
         self._flushed_arrow_bytes = 0.0
@@ -204,7 +206,7 @@ class DataFileWriter:
         if self._file.written_bytes + flushed_bytes / 4 >= self._options.target_file_size_bytes:
             self._finish_file()
 
-    def _open(self, first: pa.Table) -> FileWriter:
+    def _open(self, first: pa.Table) -> _FileWriter:
         storage, location, stored = self._storage, self._location, self._stored
         encoding = self._options.encoding
         if isinstance(encoding, ParquetOptions):

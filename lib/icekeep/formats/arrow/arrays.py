@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.schema import arrow_field, arrow_type, child_fields, replace_leaf_types
+from icekeep.formats.arrow.schema import arrow_field, arrow_type, child_fields, with_children
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type
 
@@ -23,11 +23,6 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 def where_true(truths: Column) -> Mask:
     """A mask of truth values, false where they are null."""
     return pc.fill_null(truths, False).to_numpy(zero_copy_only=False)
-
-
-def null_mask(array: pa.Array) -> pa.Array | None:
-    """Which values are null, as `from_arrays` takes it."""
-    return array.is_null() if array.null_count else None
 
 
 def offsets(lists: pa.Array) -> pa.Array:
@@ -44,6 +39,25 @@ def elements(lists: pa.Array, values: pa.Array | None = None) -> pa.Array:
     values = lists.values if values is None else values
     start, end = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
     return values.slice(start, end - start)
+
+
+def arrays_below(column: pa.Array) -> list[pa.Array]:
+    """The fields of structs, null where these are, the `elements` of lists, or the keys and items of maps."""
+    type_ = column.type
+    if pa.types.is_struct(type_):
+        return list(column.flatten())
+    if pa.types.is_map(type_):
+        return [elements(column, column.keys), elements(column, column.items)]
+    return [elements(column)] if type_.num_fields else []
+
+
+def nested_array(type_: pa.DataType, children: Sequence[pa.Array], like: pa.Array) -> pa.Array:
+    """Structs, lists or maps of other values, null and as long as those of another array; see `arrays_below`."""
+    mask = like.is_null() if like.null_count else None
+    if pa.types.is_struct(type_):
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+    made: Any = pa.MapArray if pa.types.is_map(type_) else pa.ListArray
+    return made.from_arrays(offsets(like), *children, type=type_, mask=mask)
 
 
 def plain_values(column: Any) -> Any:
@@ -144,7 +158,10 @@ def _builder_value(type_: Type, value: Any) -> Any:
 
 def _builder_type(type_: pa.DataType) -> pa.DataType:
     """The type with 16 bytes for a UUID at every level, from which alone Arrow makes arrays of Python's values."""
-    return replace_leaf_types(type_, lambda leaf: pa.binary(16) if leaf == pa.uuid() else leaf)
+    children = [field.with_type(_builder_type(field.type)) for _, field in child_fields(type_)]
+    if children:
+        return with_children(type_, children)
+    return pa.binary(16) if type_ == pa.uuid() else type_
 
 
 def without_nulls(array: pa.Array) -> pa.Array:

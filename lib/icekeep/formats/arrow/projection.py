@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError, UsageError
-from icekeep.formats.arrow.arrays import constant_array, elements, null_mask, offsets, without_nulls
+from icekeep.formats.arrow.arrays import constant_array, elements, nested_array, without_nulls
 from icekeep.formats.arrow.schema import (
     arrow_schema,
     arrow_type,
@@ -238,16 +238,13 @@ class _Projection(msgspec.Struct, frozen=True):
                 return self._struct(array, source, type_, path)
             case ListType() if is_list(array.type):
                 lists = _compact(array.cast(pa.list_(array.type.value_field)))
-                (element,) = self._children([elements(lists)], source, type_, path)
-                return pa.ListArray.from_arrays(offsets(lists), element, type=arrow_type(type_), mask=null_mask(array))
+                return self._lists(lists, [elements(lists)], source, type_, path)
             case MapType() if pa.types.is_map(array.type):
                 # Arrow's list functions do not take maps, and a map is a list of its entries.
                 entry = pa.struct([array.type.key_field, array.type.item_field])
                 lists = _compact(array.cast(pa.list_(pa.field("entries", entry, nullable=False))))
                 entries = elements(lists)
-                keys, values = self._children([entries.field(0), entries.field(1)], source, type_, path)
-                mask = null_mask(array)
-                return pa.MapArray.from_arrays(offsets(lists), keys, values, type=arrow_type(type_), mask=mask)
+                return self._lists(lists, [entries.field(0), entries.field(1)], source, type_, path)
             case StructType() | ListType() | MapType():
                 raise self._error(path, f"holds '{array.type}', which cannot become '{type_}'")
         return self._promoted(array, source, type_, path)
@@ -266,14 +263,16 @@ class _Projection(msgspec.Struct, frozen=True):
                 self._validate_no_nulls(pc.sum(nulls).as_py() or 0, field, child_path)
                 child = without_nulls(child)
             children.append(child)
-        return pa.StructArray.from_arrays(children, fields=list(arrow_type(type_)), mask=null_mask(array))
+        return nested_array(arrow_type(type_), children, array)
 
-    def _children(
-        self, arrays: Sequence[pa.Array], source: pa.Field, type_: ListType | MapType, path: str
-    ) -> Iterator[pa.Array]:
-        """The elements of lists, or the keys and values of maps. Writers name them as they like; their ids must be right."""
-        children = zip(arrays, child_fields(source.type), iceberg_children(type_), strict=True)
-        for array, (_, child_source), field in children:
+    def _lists(
+        self, lists: pa.Array, values: Sequence[pa.Array], source: pa.Field, type_: ListType | MapType, path: str
+    ) -> pa.Array:
+        """Lists or maps of the converted values. Writers name these as they like; their ids must be right."""
+        children = []
+        for array, (_, child_source), field in zip(
+            values, child_fields(source.type), iceberg_children(type_), strict=True
+        ):
             child_path = join_names(path, field.name)
             if self.constants is not None and (id_ := field_id(child_source)) != field.field_id:
                 if id_ is None:
@@ -281,7 +280,8 @@ class _Projection(msgspec.Struct, frozen=True):
                 raise self._error(child_path, f"has field id {id_} in a data file; the schema says {field.field_id}")
             converted = self._converted(array, child_source, field.type, child_path)
             self._validate_no_nulls(converted.null_count, field, child_path)
-            yield converted
+            children.append(converted)
+        return nested_array(arrow_type(type_), children, lists)
 
     def _promoted(self, array: pa.Array, source: pa.Field, type_: Type, path: str) -> pa.Array:
         """Values of a primitive type."""

@@ -269,16 +269,10 @@ def map_fields(
         children = [mapped(child, (*path, name)) for name, child in child_fields(field.type)]
         if pa.types.is_map(field.type):
             children[0] = children[0].with_nullable(False)
-        type_ = _with_children(field.type, children) if children or leaf_type is None else leaf_type(field.type)
+        type_ = with_children(field.type, children) if children or leaf_type is None else leaf_type(field.type)
         return pa.field(field.name, type_, nullable or field.nullable, own)
 
     return pa.schema([mapped(field, (field.name,)) for field in schema])
-
-
-def replace_leaf_types(type_: pa.DataType, leaf_type: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type with each type in it that has no fields below it replaced; all else about its fields stays."""
-    children = [field.with_type(replace_leaf_types(field.type, leaf_type)) for _, field in child_fields(type_)]
-    return _with_children(type_, children) if children else leaf_type(type_)
 
 
 def child_fields(type_: pa.DataType) -> list[tuple[str, pa.Field]]:
@@ -297,7 +291,8 @@ def is_list(type_: pa.DataType) -> bool:
     return pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
 
 
-def _with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+    """A type with other fields directly below it, given as `child_fields` gives them."""
     if pa.types.is_struct(type_):
         return pa.struct(children)
     if pa.types.is_map(type_):
