@@ -1,7 +1,7 @@
 """ORC files: types with their attributes (spec, Appendix A), stripes, codecs, bloom filters, files of other writers.
 
 What we write is looked at with pyarrow, which also writes what another writer would; that is read by us. What all formats have
-in common is in `test_read` and `test_rolling_writer`.
+in common is in `test_reader` and `test_writer`.
 """
 
 import io

@@ -22,12 +22,15 @@ from icekeep.formats.machine import (
     PartSize,
     TaskMemory,
     peak_memory_bytes,
+    processors_count,
     task_memory_bytes,
 )
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.reader import SourceFile, read_file
 from icekeep.spec.types import LONG, MIB, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
+from kit.lake import Lake
+from kit.shell import ROOT
 from kit.storage import MemoryStorage
 
 GIB = 1024 * MIB
@@ -229,3 +232,85 @@ def test_a_row_group_that_no_batch_of_would_fit_is_refused_before_anything_is_wr
     assert f"data file '{tmp_path}/texts': row group 0 takes" in said["error"]
     assert not Path(tmp_path, "new-texts").exists()
     assert limited(tmp_path, "texts", 2, 4 * GIB)["rows"] == 2
+
+
+OWN = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ([], {}, 64),
+        (["0::/pod"], {"pod/cpu.max": "150000 100000\n"}, 2),
+        (["0::/pod/x"], {"pod/x/cpu.max": "max 100000", "pod/cpu.max": "400000 100000"}, 4),
+        (["0::/elsewhere"], {"cpu.max": "50000 100000"}, 1),
+        (["0::/pod"], {"pod/cpu.max": "max 100000"}, 64),
+        (["0::/pod"], {"pod/cpu.max": "99900000 100000"}, 64),
+        (["0::/pod"], {"pod/cpu.max": "nonsense"}, 64),
+        (["4:cpu,cpuacct:/c"], {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
+        (["4:cpu:/c"], {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+        (["4:cpu:/c"], {"cpu/c/cpu.cfs_quota_us": "300000"}, 64),
+        (["4:memory:/c"], {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+    ],
+)
+def test_a_container_has_as_many_as_it_is_given_time_of(tmp_path, monkeypatch, groups, files, count):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    assert processors_count(system(tmp_path, groups, **files)) == count
+
+
+def test_a_system_without_limits_has_all_that_the_process_may_run_on(tmp_path):
+    assert processors_count(tmp_path / "none") == OWN
+
+
+SAYS = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
+TAKEN = "from icekeep.formats.machine import choose_pool; choose_pool()"
+
+
+def printed(code, *words, **environ):
+    """The last line that a process prints."""
+    environ["PYTHONPATH"] = str(ROOT / "lib")
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environ, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.process
+def test_arrow_allocates_in_small_pages():
+    assert printed(SAYS) == "mimalloc"
+    assert printed(f"{TAKEN}; {SAYS}") == "jemalloc"
+
+
+@pytest.mark.process
+def test_what_an_operator_has_chosen_holds():
+    assert printed(f"{TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="system") == "system"
+
+
+@pytest.mark.process
+def test_where_address_space_is_limited_arrow_keeps_little():
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))"
+    assert printed(f"{limited}; {TAKEN}; {SAYS}") == "system"
+    assert printed(f"{limited}; {TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="jemalloc") == "jemalloc"
+
+
+@pytest.mark.process
+def test_an_arrow_without_that_allocator_stays_as_it_is():
+    absent = "import pyarrow as pa\ndef absent(): raise NotImplementedError\npa.jemalloc_memory_pool = absent"
+    assert printed(f"{absent}\n{TAKEN}; {SAYS}") == "mimalloc"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("call", "pool"),
+    [("entry_point()", "jemalloc"), ("sys.exit(main(sys.argv[1:]))", "mimalloc")],
+    ids=["own", "of-others"],
+)
+def test_a_command_changes_only_a_process_of_its_own(call, pool, tmp_path):
+    lake = Lake(tmp_path)
+    lake.filled(commits=2)
+    conf = tmp_path / "icekeep.yaml"
+    conf.write_text(
+        f"catalogs: {{local: {{type: sql, uri: '{lake.properties['uri']}', warehouse: '{tmp_path.as_uri()}'}}}}"
+    )
+    imports = "import sys\nfrom icekeep.__main__ import entry_point\nfrom icekeep.cli import main"
+    code = f"{imports}\ntry:\n    {call}\nfinally:\n    {SAYS}"
+    words = ["compact", "--conf", str(conf), "--table", "local.db.events", "--option", "rewrite-all=true"]
+    assert printed(code, *words) == pool
