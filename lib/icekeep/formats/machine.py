@@ -53,10 +53,7 @@ _CLUSTER_REMEDY = (
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
     """What a part of a file (row group, stripe) takes of memory, as far as the file's footer tells.
 
-    Attributes:
-        number: of the part in its file.
-        size_bytes: of the part's data in memory.
-        held_bytes: that are held beside a batch while the part is read in batches.
+    `size_bytes` is that of its data in memory; `held_bytes` are held beside a batch while it is read in batches.
     """
 
     number: int
@@ -87,8 +84,7 @@ class TaskMemory(msgspec.Struct, frozen=True):
     def batch_rows(self, part: PartSize | None) -> int | None:
         """How many rows of a file with this largest part to read at one time; None for whole row groups.
 
-        Raises:
-            UnsupportedError: no batch of the largest row group would fit.
+        Raises `UnsupportedError` where no batch of it would fit.
         """
         if part is None or not part.row_count:
             return None
@@ -162,9 +158,7 @@ def processors_count(root: Path = Path("/")) -> int:
 def _limit_files(root: Path, controller: str, newer: str, older: str) -> Iterator[Path]:
     """Where the limits of the process's control groups stand: of each group, and of those above it.
 
-    Args:
-        controller: the limited resource, `memory` or `cpu`.
-        newer, older: the name of the file in the second version of control groups, and in the first.
+    `newer` and `older` are the file's names in the second version of control groups, and in the first.
     """
     groups = root / "sys/fs/cgroup"
     lines: list[str] = []
@@ -225,9 +219,6 @@ def datafusion_package() -> ModuleType:
 
     Its allocator (mimalloc) hands free pages back to the system after ten milliseconds, and gets them again, filled with
     zeros, for the next batch. On a busy machine this was a fifth of the processor time in which manifests are decoded.
-
-    Raises:
-        ImportError: it is not installed, or cannot be imported.
     """
     with imported_with("datafusion", "MIMALLOC_PURGE_DELAY", "1000"):
         import datafusion

@@ -148,42 +148,41 @@ def write_options(
 def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
     default = ParquetOptions()
     prefix = "write.parquet."
-    codec = choice(properties, f"{prefix}compression-codec", default.compression, _PARQUET_CODECS)
+    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
     level = default.compression_level if codec == default.compression else None
     columns = ParquetColumns(
         bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
         bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", probability),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
-        bloom_filter_max_bytes=_count(properties, f"{prefix}bloom-filter-max-bytes", MIB),
+        bloom_filter_max_bytes=_count(properties, "write.parquet.bloom-filter-max-bytes", MIB),
         statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
         dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", boolean_property),
         # The one property of Parquet's own library that Iceberg Java reads from a table.
         default_dictionary=boolean_property(properties, "parquet.enable.dictionary", True),
     )
     return ParquetOptions(
-        row_group_size_bytes=_count(properties, f"{prefix}row-group-size-bytes", default.row_group_size_bytes),
-        page_size_bytes=_count(properties, f"{prefix}page-size-bytes", default.page_size_bytes),
-        page_rows=_count(properties, f"{prefix}page-row-limit", default.page_rows),
-        page_version=choice(properties, f"{prefix}page-version", "v1", {"v1": "1.0", "v2": "2.0"}),
-        dictionary_size_bytes=_count(properties, f"{prefix}dict-size-bytes", default.dictionary_size_bytes),
+        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
+        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
+        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
+        page_version=choice(properties, "write.parquet.page-version", "v1", {"v1": "1.0", "v2": "2.0"}),
+        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
         compression=codec,
-        compression_level=_level(properties, f"{prefix}compression-level", level, _PARQUET_LEVELS.get(codec)),
+        compression_level=_level(properties, "write.parquet.compression-level", level, _PARQUET_LEVELS.get(codec)),
         columns=columns,
     )
 
 
 def _orc(properties: Mapping[str, str]) -> OrcOptions:
     default = OrcOptions()
-    prefix = "write.orc."
-    names = properties.get(f"{prefix}bloom.filter.columns", "")
+    names = properties.get("write.orc.bloom.filter.columns", "")
     strategies = {name: name for name in ("speed", "compression")}
     return OrcOptions(
-        stripe_size_bytes=_count(properties, f"{prefix}stripe-size-bytes", default.stripe_size_bytes),
-        batch_rows=_count(properties, f"{prefix}vectorized.batch-size", default.batch_rows),
-        compression=choice(properties, f"{prefix}compression-codec", default.compression, _ORC_CODECS),
-        compression_strategy=choice(properties, f"{prefix}compression-strategy", "speed", strategies),
+        stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
+        batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
+        compression=choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
+        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", strategies),
         bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
-        bloom_filter_fpp=probability(properties, f"{prefix}bloom.filter.fpp", default.bloom_filter_fpp),
+        bloom_filter_fpp=probability(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
     )
 
 

@@ -8,9 +8,8 @@ in a way that Java's readers take for a second earlier.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -106,7 +105,7 @@ class OrcReader(FileReader):
                 yield first + start, table.slice(start, step)
 
 
-class Stripe(msgspec.Struct, frozen=True):
+class Stripe(NamedTuple):
     """Where a stripe begins, the bytes of its data in the file, and its rows."""
 
     offset: int
@@ -115,16 +114,13 @@ class Stripe(msgspec.Struct, frozen=True):
 
 
 def stripes_of(file: orc.ORCFile) -> list[Stripe]:
-    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer.
-
-    Raises:
-        InvalidTableError: the footer is not as ORC's specification has it.
-    """
-    infos = _footer_messages(file, _FOOTER_STRIPES)
-    return [Stripe(info.get(_STRIPE_OFFSET, 0), info.get(_STRIPE_DATA, 0), info.get(_STRIPE_ROWS, 0)) for info in infos]
+    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer."""
+    tags = (_STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS)
+    return [Stripe(*(info.get(tag, 0) for tag in tags)) for info in _footer_messages(file, _FOOTER_STRIPES)]
 
 
 def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
+    """The messages of one kind in the footer; raises `InvalidTableError` where it is not as ORC's specification has it."""
     try:
         footer = dict(_protobuf(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
         return [dict(_protobuf(value)) for number, value in _protobuf(footer) if number == tag]
@@ -240,7 +236,16 @@ def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:
     """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from one for Parquet."""
-    return map_fields(schema, lambda field, _: _attributes(field), nullable=True, leaf_type=_orc_type)
+
+    def attributes(field: pa.Field, _: object) -> Metadata:
+        id_ = field_id(field)
+        return {
+            _REQUIRED: b"false" if field.nullable else b"true",
+            **({} if id_ is None else {_ID: str(id_).encode()}),
+            **_stored(field.type)[1],
+        }
+
+    return map_fields(schema, attributes, nullable=True, leaf_type=lambda type_: _stored(type_)[0])
 
 
 def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
@@ -257,36 +262,22 @@ def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
     return [number for number, path in enumerate(paths, 1) if path in names]
 
 
-def _orc_type(type_: pa.DataType) -> pa.DataType:
+def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:
+    """The type that a leaf is stored as, and the attributes without which it could not be told from others."""
+    if pa.types.is_int64(type_):
+        return type_, {_LONG_TYPE: b"LONG"}
     if pa.types.is_time64(type_):
-        return pa.int64()
-    if type_ == pa.uuid() or pa.types.is_fixed_size_binary(type_):
-        return pa.binary()
+        return pa.int64(), {_LONG_TYPE: b"TIME"}
     if pa.types.is_timestamp(type_):
         # What does not fit nanoseconds fails in this cast, rather than when the file is read.
-        return pa.timestamp("ns", type_.tz)
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
-
-
-def _attributes(field: pa.Field) -> Metadata:
-    """The attributes of a column's ORC type; the length of fixed bytes cannot be told without them."""
-    out = {_REQUIRED: b"false" if field.nullable else b"true"}
-    if (id_ := field_id(field)) is not None:
-        out[_ID] = str(id_).encode()
-    type_ = field.type
-    if pa.types.is_int64(type_):
-        out[_LONG_TYPE] = b"LONG"
-    elif pa.types.is_time64(type_):
-        out[_LONG_TYPE] = b"TIME"
-    elif pa.types.is_timestamp(type_):
-        out[_UNIT] = b"NANOS" if type_.unit == "ns" else b"MICROS"
-    elif type_ == pa.uuid():
-        out[_BINARY_TYPE] = b"UUID"
-    elif pa.types.is_fixed_size_binary(type_):
-        out |= {_BINARY_TYPE: b"FIXED", _LENGTH: str(type_.byte_width).encode()}
-    elif pa.types.is_binary(type_):
-        out[_BINARY_TYPE] = b"BINARY"
-    return out
+        return pa.timestamp("ns", type_.tz), {_UNIT: b"NANOS" if type_.unit == "ns" else b"MICROS"}
+    if type_ == pa.uuid():
+        return pa.binary(), {_BINARY_TYPE: b"UUID"}
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.binary(), {_BINARY_TYPE: b"FIXED", _LENGTH: str(type_.byte_width).encode()}
+    if pa.types.is_binary(type_):
+        return type_, {_BINARY_TYPE: b"BINARY"}
+    return type_.value_type if pa.types.is_dictionary(type_) else type_, {}
 
 
 def _metadata_of_file(field: pa.Field, _: object) -> Metadata:

@@ -56,12 +56,7 @@ class PuffinFooter(msgspec.Struct, frozen=True):
 
 
 def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
-    """Read what a Puffin file holds, without its blobs.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is no Puffin file, or was cut short.
-    """
+    """Read what a Puffin file holds, without its blobs; raises `InvalidTableError` where it is none, or was cut short."""
     with storage.open(location) as stream:
         return footer_of(stream, location)
 
@@ -225,12 +220,7 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
 def write_deletion_vectors(
     storage: Storage, location: str, vectors: Iterable[tuple[VectorTarget, BitMap64]]
 ) -> tuple[DataFile, ...]:
-    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left.
-
-    Raises:
-        FileExistsError: the name is taken.
-        IcekeepBug: a vector deletes nothing, or two are for one data file.
-    """
+    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left."""
     files: list[DataFile] = []
     locations: set[str] = set()
     with PuffinWriter(storage, location) as writer:
@@ -269,11 +259,7 @@ def write_deletion_vectors(
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in the blob of a deletion vector; `where` names it in errors.
-
-    Raises:
-        InvalidTableError: the blob is damaged or is no deletion vector.
-    """
+    """The positions in the blob of a deletion vector, `InvalidTableError` if it is none; `where` names it in errors."""
     data = unframe(blob, where)
     try:
         positions = BitMap64.deserialize(data)

@@ -454,7 +454,7 @@ def test_a_column_that_is_not_there_has_its_default_or_nulls():
         sequence_of(whole.select(["set"]), schema_of(column(1, "s", STRING, required=True)))
 
 
-def test_a_column_of_another_type_is_refused():
+def test_a_sequence_refuses_a_column_of_another_type():
     table = table_of(TEXT, [{"s": "a"}])
     for type_ in (LONG, DOUBLE):
         with pytest.raises(InvalidTableError, match="'s' holds 'string'"):
