@@ -13,9 +13,9 @@ from fuzz.judging import taken
 from fuzz.mutations import mutate_bytes, mutate_json
 from icekeep.formats.puffin import (
     VectorTarget,
-    read_blob,
     read_deletion_vector,
     read_puffin_footer,
+    read_range,
     write_deletion_vectors,
 )
 from icekeep.spec.avro import read_header
@@ -155,7 +155,7 @@ def puffin_bytes(rng: Random) -> bool:
     footer = taken(lambda: read_puffin_footer(storage, _PUFFIN))
     if footer is not None:
         for blob in footer.blobs:
-            taken(lambda blob=blob: read_blob(storage, _PUFFIN, blob))
+            taken(lambda blob=blob: read_range(storage, _PUFFIN, blob.offset, blob.length))
     positions = taken(lambda: read_deletion_vector(storage, file))
     assert positions is None or set(positions) == {0, 5, 2**33}
     return positions is not None

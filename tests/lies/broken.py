@@ -14,7 +14,7 @@ from icekeep.commit import dangling, live_files
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes import snapshots as expire_snapshots
 from icekeep.formats import reader as read
-from icekeep.formats.arrow.projection import has_ids
+from icekeep.formats.arrow.schema import has_ids
 from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
 from icekeep.planning import entries as select_manifests

@@ -1,16 +1,13 @@
-"""Between Arrow arrays and the values that Avro stores, logical types left aside (spec, Appendix A "Avro").
-
-Going out, a table's schema says what to store. Coming in, a file's own schema does: it becomes a tree of Arrow fields, and
-values become arrays of those; making them a table's columns is left to `arrow.projection`.
-
-Avro data files, read and written in blocks (spec, Appendix A "Avro").
+"""Avro data files, read and written in blocks (spec, Appendix A "Avro").
 
 Records pass through Python here, as no library reads Avro into Arrow with field ids: far slower than the columnar formats.
-Values are decoded and encoded without Avro's logical types, as in `spec.avro`.
+Values are encoded and decoded without Avro's logical types, as in `spec.avro`. Going out, a table's schema says what to store.
+Coming in, a file's own schema does: it becomes a tree of Arrow fields, and records become arrays of those, which
+`arrow.projection` makes a table's columns.
 """
 
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import accumulate, chain, pairwise
 from typing import Any, BinaryIO
@@ -21,9 +18,10 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
+from icekeep.formats.arrow.arrays import arrays_below, offsets, plain_values, without_nulls
 from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, elements, offsets, without_nulls
-from icekeep.formats.base import FileMetrics, MetricsCollector, PartSize
+from icekeep.formats.arrow.schema import FIELD_ID_KEY
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
 from icekeep.formats.options import AvroOptions
 from icekeep.spec.avro import (
     SYNC_BYTES,
@@ -37,9 +35,14 @@ from icekeep.spec.avro import (
     write_header,
 )
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DecimalType, ListType, MapType, PrimitiveType, StructType, Type
+from icekeep.spec.types import DecimalType, ListType, MapType, StructType, Type
 from icekeep.spec.values import decimal_from_unscaled, unscaled
 from icekeep.storage.base import Storage
+
+_HEAD_BYTES = 64 * 1024
+_BLOCK_BYTES = 64 * 1024
+_RECORDS = 16_384
+"""How many records are Python's values at one time, if a block has not more."""
 
 _SIMPLE = {
     "boolean": pa.bool_(),
@@ -62,258 +65,33 @@ _LOGICAL = {
 _INSTANT_UNITS = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}
 
 
-class AvroNode(msgspec.Struct, frozen=True):
-    """A field of a file: what it is in Arrow, and what lies below it.
+class _Node(msgspec.Struct, frozen=True):
+    """A field of a file in Arrow, and what lies below it.
 
     Attributes:
-        field: named as in the file, with its field id if the file says one.
+        field: named as in the file, with its field id if the file has one.
         children: of a record its fields, of an array its element, of a map its key and its value.
-        stored_names: by which the values of `children` are found in a record, in their order.
+        stored_names: by which the values of `children` are stored in a record, in their order.
     """
 
     field: pa.Field
-    children: tuple["AvroNode", ...] = ()
+    children: tuple["_Node", ...] = ()
     stored_names: tuple[str, ...] = ()
 
 
-def node_of_schema(schema: Any) -> AvroNode:
-    """The tree of a file whose records have this Avro schema, decoded from its JSON.
-
-    Raises:
-        InvalidTableError: it is not an Avro schema of records.
-        UnsupportedError: it has unions of several types, or records that contain themselves.
-    """
-    try:
-        node = _Schemas().node("", schema, None)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidTableError(f"its Avro schema cannot be understood: {error!r}") from error
-    if not pa.types.is_struct(node.field.type):
-        raise InvalidTableError("its Avro schema is not a record")
-    return node
-
-
-def arrow_array(values: list[Any], node: AvroNode) -> pa.Array:
-    """Values as they are stored, null among them, as an Arrow array; raises `ArrowException` if they do not fit."""
-    type_ = node.field.type
-    mask = pa.array([value is None for value in values], pa.bool_())
-    if pa.types.is_struct(type_):
-        arrays = []
-        for child, name in zip(node.children, node.stored_names, strict=True):
-            array = arrow_array([None if value is None else value[name] for value in values], child)
-            # Only below a null record; Avro has no null where it is not one of the types.
-            arrays.append(without_nulls(array) if array.null_count and not child.field.nullable else array)
-        if not arrays:
-            return pa.array([None if value is None else {} for value in values], type_)
-        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
-    if pa.types.is_list(type_):
-        below = arrow_array(list(chain.from_iterable(value or () for value in values)), node.children[0])
-        return pa.ListArray.from_arrays(_offsets(values), below, type=type_, mask=mask)
-    if pa.types.is_map(type_):
-        pairs = [_pairs(value, node) for value in values]
-        keys = arrow_array([key for pair in pairs for key, _ in pair], node.children[0])
-        items = arrow_array([item for pair in pairs for _, item in pair], node.children[1])
-        return pa.MapArray.from_arrays(_offsets(pairs), keys, items, type=type_, mask=mask)
-    if pa.types.is_decimal(type_):
-        scale = type_.scale
-        numbers = (None if v is None else int.from_bytes(v, "big", signed=True) for v in values)
-        values = [None if number is None else decimal_from_unscaled(number, scale) for number in numbers]
-    return pa.array(values, type_)
-
-
-def avro_values(array: pa.Array, type_: Type) -> list[Any]:
-    """The values of an Arrow array in a table's type as Avro stores them; records are dicts by Avro's names."""
-    match type_:
-        case StructType():
-            children = [avro_values(array.field(i), field.type) for i, field in enumerate(type_.fields)]
-            names = avro_names(type_.fields)
-            rows = [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)]
-            return _with_nulls(rows, array)
-        case ListType():
-            below = avro_values(elements(array), type_.element)
-            return _with_nulls(_sliced(below, array), array)
-        case MapType():
-            keys = avro_values(elements(array, array.keys), type_.key)
-            items = avro_values(elements(array, array.items), type_.value)
-            pairs = [{"key": key, "value": item} for key, item in zip(keys, items, strict=True)]
-            return _with_nulls(_sliced(pairs, array), array)
-        case DecimalType():
-            size, scale = min_decimal_bytes(type_.precision), type_.scale
-            return [
-                None if value is None else unscaled(value, scale).to_bytes(size, "big", signed=True)
-                for value in array.to_pylist()
-            ]
-    return _plain(array).to_pylist()
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Whole numbers for times, bytes for UUIDs."""
-    if pa.types.is_date32(array.type):
-        return array.cast(pa.int32())
-    if pa.types.is_time64(array.type) or pa.types.is_timestamp(array.type):
-        return array.cast(pa.int64())
-    if pa.types.is_dictionary(array.type):
-        return array.dictionary_decode()
-    return array.cast(pa.binary(16)) if array.type == pa.uuid() else array
-
-
-def _sliced(items: list[Any], lists: pa.Array) -> list[list[Any]]:
-    return [items[start:end] for start, end in pairwise(offsets(lists).to_pylist())]
-
-
-def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
-    if not array.null_count:
-        return values
-    return [value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)]
-
-
-def _offsets(lists: list[Any]) -> pa.Array:
-    return pa.array(accumulate((len(value or ()) for value in lists), initial=0), pa.int32())
-
-
-def _pairs(value: Any, node: AvroNode) -> list[tuple[Any, Any]]:
-    """The entries of a map, stored as one or as an array of records."""
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return list(value.items())
-    key, item = node.stored_names
-    return [(entry[key], entry[item]) for entry in value]
-
-
-class _Schemas:
-    """Walks an Avro schema and resolves the names of types that are defined in it."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
-        self._open: set[str] = set()
-
-    def node(self, name: str, schema: Any, field_id: Any) -> AvroNode:
-        """The node of a field of this type; `field_id` is what the file says it is."""
-        branches = schema if isinstance(schema, list) else [schema]
-        others = [branch for branch in branches if branch != "null"]
-        if len(others) > 1:
-            raise UnsupportedError(f"field {name!r} is a union of {len(others)} types")
-        node = self._typed(name, others[0] if others else "null")
-        metadata: dict[bytes, bytes] = dict(node.field.metadata or {})
-        if type(field_id) is int:
-            metadata[FIELD_ID_KEY] = str(field_id).encode()
-        field = pa.field(name, node.field.type, nullable=len(others) < len(branches), metadata=metadata)
-        return msgspec.structs.replace(node, field=field)
-
-    def _typed(self, name: str, schema: Any) -> AvroNode:
-        if isinstance(schema, str) and schema in self._named:
-            schema = self._named[schema]
-        if isinstance(schema, str):
-            return AvroNode(pa.field(name, _SIMPLE[schema]))
-        kind = schema["type"]
-        if isinstance(kind, dict | list):
-            return self.node(name, kind, None)
-        build: Callable[[str, Mapping[str, Any]], AvroNode] | None = {
-            "record": self._record,
-            "array": self._array,
-            "map": self._map,
-        }.get(kind)
-        if build is not None:
-            return build(name, schema)
-        if kind in self._named:
-            return self._typed(name, kind)
-        self._define(schema)
-        return AvroNode(_primitive(name, kind, schema))
-
-    def _record(self, name: str, schema: Mapping[str, Any]) -> AvroNode:
-        own = schema["name"]
-        if own in self._open:
-            raise UnsupportedError(f"record {own!r} contains itself")
-        self._define(schema)
-        self._open.add(own)
-        children = tuple(
-            self.node(f.get("iceberg-field-name", f["name"]), f["type"], f.get("field-id")) for f in schema["fields"]
-        )
-        self._open.discard(own)
-        fields = [child.field for child in children]
-        return AvroNode(pa.field(name, pa.struct(fields)), children, tuple(f["name"] for f in schema["fields"]))
-
-    def _array(self, name: str, schema: Mapping[str, Any]) -> AvroNode:
-        if schema.get("logicalType") == "map":
-            entry = self._typed("entry", schema["items"])
-            if len(entry.children) != 2:
-                raise ValueError("the entries of a map have not two fields")
-            return _map_node(name, *entry.children, entry.stored_names)
-        element = self.node("element", schema["items"], schema.get("element-id"))
-        return AvroNode(pa.field(name, pa.list_(element.field)), (element,))
-
-    def _map(self, name: str, schema: Mapping[str, Any]) -> AvroNode:
-        key = self.node("key", "string", schema.get("key-id"))
-        return _map_node(name, key, self.node("value", schema["values"], schema.get("value-id")), ())
-
-    def _define(self, schema: Mapping[str, Any]) -> None:
-        if isinstance(name := schema.get("name"), str):
-            self._named[name] = schema
-            if namespace := schema.get("namespace"):
-                self._named[f"{namespace}.{name}"] = schema
-
-
-def _map_node(name: str, key: AvroNode, value: AvroNode, stored_names: tuple[str, ...]) -> AvroNode:
-    type_ = pa.map_(key.field.with_nullable(False), value.field)
-    return AvroNode(pa.field(name, type_), (key, value), stored_names)
-
-
-def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
-    logical = schema.get("logicalType")
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        return pa.field(name, pa.decimal128(schema["precision"], schema.get("scale", 0)))
-    if kind == "fixed":
-        return pa.field(name, pa.binary(schema["size"]))
-    if kind == "enum":
-        return pa.field(name, pa.string())
-    if kind == "long" and logical in _INSTANT_UNITS:
-        unit, adjusted = _INSTANT_UNITS[logical], schema.get("adjust-to-utc")
-        # Without the property Iceberg says that there is no time zone, and Avro that there is: the table decides.
-        return pa.field(name, pa.timestamp(unit, "UTC" if adjusted else None), metadata={STORED_AS_KEY: INSTANT})
-    return pa.field(name, _LOGICAL.get((kind, logical or ""), _SIMPLE.get(kind)) or _SIMPLE[kind])
-
-
-_HEAD_BYTES = 64 * 1024
-_BLOCK_BYTES = 64 * 1024
-_RECORDS = 16_384
-"""Records that are Python's values at one time, if a block has not more."""
-
-
-class AvroReader:
+class AvroReader(FileReader):
     """An Avro file; it has no parts that could be read alone."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._header = _header(stream)
-        self._node = node_of_schema(self._header.schema)
+        try:
+            self._node = _SchemaReader().node("", self._header.schema)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidTableError(f"its Avro schema cannot be understood: {error!r}") from error
+        if not pa.types.is_struct(self._node.field.type):
+            raise InvalidTableError("its Avro schema is not a record")
         self.schema = pa.schema(list(self._node.field.type))
-
-    def row_count(self) -> int | None:
-        """Not known before the last block."""
-        return None
-
-    def part_count(self) -> int:
-        """The file is its only part."""
-        return 1
-
-    def part_offsets(self) -> Sequence[int]:
-        """One part, which is the file."""
-        return [0]
-
-    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
-        """Not known: Avro has no statistics."""
-        return None
-
-    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> None:
-        """Not known, for the same reason."""
-
-    def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """Not known."""
-        return None
-
-    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """Nothing that is known."""
-        return 0
 
     def tables(
         self,
@@ -323,87 +101,21 @@ class AvroReader:
         batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
         """Tables of whole blocks."""
-        if parts is not None:
-            if any(part != 0 for part in parts):
-                raise InvalidTableError("an Avro file has no parts that could be read alone")
-            if not parts:
-                return
-        wanted = [
+        if parts is not None and any(part != 0 for part in parts):
+            raise InvalidTableError("an Avro file has no parts that could be read alone")
+        if parts is not None and not parts:
+            return
+        selected = [
             (stored_name, child)
             for stored_name, child in zip(self._node.stored_names, self._node.children, strict=True)
             if child.field.name in columns
         ]
-        schema = pa.schema([child.field for _, child in wanted] or [pa.field("", pa.null())])
+        schema = pa.schema([child.field for _, child in selected] or [pa.field("", pa.null())])
         first = 0
         for records in _batches(self._stream, self._header):
-            arrays = [arrow_array([record[name] for record in records], child) for name, child in wanted]
+            arrays = [_arrow_array([record[name] for record in records], child) for name, child in selected]
             yield first, pa.Table.from_arrays(arrays or [pa.nulls(len(records))], schema=schema)
             first += len(records)
-
-
-class AvroWriter:
-    """An Avro file that is being written."""
-
-    def __init__(
-        self, storage: Storage, location: str, schema: Schema, options: AvroOptions, collector: MetricsCollector
-    ) -> None:
-        self._schema = schema
-        self._collector = collector
-        stored = avro_schema(schema.as_struct(), "table")
-        # From the location, which no other file has: no randomness is needed.
-        sync = sync_marker(location.encode())
-        header = {"avro.schema": msgspec.json.encode(stored), "avro.codec": options.codec.encode()}
-        self._encoded = io.BytesIO()
-        self._encoder = Writer(
-            self._encoded,
-            without_logical_types(stored),
-            codec=options.codec,
-            sync_interval=_BLOCK_BYTES,
-            sync_marker=sync,
-            compression_level=options.level,
-        )
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            # fastavro's header would name the types without their logical types and ids.
-            self._take()
-            self._stream.write(write_header(header, sync))
-            self._stack = stack.pop_all()
-        self.is_made = False
-
-    @property
-    def written_bytes(self) -> float:
-        return self._stream.tell()
-
-    def write(self, table: pa.Table) -> None:
-        """Encode rows; what does not fill a block waits."""
-        self._collector.add(table)
-        names = avro_names(self._schema.fields)
-        for batch in table.to_batches(max_chunksize=_RECORDS):
-            fields = zip(batch.columns, self._schema.fields, strict=True)
-            values = [avro_values(column, field.type) for column, field in fields]
-            for row in zip(*values, strict=True):
-                self._encoder.write(dict(zip(names, row, strict=True)))
-            self._stream.write(self._take())
-
-    def finish(self) -> tuple[int, FileMetrics]:
-        """Write the last block."""
-        self._encoder.flush()
-        self._stream.write(self._take())
-        size_bytes = self._stream.tell()
-        self._stack.close()
-        self.is_made = True
-        return size_bytes, self._collector.metrics()
-
-    def abandon(self, error: BaseException) -> None:
-        """Give the file up."""
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, None)
-
-    def _take(self) -> bytes:
-        data = self._encoded.getvalue()
-        self._encoded.seek(0)
-        self._encoded.truncate()
-        return data
 
 
 class _Rest:
@@ -463,3 +175,226 @@ def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, An
         raise InvalidTableError(f"it is damaged: {reason}") from error
     if records:
         yield records
+
+
+class _SchemaReader:
+    """Makes nodes of an Avro schema, and resolves the names of types that are defined in it.
+
+    What it raises for a schema that is none: `KeyError`, `TypeError`, `ValueError`; `UnsupportedError` for unions of several
+    types and for records that contain themselves.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+        self._open: set[str] = set()
+
+    def node(self, name: str, schema: Any, field_id: Any = None) -> _Node:
+        branches = schema if isinstance(schema, list) else [schema]
+        others = [branch for branch in branches if branch != "null"]
+        if len(others) > 1:
+            raise UnsupportedError(f"field {name!r} is a union of {len(others)} types")
+        node = self._typed(name, others[0] if others else "null")
+        metadata: dict[bytes, bytes] = dict(node.field.metadata or {})
+        if type(field_id) is int:
+            metadata[FIELD_ID_KEY] = str(field_id).encode()
+        field = pa.field(name, node.field.type, nullable=len(others) < len(branches), metadata=metadata)
+        return msgspec.structs.replace(node, field=field)
+
+    def _typed(self, name: str, schema: Any) -> _Node:
+        if isinstance(schema, str) and schema in self._named:
+            schema = self._named[schema]
+        if isinstance(schema, str):
+            return _Node(pa.field(name, _SIMPLE[schema]))
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.node(name, kind)
+        if kind == "record":
+            return self._record(name, schema)
+        if kind == "map" or (kind == "array" and schema.get("logicalType") == "map"):
+            return self._map(name, schema)
+        if kind == "array":
+            element = self.node("element", schema["items"], schema.get("element-id"))
+            return _Node(pa.field(name, pa.list_(element.field)), (element,))
+        if kind in self._named:
+            return self._typed(name, kind)
+        self._define(schema)
+        return _Node(_primitive(name, kind, schema))
+
+    def _record(self, name: str, schema: Mapping[str, Any]) -> _Node:
+        own = schema["name"]
+        if own in self._open:
+            raise UnsupportedError(f"record {own!r} contains itself")
+        self._define(schema)
+        self._open.add(own)
+        children = tuple(
+            self.node(f.get("iceberg-field-name", f["name"]), f["type"], f.get("field-id")) for f in schema["fields"]
+        )
+        self._open.discard(own)
+        type_ = pa.struct([child.field for child in children])
+        return _Node(pa.field(name, type_), children, tuple(f["name"] for f in schema["fields"]))
+
+    def _map(self, name: str, schema: Mapping[str, Any]) -> _Node:
+        """A map, or an array of the entries of one: Avro's own has no keys but text."""
+        stored_names: tuple[str, ...] = ()
+        if schema["type"] == "map":
+            key = self.node("key", "string", schema.get("key-id"))
+            value = self.node("value", schema["values"], schema.get("value-id"))
+        else:
+            entry = self._typed("entry", schema["items"])
+            if len(entry.children) != 2:
+                raise ValueError("the entries of a map have not two fields")
+            (key, value), stored_names = entry.children, entry.stored_names
+        type_ = pa.map_(key.field.with_nullable(False), value.field)
+        return _Node(pa.field(name, type_), (key, value), stored_names)
+
+    def _define(self, schema: Mapping[str, Any]) -> None:
+        if isinstance(name := schema.get("name"), str):
+            self._named[name] = schema
+            if namespace := schema.get("namespace"):
+                self._named[f"{namespace}.{name}"] = schema
+
+
+def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
+    logical = schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return pa.field(name, pa.decimal128(schema["precision"], schema.get("scale", 0)))
+    if kind == "fixed":
+        return pa.field(name, pa.binary(schema["size"]))
+    if kind == "enum":
+        return pa.field(name, pa.string())
+    if kind == "long" and logical in _INSTANT_UNITS:
+        unit, adjusted = _INSTANT_UNITS[logical], schema.get("adjust-to-utc")
+        # Without the property Iceberg says that there is no time zone, and Avro that there is: the table decides.
+        return pa.field(name, pa.timestamp(unit, "UTC" if adjusted else None), metadata={STORED_AS_KEY: INSTANT})
+    return pa.field(name, _LOGICAL.get((kind, logical or ""), _SIMPLE.get(kind)) or _SIMPLE[kind])
+
+
+class AvroWriter:
+    """An Avro file that is being written."""
+
+    def __init__(
+        self, storage: Storage, location: str, schema: Schema, options: AvroOptions, collector: MetricsCollector
+    ) -> None:
+        self._schema = schema
+        self._collector = collector
+        stored = avro_schema(schema.as_struct(), "table")
+        # From the location, which no other file has: no randomness is needed.
+        sync = sync_marker(location.encode())
+        header = {"avro.schema": msgspec.json.encode(stored), "avro.codec": options.codec.encode()}
+        self._encoded = io.BytesIO()
+        self._encoder = Writer(
+            self._encoded,
+            without_logical_types(stored),
+            codec=options.codec,
+            sync_interval=_BLOCK_BYTES,
+            sync_marker=sync,
+            compression_level=options.level,
+        )
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(storage.write(location))
+            # fastavro's header would name the types without their logical types and ids.
+            self._take()
+            self._stream.write(write_header(header, sync))
+            self._stack = stack.pop_all()
+        self.is_made = False
+
+    @property
+    def written_bytes(self) -> float:
+        return self._stream.tell()
+
+    def write(self, table: pa.Table) -> None:
+        """Encode rows; what does not fill a block waits."""
+        self._collector.add(table)
+        names = avro_names(self._schema.fields)
+        for batch in table.to_batches(max_chunksize=_RECORDS):
+            fields = zip(batch.columns, self._schema.fields, strict=True)
+            values = [_avro_values(column, field.type) for column, field in fields]
+            for row in zip(*values, strict=True):
+                self._encoder.write(dict(zip(names, row, strict=True)))
+            self._stream.write(self._take())
+
+    def finish(self) -> tuple[int, FileMetrics]:
+        """Write the last block."""
+        self._encoder.flush()
+        self._stream.write(self._take())
+        size_bytes = self._stream.tell()
+        self._stack.close()
+        self.is_made = True
+        return size_bytes, self._collector.metrics()
+
+    def abandon(self, error: BaseException) -> None:
+        with suppress(IcekeepError, OSError, ValueError):
+            self._stack.__exit__(type(error), error, None)
+
+    def _take(self) -> bytes:
+        data = self._encoded.getvalue()
+        self._encoded.seek(0)
+        self._encoded.truncate()
+        return data
+
+
+def _arrow_array(values: list[Any], node: _Node) -> pa.Array:
+    """Values as they are stored, null among them, as an Arrow array; raises `ArrowException` if they do not fit."""
+    type_ = node.field.type
+    mask = pa.array([value is None for value in values], pa.bool_())
+    if pa.types.is_struct(type_):
+        arrays = []
+        for child, name in zip(node.children, node.stored_names, strict=True):
+            array = _arrow_array([None if value is None else value[name] for value in values], child)
+            # Only below a null record; Avro has no null where it is not one of the types.
+            arrays.append(without_nulls(array) if array.null_count and not child.field.nullable else array)
+        if not arrays:
+            return pa.array([None if value is None else {} for value in values], type_)
+        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        lists = values if pa.types.is_list(type_) else [_pairs(value, node) for value in values]
+        ends = pa.array(accumulate((len(value or ()) for value in lists), initial=0), pa.int32())
+        items = list(chain.from_iterable(value or () for value in lists))
+        if pa.types.is_list(type_):
+            return pa.ListArray.from_arrays(ends, _arrow_array(items, node.children[0]), type=type_, mask=mask)
+        below = [_arrow_array([pair[n] for pair in items], child) for n, child in enumerate(node.children)]
+        return pa.MapArray.from_arrays(ends, *below, type=type_, mask=mask)
+    if pa.types.is_decimal(type_):
+        scale = type_.scale
+        numbers = (None if v is None else int.from_bytes(v, "big", signed=True) for v in values)
+        values = [None if number is None else decimal_from_unscaled(number, scale) for number in numbers]
+    return pa.array(values, type_)
+
+
+def _pairs(value: Any, node: _Node) -> list[tuple[Any, Any]]:
+    """The entries of a map, stored as one or as an array of records."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return list(value.items())
+    key, item = node.stored_names
+    return [(entry[key], entry[item]) for entry in value]
+
+
+def _avro_values(array: pa.Array, type_: Type) -> list[Any]:
+    """The values of an Arrow array in a table's type as Avro stores them; records are dicts by Avro's names."""
+    values: list[Any]
+    match type_:
+        case StructType():
+            children = [_avro_values(array.field(i), field.type) for i, field in enumerate(type_.fields)]
+            names = avro_names(type_.fields)
+            values = [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)]
+        case ListType():
+            values = _avro_values(arrays_below(array)[0], type_.element)
+        case MapType():
+            keys, items = arrays_below(array)
+            pairs = zip(_avro_values(keys, type_.key), _avro_values(items, type_.value), strict=True)
+            values = [{"key": key, "value": item} for key, item in pairs]
+        case DecimalType():
+            size, scale = min_decimal_bytes(type_.precision), type_.scale
+            return [
+                None if value is None else unscaled(value, scale).to_bytes(size, "big", signed=True)
+                for value in array.to_pylist()
+            ]
+        case _:
+            return list(plain_values(array).to_pylist())
+    if not isinstance(type_, StructType):
+        values = [values[start:end] for start, end in pairwise(offsets(array).to_pylist())]
+    if array.null_count:
+        values = [value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)]
+    return values

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.schema import Column, Mask, field_id, where_true
+from icekeep.formats.arrow.arrays import Column, Mask, where_true
+from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import FileReader
 from icekeep.formats.transforms import transformed
 from icekeep.spec.filters import evaluators

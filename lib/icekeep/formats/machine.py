@@ -1,27 +1,9 @@
-"""The limits that a container, or whoever started this process, puts on it: files of the kernel's control groups.
+"""The machine under this process: its memory and processors as far as a container lets it have them, and Arrow's allocator.
 
-How much memory a task may use, and how it reads row groups that are large beside that.
+Nothing here imports Arrow before it is asked to: which allocator Arrow has, and what it imports, is decided before it is loaded.
 
 Reading a row group whole is fastest. One that takes too much of a task's memory is read in batches; a task that could not
 hold even those says so, and what to set.
-
-How many processors this process may keep busy.
-
-Which allocator Arrow has in a process whose address space is limited; nothing here imports Arrow.
-
-Which allocator Arrow takes its memory from, in a process that does icekeep's work alone.
-
-A package that looks at a variable of the environment once, while it is loaded, and is given it for so long.
-
-The package DataFusion, imported so that its memory stays with it for a second.
-
-Its allocator (mimalloc) hands pages that are free back to the system after ten milliseconds, and gets them again, filled with
-zeros, for the next batch. On a machine that is busy this was a fifth of the processor time in which manifests are decoded.
-
-PyArrow without pandas, which it would import for the first list that becomes an array.
-
-That takes as long, and as much memory, as everything else that a small job does before its work. icekeep hands PyArrow nothing
-of pandas.
 """
 
 import os
@@ -34,35 +16,9 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-import pyarrow as pa
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.base import PartSizes
 from icekeep.spec.types import MIB
-
-
-def limit_files(root: Path, controller: str, newer: str, older: str) -> Iterator[Path]:
-    """Where the limits of the process's control groups stand: of each group, and of those above it.
-
-    Args:
-        root: where the system's directories `proc` and `sys` are.
-        controller: what is limited, `memory` or `cpu`.
-        newer, older: the name of the file in the second version of control groups, and in the first.
-    """
-    groups = root / "sys/fs/cgroup"
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base, name = (groups / controller, older) if controllers else (groups, newer)
-        names = [part for part in path.split("/") if part not in ("", "..")]
-        # In a container the path may be that of the machine, while the directory shows the container alone.
-        for depth in range(len(names) + 1):
-            yield base.joinpath(*names[:depth]) / name
-
 
 COMFORTABLE_BYTES = 256 * MIB
 """A row group that takes more is read in batches, however much memory there is."""
@@ -78,6 +34,12 @@ _READING_SHARE = 2
 _COPIES = 2
 """Data is held twice: as it was read, and as it is handed on."""
 
+POOL_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
+"""Arrow's own variable, which it looks at while it is loaded: where an operator has set it, that holds."""
+
+LIMITED_POOL = "system"
+"""C's own allocator, which gives back what it is given back. What the others keep for later, or ask for beforehand, counts by
+a limit of the address space too."""
 
 _LOCAL_REMEDY = (
     "give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
@@ -88,8 +50,20 @@ _CLUSTER_REMEDY = (
 )
 
 
+class PartSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part of a file (row group, stripe) takes of memory, as far as the file's footer tells.
+
+    `size_bytes` is that of its data in memory; `held_bytes` are held beside a batch while it is read in batches.
+    """
+
+    number: int
+    row_count: int
+    size_bytes: int
+    held_bytes: int
+
+
 class TaskMemory(msgspec.Struct, frozen=True):
-    """The memory of a task, and what of it is for what: half for reading, half for what waits to be written.
+    """The memory of a task, and how it is shared out: half for reading, half for rows that wait to be written.
 
     `is_local`: whether Spark's master is a local one, which decides about what an error advises.
     """
@@ -107,13 +81,11 @@ class TaskMemory(msgspec.Struct, frozen=True):
         """The most data to work on at one time, beside what it becomes."""
         return max(1, self.available_bytes // (2 * _READING_SHARE * _COPIES))
 
-    def batch_rows(self, reader: PartSizes) -> int | None:
-        """How many rows of an open file to read at one time; null for whole row groups.
+    def batch_rows(self, part: PartSize | None) -> int | None:
+        """How many rows of a file with this largest part to read at one time; None for whole row groups.
 
-        Raises:
-            UnsupportedError: no batch of the largest row group would fit.
+        Raises `UnsupportedError` where no batch of it would fit.
         """
-        part = reader.largest_part()
         if part is None or not part.row_count:
             return None
         budget_bytes = self.available_bytes // _READING_SHARE
@@ -121,7 +93,7 @@ class TaskMemory(msgspec.Struct, frozen=True):
             return None
         row_bytes = -(-part.size_bytes // part.row_count)
         batch_bytes = min(BATCH_BYTES, self.batch_bytes)
-        needed_bytes = reader.held_bytes(part.number) + _COPIES * max(batch_bytes, row_bytes)
+        needed_bytes = part.held_bytes + _COPIES * max(batch_bytes, row_bytes)
         if needed_bytes > budget_bytes:
             raise UnsupportedError(
                 f"row group {part.number} takes {part.size_bytes} bytes and reading it in batches {needed_bytes}, where a task "
@@ -137,32 +109,26 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
     """How much memory this process may use beside what it uses already, as far as the system tells.
 
     The least of what is left of the process's own limit (`spark.executor.pyspark.memory` sets one), and this task's share of
-    the container's limit and of the machine's memory.
-
-    Args:
-        slots: how many tasks share the container or the machine: those of one executor, not of the cluster.
-        root: where the system's directories `proc` and `sys` are.
+    the container's limit and of the machine's memory. `slots` is how many tasks share these: those of one executor, not of the
+    cluster. `root` is where the system's directories `proc` and `sys` are.
     """
-    limits = [limit // slots for limit in _shared_limits(root)]
+    shared = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
+        with suppress(OSError):
+            text = file.read_text().strip()
+            # A container without a limit says `max`, in the older form a number beyond every memory.
+            if text.isdecimal():
+                shared.append(int(text))
+    available_bytes = min(shared) // slots
     own_limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if own_limit != resource.RLIM_INFINITY:
-        limits.append(own_limit - _status_bytes(root, "VmSize"))
-    return max(0, min(limits))
+        available_bytes = min(available_bytes, own_limit - _status_bytes(root, "VmSize"))
+    return max(0, available_bytes)
 
 
 def peak_memory_bytes(root: Path = Path("/")) -> int:
     """The most memory that this process has held at one time (resident set)."""
     return _status_bytes(root, "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _shared_limits(root: Path) -> Iterator[int]:
-    yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file in limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
-        with suppress(OSError):
-            text = file.read_text().strip()
-            # A container without a limit says `max`, in the older form a number beyond every memory.
-            if text.isdecimal():
-                yield int(text)
 
 
 def _status_bytes(root: Path, key: str) -> int:
@@ -174,32 +140,39 @@ def _status_bytes(root: Path, key: str) -> int:
 
 
 def processors_count(root: Path = Path("/")) -> int:
-    """Those that it may run on, or fewer where its container is given less of their time; a part of one counts as one.
+    """How many processors this process may run on, or fewer where its container is given less of their time.
 
-    Args:
-        root: where the system's directories `proc` and `sys` are.
+    A part of one counts as one. `root` is where the system's directories `proc` and `sys` are.
     """
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(own, *_quotas(root), own))
-
-
-def _quotas(root: Path) -> Iterator[int]:
-    """How many processors' time each of the process's control groups may take, where it has a limit."""
-    for file in limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for file in _limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         # The older form has the period in a file of its own; a group without a limit says `max`, or -1.
         with suppress(OSError, ValueError):
             quota_us, *period_us = file.read_text().split()
             period = int(period_us[0] if period_us else file.with_name("cpu.cfs_period_us").read_text())
             if int(quota_us) > 0 and period > 0:
-                yield -(-int(quota_us) // period)
+                count = min(count, -(-int(quota_us) // period))
+    return max(1, count)
 
 
-POOL_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
-"""Arrow's own variable, which it looks at while it is loaded: where an operator has set it, that holds."""
+def _limit_files(root: Path, controller: str, newer: str, older: str) -> Iterator[Path]:
+    """Where the limits of the process's control groups stand: of each group, and of those above it.
 
-LIMITED_POOL = "system"
-"""C's own allocator, which gives back what it is given back. What the others keep for later, or ask for beforehand, counts by
-such a limit too."""
+    `newer` and `older` are the file's names in the second version of control groups, and in the first.
+    """
+    groups = root / "sys/fs/cgroup"
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base, name = (groups / controller, older) if controllers else (groups, newer)
+        names = [part for part in path.split("/") if part not in ("", "..")]
+        # In a container the path may be that of the machine, while the directory shows the container alone.
+        for depth in range(len(names) + 1):
+            yield base.joinpath(*names[:depth]) / name
 
 
 def is_limited() -> bool:
@@ -214,21 +187,20 @@ def choose_pool() -> None:
     Its default allocator (mimalloc) asks for pages of 2 MB. The kernel fills each with zeros, gets many of them back soon after,
     and fills the next: a fifth of the processor time in which files are rewritten. Nothing happens where an operator has chosen.
     """
+    import pyarrow as pa
+
     if POOL_VARIABLE in os.environ:
         return
     if is_limited():
         pa.set_memory_pool(pa.system_memory_pool())
         return
-    try:
-        pool = pa.jemalloc_memory_pool()
-    except NotImplementedError:
-        return
-    pa.set_memory_pool(pool)
+    with suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 @contextmanager
 def imported_with(package: str, name: str, value: str) -> Iterator[None]:
-    """Give a variable to a package that the block imports first; what an operator has set holds.
+    """Give a variable to a package that looks at it once, while the block imports it first; what an operator has set holds.
 
     Processes that are started from here do not inherit it. Nothing happens where the package is loaded already.
     """
@@ -242,45 +214,39 @@ def imported_with(package: str, name: str, value: str) -> Iterator[None]:
             del os.environ[name]
 
 
-_DELAY_MS = 1_000
-
-
 def datafusion_package() -> ModuleType:
-    """The package; what an operator has set for its allocator holds.
+    """The package DataFusion, imported so that its memory stays with it for a second.
 
-    Raises:
-        ImportError: it is not installed, or cannot be imported.
+    Its allocator (mimalloc) hands free pages back to the system after ten milliseconds, and gets them again, filled with
+    zeros, for the next batch. On a busy machine this was a fifth of the processor time in which manifests are decoded.
     """
-    with imported_with("datafusion", "MIMALLOC_PURGE_DELAY", str(_DELAY_MS)):
+    with imported_with("datafusion", "MIMALLOC_PURGE_DELAY", "1000"):
         import datafusion
     return datafusion
-
-
-_PANDAS = "pandas"
 
 
 def leave_pandas_out() -> None:
     """Let PyArrow take pandas for absent, in a process that does icekeep's work alone.
 
-    Others can import pandas after that, PySpark among them, and `to_pandas` finds it; only `pyarrow.array` no longer knows
-    what is of pandas by itself. Nothing happens where pandas is imported already.
+    It would import pandas for the first list that becomes an array, which takes as long, and as much memory, as everything else
+    that a small job does before its work. Others can import pandas after that, PySpark among them, and `to_pandas` finds it;
+    only `pyarrow.array` no longer recognises pandas' own types. Nothing happens where pandas is imported already.
     """
-    if _PANDAS in sys.modules:
+    if "pandas" in sys.modules:
         return
     import pyarrow as pa
 
-    without = _Without()
+    class Without(MetaPathFinder):
+        """Finds no pandas, and leaves all other modules to others."""
+
+        def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+            if fullname == "pandas":
+                raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    without = Without()
     sys.meta_path.insert(0, without)
     try:
         # PyArrow looks once.
         pa.array([None])
     finally:
         sys.meta_path.remove(without)
-
-
-class _Without(MetaPathFinder):
-    """Finds no pandas, and leaves all other modules to others."""
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname == _PANDAS:
-            raise ModuleNotFoundError(f"No module named {_PANDAS!r}", name=_PANDAS)

@@ -1,6 +1,7 @@
 """How data files are written, read once from a table's properties."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,24 +14,24 @@ from icekeep.spec.types import MIB
 
 _PARQUET_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "brotli", "lz4")}
 _PARQUET_CODECS |= {"lz4_raw": "lz4", "uncompressed": "none"}
-_PAGE_VERSIONS = {"v1": "1.0", "v2": "2.0"}
 _ORC_CODECS = {name: name for name in ("zlib", "zstd", "snappy", "lz4")} | {"none": "uncompressed"}
-_ORC_STRATEGIES = {name: name for name in ("speed", "compression")}
 _PARQUET_LEVELS = {"zstd": LEVELS["zstandard"], "gzip": LEVELS["deflate"], "brotli": range(12)}
 
 _Value = TypeVar("_Value")
 
+_count = partial(whole_number, least=1)
+
 
 class ParquetColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """What table properties say of single columns of Parquet files, by full names; those that a schema lacks do not count.
+    """Options of single columns of Parquet files, by full names; those that a schema lacks do not count.
 
     Attributes:
         bloom_filters: whether there is a bloom filter.
-        bloom_filter_fpp: the share of false positives of a filter, 0.01 where nothing is said.
-        bloom_filter_ndv: how many distinct values a filter is made for; where nothing is said the data decides.
+        bloom_filter_fpp: the share of false positives of a filter, by default 0.01.
+        bloom_filter_ndv: how many distinct values a filter is made for; by default the data decides.
         bloom_filter_max_bytes: of any filter of a row group.
-        statistics: whether there are statistics; there are where nothing is said.
-        dictionaries: whether values may be encoded by a dictionary; where nothing is said the data decides.
+        statistics: whether there are statistics; by default there are.
+        dictionaries: whether values may be encoded by a dictionary; by default the data decides.
         default_dictionary: false where no column may, unless `dictionaries` says so.
     """
 
@@ -118,82 +119,75 @@ def write_options(
     """Read the table properties `write.target-file-size-bytes`, `write.format.default` and those of that format.
 
     Args:
-        properties: of the table; keys that say nothing about its data files are passed over.
-        schema: that is written, for the properties `write.metadata.metrics.*`; they are not read without.
+        properties: of the table.
+        schema: of the files, for the properties `write.metadata.metrics.*`; they are not read without.
         sort_order: of the table, whose columns keep bounds.
         target_file_size_bytes: instead of the property's.
 
     Raises:
         PropertyError: a property has a value that it cannot take.
     """
+    encoding: ParquetOptions | OrcOptions | AvroOptions
+    match choice(properties, "write.format.default", "parquet", {name: name for name in ("parquet", "orc", "avro")}):
+        case "parquet":
+            encoding = _parquet(properties)
+        case "orc":
+            encoding = _orc(properties)
+        case _:
+            codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
+            level = _level(properties, "write.avro.compression-level", None, LEVELS.get(codec))
+            encoding = AvroOptions(codec=codec, level=level)
     default = WriteOptions().target_file_size_bytes
     return WriteOptions(
         target_file_size_bytes=target_file_size_bytes or _count(properties, "write.target-file-size-bytes", default),
-        encoding=choice(properties, "write.format.default", "parquet", _READERS)(properties),
+        encoding=encoding,
         metrics_modes=None if schema is None else metrics_modes(properties, schema, sort_order),
     )
 
 
 def _parquet(properties: Mapping[str, str]) -> ParquetOptions:
     default = ParquetOptions()
-    compression, level = _parquet_compression(properties, default)
-    return ParquetOptions(
-        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
-        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
-        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
-        page_version=choice(properties, "write.parquet.page-version", "v1", _PAGE_VERSIONS),
-        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
-        compression=compression,
-        compression_level=level,
-        columns=_parquet_columns(properties),
-    )
-
-
-def _parquet_columns(properties: Mapping[str, str]) -> ParquetColumns:
     prefix = "write.parquet."
-    return ParquetColumns(
+    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
+    level = default.compression_level if codec == default.compression else None
+    columns = ParquetColumns(
         bloom_filters=_by_column(properties, f"{prefix}bloom-filter-enabled.column.", boolean_property),
         bloom_filter_fpp=_by_column(properties, f"{prefix}bloom-filter-fpp.column.", probability),
         bloom_filter_ndv=_by_column(properties, f"{prefix}bloom-filter-ndv.column.", _count),
-        bloom_filter_max_bytes=_count(properties, f"{prefix}bloom-filter-max-bytes", MIB),
+        bloom_filter_max_bytes=_count(properties, "write.parquet.bloom-filter-max-bytes", MIB),
         statistics=_by_column(properties, f"{prefix}stats-enabled.column.", boolean_property),
         dictionaries=_by_column(properties, f"{prefix}dict-encoding-enabled.column.", boolean_property),
         # The one property of Parquet's own library that Iceberg Java reads from a table.
         default_dictionary=boolean_property(properties, "parquet.enable.dictionary", True),
+    )
+    return ParquetOptions(
+        row_group_size_bytes=_count(properties, "write.parquet.row-group-size-bytes", default.row_group_size_bytes),
+        page_size_bytes=_count(properties, "write.parquet.page-size-bytes", default.page_size_bytes),
+        page_rows=_count(properties, "write.parquet.page-row-limit", default.page_rows),
+        page_version=choice(properties, "write.parquet.page-version", "v1", {"v1": "1.0", "v2": "2.0"}),
+        dictionary_size_bytes=_count(properties, "write.parquet.dict-size-bytes", default.dictionary_size_bytes),
+        compression=codec,
+        compression_level=_level(properties, "write.parquet.compression-level", level, _PARQUET_LEVELS.get(codec)),
+        columns=columns,
     )
 
 
 def _orc(properties: Mapping[str, str]) -> OrcOptions:
     default = OrcOptions()
     names = properties.get("write.orc.bloom.filter.columns", "")
+    strategies = {name: name for name in ("speed", "compression")}
     return OrcOptions(
         stripe_size_bytes=_count(properties, "write.orc.stripe-size-bytes", default.stripe_size_bytes),
         batch_rows=_count(properties, "write.orc.vectorized.batch-size", default.batch_rows),
         compression=choice(properties, "write.orc.compression-codec", default.compression, _ORC_CODECS),
-        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", _ORC_STRATEGIES),
+        compression_strategy=choice(properties, "write.orc.compression-strategy", "speed", strategies),
         bloom_filter_columns=tuple(filter(None, (name.strip() for name in names.split(",")))),
         bloom_filter_fpp=probability(properties, "write.orc.bloom.filter.fpp", default.bloom_filter_fpp),
     )
 
 
-def _avro(properties: Mapping[str, str]) -> AvroOptions:
-    codec = choice(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS)
-    return AvroOptions(codec=codec, level=_level(properties, "write.avro.compression-level", None, LEVELS.get(codec)))
-
-
-_READERS: dict[str, Callable[[Mapping[str, str]], ParquetOptions | OrcOptions | AvroOptions]] = {
-    "parquet": _parquet,
-    "orc": _orc,
-    "avro": _avro,
-}
-
-
-def _count(properties: Mapping[str, str], key: str, default: int) -> int:
-    return whole_number(properties, key, default, least=1)
-
-
 def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:
-    """A codec's level; of a codec that has none nothing is read."""
+    """A codec's level; for a codec without levels nothing is read."""
     if levels is None or key not in properties:
         return default
     return whole_number(properties, key, 0, levels[0], levels[-1])
@@ -202,12 +196,6 @@ def _level(properties: Mapping[str, str], key: str, default: int | None, levels:
 def _by_column(
     properties: Mapping[str, str], prefix: str, read: Callable[[Mapping[str, str], str, Any], _Value]
 ) -> dict[str, _Value]:
-    """What properties that begin alike say of the columns that their keys end in."""
+    """The values of properties that begin alike, by the column that their keys end in."""
     keys = [key for key in properties if key.startswith(prefix)]
     return {key.removeprefix(prefix): read(properties, key, None) for key in keys}
-
-
-def _parquet_compression(properties: Mapping[str, str], default: ParquetOptions) -> tuple[str, int | None]:
-    codec = choice(properties, "write.parquet.compression-codec", default.compression, _PARQUET_CODECS)
-    usual = default.compression_level if codec == default.compression else None
-    return codec, _level(properties, "write.parquet.compression-level", usual, _PARQUET_LEVELS.get(codec))

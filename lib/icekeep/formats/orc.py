@@ -6,89 +6,75 @@ file that cannot be read again could never be compacted. So are fractions of a s
 in a way that Java's readers take for a second earlier.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from itertools import count
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.projection import (
-    MICROSECONDS,
-    STORED_AS_KEY,
-    Metadata,
-    child_fields,
-    map_fields,
-    storage_types,
-)
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, elements, field_id, sink_nulls
-from icekeep.formats.base import FileMetrics, MetricsCollector, PartSize, value_width
+from icekeep.formats.arrow.arrays import arrays_below, nested_array
+from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, field_id, map_fields
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
+from icekeep.formats.machine import PartSize
 from icekeep.formats.options import OrcOptions
-from icekeep.spec.types import PrimitiveType
 from icekeep.storage.base import Storage
 
 _ID, _REQUIRED, _UNIT = b"iceberg.id", b"iceberg.required", b"iceberg.timestamp-unit"
 _LONG_TYPE, _BINARY_TYPE, _LENGTH = b"iceberg.long-type", b"iceberg.binary-type", b"iceberg.length"
 
 _FIRST_RATIO = 0.5
-"""How much of its size in memory data is believed to take in the file until a stripe shows it."""
+"""How much of its size in memory data is assumed to take in the file until a stripe shows it."""
 
 _MAGIC_BYTES = 3
 _NANOS = 1_000_000_000
 _DICTIONARY_THRESHOLD = 0.8
 
+_TAIL_FOOTER = 2
+_FOOTER_STRIPES, _STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS = 3, 1, 3, 5
+_FOOTER_TYPES, _TYPE_KIND, _TYPE_PRECISION, _TYPE_SCALE = 4, 1, 5, 6
+_DECIMAL = 14
+"""Tags of ORC's protobuf messages `FileTail`, `Footer`, `StripeInformation` and `Type`, and a kind of type."""
 
-class OrcReader:
-    """An ORC file; its parts are stripes."""
+
+class OrcReader(FileReader):
+    """An ORC file; its parts are stripes. pyarrow does not tell their statistics."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._file = orc.ORCFile(stream)
-        _validate_decimals(self._file)
+        for type_ in _footer_messages(self._file, _FOOTER_TYPES):
+            # pyarrow would end the process.
+            precision, scale = type_.get(_TYPE_PRECISION, 0), type_.get(_TYPE_SCALE, 0)
+            if type_.get(_TYPE_KIND) == _DECIMAL and not 0 <= scale <= 38 >= precision:
+                raise InvalidTableError(f"its ORC footer is damaged: decimal({precision}, {scale}) is not a type")
+        self._stripes = stripes_of(self._file)
         self.schema = map_fields(self._file.schema, _metadata_of_file)
 
     def row_count(self) -> int | None:
-        """As the footer says."""
         return int(self._file.nrows)
 
-    def part_count(self) -> int:
-        """The stripes."""
-        return len(stripes_of(self._file))
-
     def part_offsets(self) -> Sequence[int]:
-        """The bytes at which stripes begin."""
-        return [stripe.offset for stripe in stripes_of(self._file)]
-
-    def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
-        """Not known: pyarrow does not tell the statistics of stripes."""
-        return None
-
-    def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> None:
-        """Not known, for the same reason."""
+        return [stripe.offset for stripe in self._stripes]
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """The stripe that takes the most memory by what it takes at least: the footer does not say more."""
-        sizes = self._sizes(columns)
-        return max(sizes, key=lambda size: size.size_bytes, default=None)
-
-    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """The stripe: pyarrow reads none in less."""
-        return self._sizes(columns)[part].size_bytes
-
-    def _sizes(self, columns: Collection[str] | None) -> list[PartSize]:
+        """The stripe that takes the most memory by the least it can take: the footer does not say more."""
         row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
         is_whole = columns is None or len(columns) == len(self.schema)
-        return [
-            PartSize(
-                number=number,
-                row_count=stripe.row_count,
-                size_bytes=max(stripe.row_count * row_bytes, stripe.data_bytes if is_whole else 0),
-            )
-            for number, stripe in enumerate(stripes_of(self._file))
-        ]
+        sizes = [max(s.row_count * row_bytes, s.data_bytes if is_whole else 0) for s in self._stripes]
+        if not sizes:
+            return None
+        number = sizes.index(max(sizes))
+        return PartSize(
+            number=number,
+            row_count=self._stripes[number].row_count,
+            size_bytes=sizes[number],
+            # pyarrow reads no stripe in less.
+            held_bytes=sizes[number],
+        )
 
     def tables(
         self,
@@ -100,27 +86,46 @@ class OrcReader:
         """One table a stripe, or several of at most `batch_rows` that share its memory."""
         # pyarrow takes a dot for a path into a struct, and a stripe read without columns has no rows.
         selected = list(columns) if columns and not any("." in name for name in columns) else None
-        stripes = stripes_of(self._file)
-        for position in range(len(stripes)) if parts is None else parts:
-            if position >= len(stripes):
-                raise InvalidTableError(f"there is no stripe {position}, only {len(stripes)}")
-            table = pa.Table.from_batches([self._stripe(position, selected)])
-            expected = stripes[position].row_count
+        for position in range(len(self._stripes)) if parts is None else parts:
+            if position >= len(self._stripes):
+                raise InvalidTableError(f"there is no stripe {position}, only {len(self._stripes)}")
+            try:
+                table = pa.Table.from_batches([self._file.read_stripe(position, columns=selected)])
+            except pa.ArrowInvalid as error:
+                if "timestamp" not in str(error):
+                    raise
+                line = " ".join(str(error).split())
+                raise UnsupportedError(f"it holds a timestamp that is not of the years 1677 to 2262: {line}") from error
+            expected = self._stripes[position].row_count
             if table.num_rows != expected:
                 raise InvalidTableError(f"stripe {position} has {table.num_rows} rows where the footer says {expected}")
-            first = sum(stripe.row_count for stripe in stripes[:position])
+            first = sum(stripe.row_count for stripe in self._stripes[:position])
             step = batch_rows or max(1, table.num_rows)
             for start in range(0, max(1, table.num_rows), step):
                 yield first + start, table.slice(start, step)
 
-    def _stripe(self, position: int, columns: list[str] | None) -> pa.RecordBatch:
-        try:
-            return self._file.read_stripe(position, columns=columns)
-        except pa.ArrowInvalid as error:
-            if "timestamp" not in str(error):
-                raise
-            line = " ".join(str(error).split())
-            raise UnsupportedError(f"it holds a timestamp that is not of the years 1677 to 2262: {line}") from error
+
+class Stripe(NamedTuple):
+    """Where a stripe begins, the bytes of its data in the file, and its rows."""
+
+    offset: int
+    data_bytes: int
+    row_count: int
+
+
+def stripes_of(file: orc.ORCFile) -> list[Stripe]:
+    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer."""
+    tags = (_STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS)
+    return [Stripe(*(info.get(tag, 0) for tag in tags)) for info in _footer_messages(file, _FOOTER_STRIPES)]
+
+
+def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
+    """The messages of one kind in the footer; raises `InvalidTableError` where it is not as ORC's specification has it."""
+    try:
+        footer = dict(_protobuf(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
+        return [dict(_protobuf(value)) for number, value in _protobuf(footer) if number == tag]
+    except (KeyError, IndexError, TypeError) as error:
+        raise InvalidTableError("its ORC footer is damaged") from error
 
 
 class OrcWriter:
@@ -159,7 +164,7 @@ class OrcWriter:
 
     @property
     def written_bytes(self) -> float:
-        """What is in the file, and a guess at what waits for its stripe to be full: no more than a stripe."""
+        """The bytes in the file, and an estimate of those that wait for their stripe to be full: no more than a stripe."""
         flushed = self._flushed_arrow_bytes
         ratio = self._flushed_bytes / flushed if flushed else _FIRST_RATIO
         return self._stream.tell() + min((self._arrow_bytes - flushed) * ratio, self._stripe_size_bytes)
@@ -174,7 +179,7 @@ class OrcWriter:
                 f"cannot write {self._location!r}: {' '.join(str(error).split())}; ORC files are written with timestamps of"
                 " the years 1677 to 2262 only, set the table property 'write.format.default' to 'parquet'"
             ) from error
-        columns = [sink_nulls(column, field.type) for column, field in zip(stored.columns, self._schema, strict=True)]
+        columns = [_sink_nulls(column, field.type) for column, field in zip(stored.columns, self._schema, strict=True)]
         if any(_has_fraction_before_1970(column) for column in columns):
             raise UnsupportedError(
                 f"cannot write {self._location!r}: a timestamp before 1970 has a fraction of a second, which other engines"
@@ -196,7 +201,6 @@ class OrcWriter:
         return size_bytes, self._collector.metrics(split_offsets=offsets)
 
     def abandon(self, error: BaseException) -> None:
-        """Give the file up."""
         with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
             self._writer.close()
         with suppress(IcekeepError, OSError, ValueError):
@@ -210,107 +214,70 @@ def _has_fraction_before_1970(column: Any) -> bool:
         ticks = column.cast(pa.int64())
         fractions = pc.not_equal(ticks, pc.multiply(pc.divide(ticks, _NANOS), _NANOS))
         return bool(pc.any(pc.and_(pc.less(ticks, 0), fractions)).as_py())
-    if pa.types.is_struct(column.type):
-        return any(map(_has_fraction_before_1970, column.flatten()))
-    if pa.types.is_map(column.type):
-        return any(_has_fraction_before_1970(elements(column, part)) for part in (column.keys, column.items))
-    return column.type.num_fields > 0 and _has_fraction_before_1970(elements(column))
+    return any(map(_has_fraction_before_1970, arrays_below(column)))
 
 
-class Stripe(msgspec.Struct, frozen=True):
-    """Where a stripe begins, what its data takes in the file, and how many rows it has."""
+def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
+    """A nested column in which whatever lies below a null struct is null, and no level is a slice.
 
-    offset: int
-    data_bytes: int
-    row_count: int
-
-
-def stripes_of(file: orc.ORCFile) -> list[Stripe]:
-    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer.
-
-    Raises:
-        InvalidTableError: the footer is not what ORC's specification says.
+    pyarrow's ORC writer loses rows of structs in structs otherwise: it takes the values below a null for those of the next
+    row, and the null of one row for another's in a slice. In `type_` all fields are nullable but the keys of maps.
     """
-    infos = _footer_messages(file, _FOOTER_STRIPES)
-    return [Stripe(info.get(_STRIPE_OFFSET, 0), info.get(_STRIPE_DATA, 0), info.get(_STRIPE_ROWS, 0)) for info in infos]
-
-
-def _validate_decimals(file: orc.ORCFile) -> None:
-    """Raise `InvalidTableError` for a decimal type that there is not: pyarrow would end the process."""
-    for type_ in _footer_messages(file, _FOOTER_TYPES):
-        precision, scale = type_.get(_TYPE_PRECISION, 0), type_.get(_TYPE_SCALE, 0)
-        if type_.get(_TYPE_KIND) == _DECIMAL and not 0 <= scale <= 38 >= precision:
-            raise InvalidTableError(f"its ORC footer is damaged: decimal({precision}, {scale}) is not a type")
-
-
-def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
-    try:
-        footer = dict(_protobuf(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
-        return [dict(_protobuf(value)) for found, value in _protobuf(footer) if found == tag]
-    except (KeyError, IndexError, TypeError) as error:
-        raise InvalidTableError("its ORC footer is damaged") from error
-
-
-_TAIL_FOOTER = 2
-_FOOTER_STRIPES, _STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS = 3, 1, 3, 5
-_FOOTER_TYPES, _TYPE_KIND, _TYPE_PRECISION, _TYPE_SCALE = 4, 1, 5, 6
-_DECIMAL = 14
-"""Tags of ORC's protobuf messages `FileTail`, `Footer`, `StripeInformation` and `Type`, and a kind of type."""
+    if not type_.num_fields:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_sink_nulls(chunk, type_) for chunk in column.chunks], type_)
+    children = []
+    for array, (_, field) in zip(arrays_below(column), child_fields(type_), strict=True):
+        copied = array.take(pa.array(np.arange(len(array)))) if array.offset else array
+        children.append(_sink_nulls(copied, field.type))
+    return nested_array(type_, children, column)
 
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:
     """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from one for Parquet."""
-    attributed = map_fields(schema, lambda field, _: _attributes(field), nullable=True)
-    return storage_types(attributed, _orc_type)
+
+    def attributes(field: pa.Field, _: object) -> Metadata:
+        id_ = field_id(field)
+        return {
+            _REQUIRED: b"false" if field.nullable else b"true",
+            **({} if id_ is None else {_ID: str(id_).encode()}),
+            **_stored(field.type)[1],
+        }
+
+    return map_fields(schema, attributes, nullable=True, leaf_type=lambda type_: _stored(type_)[0])
 
 
 def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
     """The numbers that ORC gives columns, by their full names: each type of the file has one, parents before children."""
-    found: list[int] = []
-    numbers = count(1)
+    paths: list[str] = []
 
     def visit(name: str, type_: pa.DataType) -> None:
-        number = next(numbers)
-        if name in names:
-            found.append(number)
+        paths.append(name)
         for child_name, child in child_fields(type_):
             visit(f"{name}.{child_name}", child.type)
 
     for field in schema:
         visit(field.name, field.type)
-    return found
+    return [number for number, path in enumerate(paths, 1) if path in names]
 
 
-def _orc_type(type_: pa.DataType) -> pa.DataType:
+def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:
+    """The type that a leaf is stored as, and the attributes without which it could not be told from others."""
+    if pa.types.is_int64(type_):
+        return type_, {_LONG_TYPE: b"LONG"}
     if pa.types.is_time64(type_):
-        return pa.int64()
-    if type_ == pa.uuid() or pa.types.is_fixed_size_binary(type_):
-        return pa.binary()
+        return pa.int64(), {_LONG_TYPE: b"TIME"}
     if pa.types.is_timestamp(type_):
         # What does not fit nanoseconds fails in this cast, rather than when the file is read.
-        return pa.timestamp("ns", type_.tz)
-    return type_.value_type if pa.types.is_dictionary(type_) else type_
-
-
-def _attributes(field: pa.Field) -> Metadata:
-    """The attributes of a column's ORC type; the length of fixed bytes cannot be told without them."""
-    out = {_REQUIRED: b"false" if field.nullable else b"true"}
-    if (id_ := field_id(field)) is not None:
-        out[_ID] = str(id_).encode()
-    type_ = field.type
-    if pa.types.is_int64(type_):
-        out[_LONG_TYPE] = b"LONG"
-    elif pa.types.is_time64(type_):
-        out[_LONG_TYPE] = b"TIME"
-    elif pa.types.is_timestamp(type_):
-        out[_UNIT] = b"NANOS" if type_.unit == "ns" else b"MICROS"
-    elif type_ == pa.uuid():
-        out[_BINARY_TYPE] = b"UUID"
-    elif pa.types.is_fixed_size_binary(type_):
-        out |= {_BINARY_TYPE: b"FIXED", _LENGTH: str(type_.byte_width).encode()}
-    elif pa.types.is_binary(type_):
-        out[_BINARY_TYPE] = b"BINARY"
-    return out
+        return pa.timestamp("ns", type_.tz), {_UNIT: b"NANOS" if type_.unit == "ns" else b"MICROS"}
+    if type_ == pa.uuid():
+        return pa.binary(), {_BINARY_TYPE: b"UUID"}
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.binary(), {_BINARY_TYPE: b"FIXED", _LENGTH: str(type_.byte_width).encode()}
+    if pa.types.is_binary(type_):
+        return type_, {_BINARY_TYPE: b"BINARY"}
+    return type_.value_type if pa.types.is_dictionary(type_) else type_, {}
 
 
 def _metadata_of_file(field: pa.Field, _: object) -> Metadata:

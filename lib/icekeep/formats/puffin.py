@@ -1,11 +1,9 @@
-"""Puffin files: blobs of statistics and deletion vectors behind a footer that describes them (Puffin spec).
+"""Puffin files and the deletion vectors in them (Puffin spec; spec, "Deletion Vectors").
 
 magic | blob ... blob | magic | footer payload (JSON) | its length (4 bytes) | flags (4 bytes) | magic
 
-Deletion vectors: the deleted rows of one data file as a bitmap of positions, in a Puffin file (spec, "Deletion Vectors").
-
-A manifest entry names the blob by offset and length, so that a reader needs no footer. One Puffin file may hold the
-vectors of many data files.
+A deletion vector is a blob: the deleted rows of one data file as a bitmap of positions. A manifest entry names the blob by offset
+and length, so that a reader needs no footer. One file may hold the vectors of many data files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,10 +24,12 @@ from icekeep.storage.base import Storage
 MAGIC = b"PFA1"
 CREATED_BY = "icekeep"
 
+FILE_FORMAT = "PUFFIN"
+
 _TAIL_BYTES = 12
 _COMPRESSED_FOOTER = 1
-_CODECS = {"lz4": "lz4", "zstd": "zstd"}
 _MAX_FOOTER_BYTES = 256 * MIB
+_MAX_POSITION = (1 << 63) - 1
 
 
 class BlobMetadata(View, frozen=True):
@@ -56,12 +56,7 @@ class PuffinFooter(msgspec.Struct, frozen=True):
 
 
 def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
-    """Read what a Puffin file holds, without its blobs.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is no Puffin file, or was cut short.
-    """
+    """Read what a Puffin file holds, without its blobs; raises `InvalidTableError` where it is none, or was cut short."""
     with storage.open(location) as stream:
         return footer_of(stream, location)
 
@@ -74,27 +69,8 @@ def footer_of(stream: BinaryIO, location: str) -> PuffinFooter:
         raise InvalidTableError(f"cannot read Puffin file {location!r}: {error}", location=location) from error
 
 
-def read_blob(storage: Storage, location: str, blob: BlobMetadata) -> bytes:
-    """The bytes of one blob, unpacked.
-
-    Raises:
-        InvalidTableError: the file is shorter than its footer says, or the blob cannot be unpacked.
-    """
-    data = read_range(storage, location, blob.offset, blob.length)
-    codec = blob.compression_codec
-    if codec is None:
-        return data
-    if codec not in _CODECS:
-        raise InvalidTableError(f"a blob of {location!r} is packed with {codec!r}; the Puffin spec knows lz4 and zstd")
-    try:
-        with pa.CompressedInputStream(pa.py_buffer(data), _CODECS[codec]) as stream:
-            return bytes(stream.read())
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidTableError(f"a blob of {location!r} cannot be unpacked: {error}", location=location) from error
-
-
 def read_range(storage: Storage, location: str, offset: int, length: int) -> bytes:
-    """Some bytes of a file; raises `InvalidTableError` where it does not have them all."""
+    """The bytes of a blob as they are stored; raises `InvalidTableError` where the file does not have them all."""
     with storage.open(location) as stream:
         if offset < 0 or length < 0:
             raise InvalidTableError(f"{location!r} is asked for {length} bytes from {offset}", location=location)
@@ -125,7 +101,10 @@ class PuffinWriter:
     def __exit__(self, *failure: object) -> None:
         if failure[0] is None:
             try:
-                self._write(_footer_bytes(self._blobs, self._properties))
+                footer = {"blobs": [*map(view_to_json, self._blobs)], "properties": self._properties}
+                payload = msgspec.json.encode(footer)
+                length = len(payload).to_bytes(4, "little", signed=True)
+                self._write(MAGIC + payload + length + bytes(4) + MAGIC)
             except BaseException as error:
                 self._file.__exit__(type(error), error, error.__traceback__)
                 raise
@@ -158,11 +137,6 @@ class PuffinWriter:
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
         self.length_bytes += len(data)
-
-
-def _footer_bytes(blobs: list[BlobMetadata], properties: Mapping[str, str]) -> bytes:
-    payload = msgspec.json.encode({"blobs": [view_to_json(blob) for blob in blobs], "properties": dict(properties)})
-    return MAGIC + payload + len(payload).to_bytes(4, "little", signed=True) + bytes(4) + MAGIC
 
 
 def _footer(stream: BinaryIO) -> PuffinFooter:
@@ -211,13 +185,6 @@ def _at(stream: BinaryIO, position: int, length: int) -> bytes:
     return data
 
 
-FILE_FORMAT = "PUFFIN"
-
-_MAX_POSITION = (1 << 63) - 1
-_FIELDS = (POS.field_id,)
-"""What Iceberg's writers say that a vector is about."""
-
-
 class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The data file whose rows a vector deletes; its partition and spec become the vector's."""
 
@@ -227,10 +194,7 @@ class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
-    """The positions that a deletion vector deletes.
-
-    Args:
-        file: the entry of the vector, with `content_offset` and `content_size_in_bytes`.
+    """The positions that a deletion vector deletes; `file` is that of its entry.
 
     Raises:
         MissingFileError: there is no such file.
@@ -256,60 +220,46 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
 def write_deletion_vectors(
     storage: Storage, location: str, vectors: Iterable[tuple[VectorTarget, BitMap64]]
 ) -> tuple[DataFile, ...]:
-    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left.
-
-    Raises:
-        FileExistsError: the name is taken.
-        IcekeepBug: a vector deletes nothing, or two are for one data file.
-    """
-    written: list[tuple[VectorTarget, int, int, int]] = []
+    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left."""
+    files: list[DataFile] = []
     locations: set[str] = set()
     with PuffinWriter(storage, location) as writer:
         for target, positions in vectors:
             if target.location in locations:
                 raise IcekeepBug(f"two deletion vectors for {target.location!r}")
             locations.add(target.location)
+            if not positions:
+                raise IcekeepBug("a deletion vector that deletes nothing is not written")
+            if positions.max() > _MAX_POSITION:
+                raise IcekeepBug(f"row position {positions.max()} is too great for a deletion vector")
+            packed = positions.copy()
+            packed.run_optimize()
             blob = writer.add(
-                frame(_serialized(positions)), BLOB_TYPE, fields=_FIELDS, properties=_properties(target, positions)
+                frame(bytes(packed.serialize())),
+                BLOB_TYPE,
+                # Iceberg's writers name the metadata column of positions.
+                fields=(POS.field_id,),
+                properties={"referenced-data-file": target.location, "cardinality": str(len(positions))},
             )
-            written.append((target, blob.offset, blob.length, len(positions)))
-    return tuple(
-        DataFile(
-            content=FileContent.POSITION_DELETES,
-            file_path=location,
-            file_format=FILE_FORMAT,
-            spec_id=target.spec_id,
-            partition=target.partition,
-            record_count=count,
-            file_size_in_bytes=writer.length_bytes,
-            referenced_data_file=target.location,
-            content_offset=offset,
-            content_size_in_bytes=length,
-        )
-        for target, offset, length, count in written
-    )
-
-
-def _properties(target: VectorTarget, positions: BitMap64) -> Mapping[str, str]:
-    return {"referenced-data-file": target.location, "cardinality": str(len(positions))}
-
-
-def _serialized(positions: BitMap64) -> bytes:
-    if not positions:
-        raise IcekeepBug("a deletion vector that deletes nothing is not written")
-    if positions.max() > _MAX_POSITION:
-        raise IcekeepBug(f"row position {positions.max()} is too great for a deletion vector")
-    packed = positions.copy()
-    packed.run_optimize()
-    return bytes(packed.serialize())
+            files.append(
+                DataFile(
+                    content=FileContent.POSITION_DELETES,
+                    file_path=location,
+                    file_format=FILE_FORMAT,
+                    spec_id=target.spec_id,
+                    partition=target.partition,
+                    record_count=len(positions),
+                    file_size_in_bytes=0,
+                    referenced_data_file=target.location,
+                    content_offset=blob.offset,
+                    content_size_in_bytes=blob.length,
+                )
+            )
+    return tuple(msgspec.structs.replace(file, file_size_in_bytes=writer.length_bytes) for file in files)
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in the blob of a deletion vector; `where` names it in errors.
-
-    Raises:
-        InvalidTableError: the blob is damaged or is no deletion vector.
-    """
+    """The positions in the blob of a deletion vector, `InvalidTableError` if it is none; `where` names it in errors."""
     data = unframe(blob, where)
     try:
         positions = BitMap64.deserialize(data)

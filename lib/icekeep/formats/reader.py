@@ -16,22 +16,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.projection import (
-    all_have_ids,
-    has_ids,
-    is_same,
-    project,
-    projected_columns,
-    refuse_unidentified,
-    with_mapped_ids,
-)
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, constant_array, field_id, where_true
+from icekeep.formats.arrow.arrays import constant_array
+from icekeep.formats.arrow.projection import is_same, project, projected_columns, refuse_unidentified
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, all_have_ids, arrow_field, field_id, has_ids, with_mapped_ids
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, SizesOfColumns, translated
-from icekeep.formats.filter import parts_that_may_match, rows_that_match
+from icekeep.formats.base import BatchChoice, FileReader, PartChoice, translated
+from icekeep.formats.filter import parts_that_may_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.schema import (
     DELETED,
     FILE,
@@ -43,7 +36,6 @@ from icekeep.spec.schema import (
     NameMapping,
     Schema,
 )
-from icekeep.spec.types import NestedField, StructType
 from icekeep.storage.base import Storage
 
 _READERS: dict[str, Callable[[BinaryIO], FileReader]] = {"PARQUET": ParquetReader, "ORC": OrcReader, "AVRO": AvroReader}
@@ -84,8 +76,24 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     deleted_positions: Sequence[int] | NDArray[np.int64] = ()
 
 
+class ColumnsOfFile(msgspec.Struct, frozen=True):
+    """The columns of a file that a schema needs.
+
+    Attributes:
+        stored: the file's schema as the file describes it.
+        schema: the same with field ids.
+        names: of the needed columns.
+        kept: names of those that are read as dictionaries.
+    """
+
+    stored: pa.Schema
+    schema: pa.Schema
+    names: list[str]
+    kept: list[str]
+
+
 class FileColumns:
-    """How the columns of files become those of a schema: worked out anew only where a file differs from the one before.
+    """How the columns of files become those of a schema: worked out again only where a file differs from the one before.
 
     A task hands one to every reading of its files, which most often have the same columns.
     """
@@ -99,76 +107,40 @@ class FileColumns:
         )
         self._kept_dictionaries = kept_dictionaries
         self._key: tuple[Any, ...] = ()
-        self._found: _Found | None = None
-        self._same: tuple[pa.Schema, list[int], pa.Schema, list[int]] | None = None
-        self._compared: tuple[Expression, FileColumns, Looks] | None = None
+        self._last: ColumnsOfFile | None = None
+        self._reordering: tuple[pa.Schema, list[int], pa.Schema] | None = None
 
-    def find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
-        """The columns of a file that are wanted; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
+    def find(self, file_schema: pa.Schema, source: SourceFile) -> ColumnsOfFile:
+        """The columns of a file that are needed; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
         key = (source.name_mapping, source.constants.keys())
-        if self._found is None or key != self._key or not self._found.stored.equals(file_schema, check_metadata=True):
-            self._found, self._key, self._same = self._find(file_schema, source), key, None
-        return self._found
-
-    def projected(self, data: pa.Table, found: "_Found", constants: Mapping[int, Any]) -> pa.Table:
-        """What was read of a file in the columns of the schema that files store."""
-        if self._same is not None and found is self._found and data.schema.equals(self._same[0], check_metadata=True):
-            _, positions, schema, required = self._same
-            columns = [data.column(position) for position in positions]
-            if not any(columns[number].null_count for number in required):
-                return pa.Table.from_arrays(columns, schema=schema)
-        selected = _selected(data, found.schema, found.names)
-        table = project(selected, self._stored, constants)
-        self._same = _same_columns(data, selected, table)
-        return table
-
-    def needed(self, bound: Expression, file_schema: pa.Schema, source: SourceFile) -> NeededRows | None:
-        """The rows of a file that a filter needs; null where it looks at fields that the schema lacks, or at none of the file."""
-        asked = {predicate.field.field_id for predicate in predicates(bound)}
-        # What a file stores of row lineage is not yet the value.
-        if not asked or asked & _LINEAGE or not asked <= set().union(*map(_ids_in, self._stored.fields)):
-            return None
-        if self._compared is None or self._compared[0] != bound:
-            self._compared = bound, FileColumns(_compared(self._stored, bound)), Looks()
-        _, columns, looks = self._compared
-        found = columns.find(file_schema, source)
-        if not found.names:
-            return None
-        return NeededRows(
-            bound=bound,
-            columns=found.schema,
-            names=found.names,
-            matches=lambda data: where_true(rows_that_match(bound, columns.projected(data, found, source.constants))),
-            looks=looks,
-        )
-
-    def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
+        if self._last is not None and key == self._key and self._last.stored.equals(file_schema, check_metadata=True):
+            return self._last
         named = identified(file_schema, source)
-        # A file of which the mapping names nothing has ids nevertheless: it is known that none of its columns is wanted.
-        known = named if source.name_mapping is None or has_ids(named) else pa.schema([])
-        names = projected_columns(known, self._stored)
+        # A file of which the mapping names nothing has ids nevertheless: it is certain that none of its columns is needed.
+        with_ids = named if source.name_mapping is None or has_ids(named) else pa.schema([])
+        names = projected_columns(with_ids, self._stored)
         refuse_unidentified(named, self._stored, source.constants)
         for name in names:
-            if len(known.get_all_field_indices(name)) > 1:
+            if len(with_ids.get_all_field_indices(name)) > 1:
                 raise InvalidTableError(f"it has two columns named {name!r}")
-        kept = [f.name for f in known if field_id(f) in self._kept_dictionaries and f.type == pa.string()]
-        return _Found(stored=file_schema, schema=known, names=names, kept=kept)
+        kept = [f.name for f in with_ids if field_id(f) in self._kept_dictionaries and f.type == pa.string()]
+        self._last = ColumnsOfFile(stored=file_schema, schema=with_ids, names=names, kept=kept)
+        self._key, self._reordering = key, None
+        return self._last
 
-
-class _Found(msgspec.Struct, frozen=True):
-    """The columns of a file.
-
-    Attributes:
-        stored: as the file describes them.
-        schema: the same with field ids.
-        names: of those that are wanted.
-        kept: names of those of which dictionaries are kept.
-    """
-
-    stored: pa.Schema
-    schema: pa.Schema
-    names: list[str]
-    kept: list[str]
+    def projected(self, data: pa.Table, of_file: ColumnsOfFile, constants: Mapping[int, Any]) -> pa.Table:
+        """What was read of a file in the columns of the schema that files store."""
+        if self._reordering is not None and of_file is self._last:
+            before, order, after = self._reordering
+            if data.schema.equals(before, check_metadata=True):
+                columns = [data.column(position) for position in order]
+                if all(field.nullable or not column.null_count for field, column in zip(after, columns, strict=True)):
+                    return pa.Table.from_arrays(columns, schema=after)
+        selected = _described(data, of_file)
+        table = project(selected, self._stored, constants)
+        positions = _reordered(data, selected, table)
+        self._reordering = None if positions is None else (data.schema, positions, table.schema)
+        return table
 
 
 def read_file(
@@ -182,9 +154,7 @@ def read_file(
     """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
 
     Args:
-        storage: where the file is.
-        source: the file.
-        schema: the columns that are wanted, metadata columns among them; see `project` for how the file's become these.
+        schema: the columns of the result, metadata columns among them; see `project` for how the file's become these.
         parts: positions of the row groups or stripes to read, or what picks them; all of them if None.
         batch_rows: the most rows to hold at once, or what picks them, where the format can read less than a part.
 
@@ -205,37 +175,30 @@ def read_positioned(
     *,
     batch_rows: int | BatchChoice | None = None,
     needed: Expression = ALWAYS_TRUE,
-    by_pages: bool = True,
 ) -> Iterator[tuple[int, pa.Table]]:
     """The tables of `read_file`, each with the position of its first row in the file; raises as it does.
 
     Args:
-        needed: a bound filter; parts and pages that hold no row which matches it, by what the file says of them, are left
-            out.
-        by_pages: whether page indexes are believed, and not only what files say of parts.
+        needed: a bound filter; parts that hold no row which matches it, by what the file says of them, are left out.
     """
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
     with storage.open(source.location) as stream:
         with translated(source.location, source.noun):
             reader = _open(stream, source.file_format)
-            found = columns.find(reader.schema, source)
+            of_file = columns.find(reader.schema, source)
             parts = parts(reader) if callable(parts) else parts
             if needed != ALWAYS_TRUE:
-                parts = parts_that_may_match(reader, found.schema, parts, needed)
-            batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
-            steps = reader.tables(found.names, parts, found.kept, batch_rows)
-            if by_pages and isinstance(reader, ParquetReader):
-                rows = columns.needed(needed, reader.schema, source)
-                if rows is not None:
-                    steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
+                parts = parts_that_may_match(reader, of_file.schema, parts, needed)
+            batch_rows = batch_rows(reader.largest_part(of_file.names)) if callable(batch_rows) else batch_rows
+            steps = reader.tables(of_file.names, parts, of_file.kept, batch_rows)
         while True:
             with translated(source.location, source.noun):
                 step = next(steps, None)
                 if step is None:
                     return
                 first, data = step
-                table = columns.projected(data, found, source.constants)
+                table = columns.projected(data, of_file, source.constants)
                 if columns.has_facts:
                     table = _with_facts(table, columns.schema, source, deleted, range(first, first + data.num_rows))
             yield first, table
@@ -248,21 +211,6 @@ def open_reader(storage: Storage, location: str, file_format: str, noun: str = "
         yield _open(stream, file_format)
 
 
-def _compared(schema: Schema, bound: Expression) -> Schema:
-    """The columns of a schema that a filter looks at: of two that have a field, the one that has perhaps no others."""
-    ids = {predicate.field.field_id for predicate in predicates(bound)}
-    last = {id_: n for n, field in enumerate(schema.fields) for id_ in _ids_in(field) & ids}
-    return msgspec.structs.replace(
-        schema, fields=tuple(schema.fields[n] for n in sorted({*last.values()})), identifier_field_ids=()
-    )
-
-
-def _ids_in(field: NestedField) -> set[int]:
-    """Of a field and of those in the structs that it holds."""
-    below = field.type.fields if isinstance(field.type, StructType) else ()
-    return {field.field_id}.union(*map(_ids_in, below))
-
-
 def _open(stream: BinaryIO, file_format: str) -> FileReader:
     opened = _READERS.get(file_format.upper())
     if opened is None:
@@ -271,93 +219,67 @@ def _open(stream: BinaryIO, file_format: str) -> FileReader:
 
 
 def identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
-    """A file's schema with the field ids that it has and the name mapping gives; what the partition says goes before names."""
+    """A file's schema with the ids that it has and the name mapping gives; what the partition gives goes before names."""
     if source.name_mapping is None or all_have_ids(file_schema):
         return file_schema
     return with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())
 
 
-def _selected(data: pa.Table, file_schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
-    """The columns that were asked for, described as the file describes them."""
-    if not columns:
-        # A column that nobody wants, to say how many rows there are.
-        return pa.Table.from_arrays([pa.nulls(data.num_rows)], schema=_NOTHING)
-    chosen = data.select(list(columns))
-    types = [column.type if pa.types.is_dictionary(column.type) else None for column in chosen.columns]
+def _described(data: pa.Table, of_file: ColumnsOfFile) -> pa.Table:
+    """The needed columns, described as the file describes them but for dictionaries that were kept."""
+    if not of_file.names:
+        # A column that no schema has, to hold the number of rows.
+        field = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
+        return pa.Table.from_arrays([pa.nulls(data.num_rows)], schema=pa.schema([field]))
+    columns = data.select(of_file.names).columns
     fields = [
-        field if type_ is None else field.with_type(type_)
-        for field, type_ in zip(map(file_schema.field, columns), types, strict=True)
+        field.with_type(column.type) if pa.types.is_dictionary(column.type) else field
+        for field, column in zip(map(of_file.schema.field, of_file.names), columns, strict=True)
     ]
-    return pa.Table.from_arrays(chosen.columns, schema=pa.schema(fields))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _same_columns(
-    data: pa.Table, selected: pa.Table, table: pa.Table
-) -> tuple[pa.Schema, list[int], pa.Schema, list[int]] | None:
-    """Where a projection did no more than put columns in order: the schema before, the order, the schema after, and which
-    columns of it are required.
-    """
+def _reordered(data: pa.Table, selected: pa.Table, table: pa.Table) -> list[int] | None:
+    """The positions in `data` of a table's columns where a projection did no more than put columns in order."""
     positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
-    order: list[int] = []
-    for field in table.schema:
-        position = positions.get(field_id(field), -1)
+    order = [positions.get(field_id(field), -1) for field in table.schema]
+    for position, field in zip(order, table.schema, strict=True):
         if position < 0 or not is_same(data.schema.field(position).type, field.type):
             return None
-        order.append(position)
-    required = [number for number, field in enumerate(table.schema) if not field.nullable]
-    return data.schema, order, table.schema, required
-
-
-_NOTHING = pa.schema([pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})])
+    return order
 
 
 def _with_facts(
     table: pa.Table, schema: Schema, source: SourceFile, deleted: NDArray[np.int64], positions: range
 ) -> pa.Table:
-    """The table with the columns that no file stores, and row ids for rows that have none."""
-    columns, fields = [], []
-    stored = iter(zip(table.columns, table.schema, strict=True))
-    for field in schema.fields:
-        if field.field_id == DELETED.field_id:
-            column, arrow = _marks(deleted, positions), arrow_field(field)
-        elif field.field_id in _FACTS:
-            column, arrow = _fact(field, source, positions), arrow_field(field)
-        else:
-            column, arrow = next(stored)
-            if field.field_id in _LINEAGE:
-                column = _inherited(column, field.field_id, source, positions.start)
-        columns.append(column)
-        fields.append(arrow)
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _marks(deleted: NDArray[np.int64], positions: range) -> pa.Array:
-    """Which rows of a part are among those that are deleted, whose positions are sorted."""
-    start, stop = np.searchsorted(deleted, (positions.start, positions.stop))
-    marks = np.zeros(len(positions), dtype=bool)
-    marks[deleted[start:stop] - positions.start] = True
-    return pa.array(marks)
-
-
-def _fact(field: NestedField, source: SourceFile, positions: range) -> pa.Array:
-    if field.field_id == POS.field_id:
-        return pa.array(np.arange(positions.start, positions.stop, dtype=np.int64))
-    value: Any = {FILE.field_id: source.location, SPEC_ID.field_id: source.spec_id}.get(
-        field.field_id, dict(source.partition)
-    )
-    return constant_array(field.type, value, len(positions))
-
-
-def _inherited(stored: Any, field_id: int, source: SourceFile, first: int) -> Any:
-    """Row lineage: what the file stores of it, else what the row inherits; null where the file has no first row id.
+    """The table with the columns that no file stores, and row lineage for rows that have none; `deleted` is sorted.
 
     A row inherits the data sequence number, not the file's own (spec, "Row Lineage", "Reading Files With Row Lineage"). They
     differ for files that a rewrite added under the number that it started from. Iceberg Java does the same since 1.12
     (`PartitionUtil.constantsMap`, apache/iceberg#17039); up to 1.11 it took the file's.
     """
-    if source.first_row_id is None:
-        return pa.nulls(len(stored), pa.int64())
-    if field_id == LAST_UPDATED_SEQUENCE_NUMBER.field_id:
-        return pc.fill_null(stored, pa.scalar(source.data_sequence_number, pa.int64()))
-    start = source.first_row_id + first
-    return pc.coalesce(stored, pa.array(np.arange(start, start + len(stored), dtype=np.int64)))
+    numbers = np.arange(positions.start, positions.stop, dtype=np.int64)
+    constants = {FILE.field_id: source.location, SPEC_ID.field_id: source.spec_id, PARTITION_ID: dict(source.partition)}
+    columns, fields = [], []
+    stored = iter(zip(table.columns, table.schema, strict=True))
+    for field in schema.fields:
+        id_ = field.field_id
+        column, arrow = (None, arrow_field(field)) if id_ in _FACTS else next(stored)
+        if id_ == DELETED.field_id:
+            start, stop = np.searchsorted(deleted, (positions.start, positions.stop))
+            marks = np.zeros(len(positions), dtype=bool)
+            marks[deleted[start:stop] - positions.start] = True
+            column = pa.array(marks)
+        elif id_ == POS.field_id:
+            column = pa.array(numbers)
+        elif id_ in constants:
+            column = constant_array(field.type, constants[id_], len(positions))
+        elif source.first_row_id is None and id_ in _LINEAGE:
+            column = pa.nulls(len(positions), pa.int64())
+        elif source.first_row_id is not None and id_ == ROW_ID.field_id:
+            column = pc.coalesce(column, pa.array(numbers + source.first_row_id))
+        elif id_ == LAST_UPDATED_SEQUENCE_NUMBER.field_id:
+            column = pc.fill_null(column, pa.scalar(source.data_sequence_number, pa.int64()))
+        columns.append(column)
+        fields.append(arrow)
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 
 from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError
-from icekeep.formats.arrow.schema import Mask
+from icekeep.formats.arrow.arrays import Mask
 from icekeep.formats.base import translated
 from icekeep.storage.base import Storage
 

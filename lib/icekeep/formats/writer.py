@@ -7,7 +7,7 @@ caller has them all: if anything fails before that, they are deleted.
 import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, project
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
 from icekeep.formats.avro import AvroWriter
-from icekeep.formats.base import FileWriter, MetricsCollector
+from icekeep.formats.base import MetricsCollector
 from icekeep.formats.options import OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet.writer import ParquetWriter, repeating_columns, row_group_bytes
@@ -34,6 +34,8 @@ _SAMPLE_ARROW_BYTES = 16 * MIB
 
 _EVEN_SHARE = 0.75
 """How small row groups of a file may get, as a share of the full size, so that all of them are of one size."""
+
+_FileWriter: TypeAlias = ParquetWriter | OrcWriter | AvroWriter
 
 PIECE_ARROW_BYTES = 4 * MIB
 """Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
@@ -88,8 +90,11 @@ class DataFileWriter:
         )
         self._written_schema: pa.Schema | None = None
         self._repeating: list[str] | None = None
-        self._row_group = _RowGroup()
-        self._file: FileWriter | None = None
+        # Tables that wait to be written as one row group.
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0.0
+        self._file: _FileWriter | None = None
         self._location = ""
         self._files: list[DataFile] = []
         self._flushed_arrow_bytes = 0.0
@@ -125,17 +130,19 @@ class DataFileWriter:
         bytes_per_row = max(_plain_bytes(table), 1) / table.num_rows
         start = 0
         while start < table.num_rows:
-            free_bytes = self._row_group_limit_bytes() - self._row_group.arrow_bytes
-            free_rows = min(ROW_GROUP_ROWS - self._row_group.row_count, max(1, int(free_bytes / bytes_per_row)))
+            free_bytes = self._row_group_limit_bytes() - self._waiting_bytes
+            free_rows = min(ROW_GROUP_ROWS - self._waiting_rows, max(1, int(free_bytes / bytes_per_row)))
             piece = table.slice(start, free_rows)
-            self._row_group.add(piece, bytes_per_row)
+            self._waiting.append(piece)
+            self._waiting_rows += piece.num_rows
+            self._waiting_bytes += piece.num_rows * bytes_per_row
             start += piece.num_rows
             if piece.num_rows == free_rows and not self._may_grow():
                 self._flush()
 
     def end_file(self) -> None:
         """The rows that come next begin a new file."""
-        if self._row_group.row_count:
+        if self._waiting:
             self._flush()
         self._finish_file()
 
@@ -177,14 +184,16 @@ class DataFileWriter:
         encoding = self._options.encoding
         if self._flushed_arrow_bytes or self._sampled_ratio is not None or not isinstance(encoding, ParquetOptions):
             return False
-        sample = self._row_group.first(_SAMPLE_ARROW_BYTES)
+        share = min(1.0, _SAMPLE_ARROW_BYTES / max(1.0, self._waiting_bytes))
+        sample = pa.concat_tables(self._waiting).slice(0, max(1, int(self._waiting_rows * share))).unify_dictionaries()
         encoded_bytes = row_group_bytes(sample, encoding, repeating_columns(sample))
         self._sampled_ratio = encoded_bytes / max(1, _plain_bytes(sample))
-        has_rows_left = self._row_group.row_count < ROW_GROUP_ROWS
-        return has_rows_left and self._row_group_limit_bytes() > self._row_group.arrow_bytes
+        return self._waiting_rows < ROW_GROUP_ROWS and self._row_group_limit_bytes() > self._waiting_bytes
 
     def _flush(self) -> None:
-        table, arrow_bytes = self._row_group.take()
+        # pyarrow's writer stops encoding a column as a dictionary when a second one comes along.
+        table, arrow_bytes = pa.concat_tables(self._waiting).unify_dictionaries(), self._waiting_bytes
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0.0
         if self._file is None:
             self._location = self._new_location()
             self._file = self._open(table)
@@ -197,7 +206,7 @@ class DataFileWriter:
         if self._file.written_bytes + flushed_bytes / 4 >= self._options.target_file_size_bytes:
             self._finish_file()
 
-    def _open(self, first: pa.Table) -> FileWriter:
+    def _open(self, first: pa.Table) -> _FileWriter:
         storage, location, stored = self._storage, self._location, self._stored
         encoding = self._options.encoding
         if isinstance(encoding, ParquetOptions):
@@ -225,35 +234,6 @@ class DataFileWriter:
         )
         self._files.append(file)
         self._file = None
-
-
-class _RowGroup:
-    """Tables that wait to be written as one row group."""
-
-    def __init__(self) -> None:
-        self._tables: list[pa.Table] = []
-        self.row_count = 0
-        self.arrow_bytes = 0.0
-
-    def add(self, table: pa.Table, bytes_per_row: float) -> None:
-        self._tables.append(table)
-        self.row_count += table.num_rows
-        self.arrow_bytes += table.num_rows * bytes_per_row
-
-    def first(self, max_bytes: int) -> pa.Table:
-        """Rows that it begins with, of some bytes or a little more; they stay."""
-        share = min(1.0, max_bytes / max(1.0, self.arrow_bytes))
-        rows = pa.concat_tables(self._tables).slice(0, max(1, int(self.row_count * share)))
-        return rows.unify_dictionaries()
-
-    def take(self) -> tuple[pa.Table, float]:
-        """The tables as one, and its size; nothing stays behind."""
-        # pyarrow's writer stops encoding a column as a dictionary when a second one comes along.
-        table, arrow_bytes = pa.concat_tables(self._tables).unify_dictionaries(), self.arrow_bytes
-        self._tables = []
-        self.row_count = 0
-        self.arrow_bytes = 0.0
-        return table, arrow_bytes
 
 
 def _plain_bytes(table: pa.Table) -> float:

@@ -1,7 +1,7 @@
 """ORC files: types with their attributes (spec, Appendix A), stripes, codecs, bloom filters, files of other writers.
 
 What we write is looked at with pyarrow, which also writes what another writer would; that is read by us. What all formats have
-in common is in `test_read` and `test_rolling_writer`.
+in common is in `test_reader` and `test_writer`.
 """
 
 import io
@@ -287,11 +287,11 @@ def test_a_stripe_takes_at_least_what_its_footer_tells_and_is_handed_on_in_batch
     part = reader.largest_part()
     assert (part.number, part.row_count) == (0, 4000)
     assert 4000 * 12 < part.size_bytes < file.file_size_in_bytes
-    assert reader.held_bytes(0) == part.size_bytes
+    assert part.held_bytes == part.size_bytes
     assert reader.largest_part(["n"]).size_bytes == 4000 * 8
     tables = [*reader.tables(["n"], None, (), 1500)]
     assert [(first, table.num_rows) for first, table in tables] == [(0, 1500), (1500, 1500), (3000, 1000)]
     assert pa.concat_tables([table for _, table in tables])["n"].to_pylist() == [*range(4000)]
     with pytest.raises(UnsupportedError, match="row group 0 takes"):
-        TaskMemory(part.size_bytes).batch_rows(reader)
-    assert TaskMemory(100 * part.size_bytes).batch_rows(reader) is None
+        TaskMemory(part.size_bytes).batch_rows(part)
+    assert TaskMemory(100 * part.size_bytes).batch_rows(part) is None

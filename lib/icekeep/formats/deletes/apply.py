@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.schema import Mask, leaf_schema, leaf_values
-from icekeep.formats.base import BatchChoice, PartSizes, parts_beginning_in
+from icekeep.formats.arrow.arrays import Mask, leaf_schema, leaf_values
+from icekeep.formats.base import BatchChoice, parts_beginning_in
 from icekeep.formats.deletes.read import (
     DeleteCache,
     Positions,
@@ -31,6 +31,7 @@ from icekeep.formats.deletes.read import (
     validate_plain,
 )
 from icekeep.formats.filter import rows_that_match
+from icekeep.formats.machine import PartSize
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped, positions_in
@@ -396,26 +397,24 @@ class LiveRowsReader:
         pieces: Iterable[LivePiece],
         *,
         residual: Expression = ALWAYS_TRUE,
-        by_pages: bool = True,
         batch_rows: BatchChoice | None = None,
     ) -> Iterator[pa.Table]:
         """Read pieces one after the other, in batches where `batch_rows` says so.
 
         Args:
             residual: a bound filter; rows that do not match are left out.
-            by_pages: whether page indexes may say which pages that filter needs, as in `read_positioned`.
 
         Raises:
             InvalidTableError: a data file has not the rows that it must have; and as `read_positioned`, `deleted_positions`.
         """
-        for plan, table, noted in _joined(self._tables(pieces, residual, by_pages, batch_rows), self._piece_bytes):
+        for plan, table, noted in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
             if plan.by_equality or plan.columns.marks or plan.columns.has_more:
                 table = self._without_deleted(table, plan, noted)
             if table.num_rows:
                 yield table
 
     def _tables(
-        self, pieces: Iterable[LivePiece], residual: Expression, by_pages: bool, batch_rows: BatchChoice | None
+        self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
     ) -> "Iterator[_Read]":
         """The rows of pieces that match a filter, with what is still to be done to them."""
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
@@ -442,7 +441,6 @@ class LiveRowsReader:
                 parts,
                 batch_rows=choice,
                 needed=residual,
-                by_pages=by_pages,
             ):
                 read_count += table.num_rows
                 self.read_count += table.num_rows
@@ -539,12 +537,11 @@ _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
 def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
     """The same choice, of no more rows and no more data than a piece has."""
 
-    def choice(sizes: PartSizes) -> int:
+    def choice(part: PartSize | None) -> int:
         most = PIECE_ROWS
-        part = sizes.largest_part()
         if part is not None and part.size_bytes > piece_bytes:
             most = max(1, min(most, piece_bytes * part.row_count // part.size_bytes))
-        rows = None if batch_rows is None else batch_rows(sizes)
+        rows = None if batch_rows is None else batch_rows(part)
         return most if rows is None else min(rows, most)
 
     return choice

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, PropertyError, UnsupportedError
-from icekeep.formats.arrow.projection import cast_to_schema, field_ids
-from icekeep.formats.arrow.schema import field_id, leaf_path
+from icekeep.formats.arrow.arrays import leaf_path
+from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.arrow.schema import field_id, field_ids
 from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.options import WriteOptions, write_options
 from icekeep.formats.reader import FileColumns, SourceFile, identified, read_file

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -11,23 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
-from icekeep.formats.arrow.schema import field_id
-from icekeep.formats.base import NeededRows, PartSize, translated, value_width
-from icekeep.formats.parquet.footer import TAIL_BYTES, Damaged
+from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
+from icekeep.formats.arrow.schema import Metadata, child_fields, field_id, map_fields
+from icekeep.formats.base import translated, value_width
+from icekeep.formats.machine import PartSize
+from icekeep.formats.parquet.footer import TAIL_BYTES
 from icekeep.formats.parquet.metrics import row_group_metrics, row_group_offset
-from icekeep.formats.parquet.page_choice import CannotChoose, NeededPages, OpenedFile
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.types import MIB, PrimitiveType
 from icekeep.storage.base import Storage
-from icekeep.storage.range_reader import read_ranges
 
 _SMALL_BYTES = MIB
 _BUFFER_BYTES = 256 * 1024
-_GAP_BYTES = 64 * 1024
-
-MIN_CHOSEN_BYTES = MIB
-"""Of a smaller row group all pages are read."""
 
 _PAGE_BYTES = 2 * MIB
 
@@ -62,10 +56,6 @@ class ParquetReader:
         """As the footer says."""
         return int(self._file.metadata.num_rows)
 
-    def part_count(self) -> int:
-        """The row groups."""
-        return int(self._file.metadata.num_row_groups)
-
     def part_offsets(self) -> Sequence[int]:
         """The bytes at which row groups begin."""
         metadata = self._file.metadata
@@ -96,21 +86,20 @@ class ParquetReader:
                 return int(group.total_byte_size)
             return sum(group.column(position).total_uncompressed_size for position in leaves)
 
-        sizes = [
-            PartSize(
-                number=number,
-                row_count=group.num_rows,
-                size_bytes=max(stored_bytes(group), group.num_rows * row_bytes),
-            )
-            for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
-        ]
-        return max(sizes, key=lambda size: size.size_bytes, default=None)
-
-    def held_bytes(self, part: int, columns: Collection[str] | None = None) -> int:
-        """A page of each column, its dictionary, and what is read ahead."""
-        group, leaves = self._file.metadata.row_group(part), self._leaves(columns)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        sizes = [max(stored_bytes(group), group.num_rows * row_bytes) for group in groups]
+        if not sizes:
+            return None
+        number = sizes.index(max(sizes))
+        group = groups[number]
+        # Held are a page of each column, its dictionary, and what is read ahead.
         positions = range(group.num_columns) if leaves is None else leaves
-        return sum(_held_bytes(group.column(position)) for position in positions)
+        return PartSize(
+            number=number,
+            row_count=group.num_rows,
+            size_bytes=sizes[number],
+            held_bytes=sum(_held_bytes(group.column(position)) for position in positions),
+        )
 
     def bloom_filters(self, part: int, leaves: Collection[int]) -> dict[int, BloomFilterPlace]:
         """Where the filters of some columns of a row group are; a column is its position among all leaves."""
@@ -129,7 +118,7 @@ class ParquetReader:
 
     @cached_property
     def _footer(self) -> bytes:
-        """The bytes of the footer, which is asked for by bounds of row groups and again by page indexes."""
+        """The bytes of the footer."""
         length = self._file.metadata.serialized_size
         end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
         self._source.seek(end - length)
@@ -179,57 +168,6 @@ class ParquetReader:
             for batch in file.iter_batches(batch_rows, [position], columns=list(columns), use_threads=False):
                 yield first, pa.Table.from_batches([batch])
                 first += batch.num_rows
-
-    def needed_tables(
-        self,
-        columns: Sequence[str],
-        parts: Sequence[int] | None,
-        kept_dictionaries: Sequence[str],
-        batch_rows: int | None,
-        needed: NeededRows,
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """As `tables`, but rows that do not match a filter may be left out, where page indexes tell their pages.
-
-        Each table has rows that lie one behind the other in the file, its ranges of a row group in order.
-        """
-        metadata = self._file.metadata
-        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        asked = range(len(counts)) if parts is None else parts
-        large = {part for part in asked if part < len(counts) and _is_large(metadata.row_group(part))}
-        pages = self._pages(kept_dictionaries, needed) if large else None
-        for part in asked:
-            found = None
-            if pages is not None and part in large:
-                most_rows = batch_rows if batch_rows is not None and counts[part] > batch_rows else None
-                with suppress(CannotChoose, Damaged):
-                    found = pages.tables(part, columns, most_rows)
-            if found is None:
-                yield from self.tables(columns, [part], kept_dictionaries, batch_rows)
-                continue
-            first = sum(counts[:part])
-            yield from ((first + begin, table) for begin, table in found)
-
-    def _pages(self, kept_dictionaries: Sequence[str], needed: NeededRows) -> NeededPages | None:
-        """What chooses pages by a filter; null where that cannot be done."""
-        kept = list(kept_dictionaries)
-        file = self._file
-        if kept:
-            file = _open_parquet(self._source, metadata=file.metadata, read_dictionary=kept, pre_buffer=self._is_remote)
-        opened = OpenedFile(
-            file=file,
-            footer=self._footer,
-            opened=lambda data: _open_parquet(pa.BufferReader(data), read_dictionary=kept),
-            read=lambda ranges: read_ranges(self._source, ranges, _GAP_BYTES),
-        )
-        try:
-            return NeededPages(opened, needed)
-        except (CannotChoose, Damaged):
-            return None
-
-
-def _is_large(group: pq.RowGroupMetaData) -> bool:
-    """Whether a row group takes so long to decode that a choice of pages may pay."""
-    return bool(group.total_byte_size >= MIN_CHOSEN_BYTES)
 
 
 def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:

@@ -117,7 +117,7 @@ class TaskRows:
         large = dict.fromkeys((p.location, p.file_format) for p in task.pieces if p.size_bytes >= _LARGE_BYTES)
         for location, file_format in large:
             with open_reader(storage, location, file_format) as reader:
-                self._memory.batch_rows(reader)
+                self._memory.batch_rows(reader.largest_part())
 
     @property
     def read_count(self) -> int:

@@ -126,7 +126,7 @@ def of_new_file(file: DataFile) -> Iterator[None]:
 
 def _batch_rows(reader: FileReader, file: DataFile, slots: int, is_local: bool, *, in_order: bool) -> int | None:
     """How many rows of a new file to read at one time; raises `UnsupportedError` where a row group needs too much memory."""
-    rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader)
+    rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader.largest_part())
     if parse_location(file.file_path).scheme != "file":
         return rows
     most = _ORDERED_BATCH_ROWS if in_order else _BATCH_ROWS

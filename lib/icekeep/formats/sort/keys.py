@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.formats.arrow.schema import leaf_path, leaf_values
+from icekeep.formats.arrow.arrays import leaf_path, leaf_values
 from icekeep.formats.sort.curves import curve_bytes, curve_values
 from icekeep.formats.sort.encode import VARYING, Ordering, Unsigned, leading_bytes, null_rows, ordered, raw_values
 from icekeep.formats.transforms import transformed

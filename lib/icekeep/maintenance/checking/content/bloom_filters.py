@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import UnsupportedError, first_line
-from icekeep.formats.arrow.projection import child_fields, is_list
-from icekeep.formats.arrow.schema import elements
+from icekeep.formats.arrow.arrays import elements
+from icekeep.formats.arrow.schema import child_fields, is_list
 from icekeep.formats.base import FileReader
 from icekeep.formats.parquet.bloom_filter import BloomFilter, hashes_of, read_bloom_filter
 from icekeep.formats.parquet.footer import Damaged

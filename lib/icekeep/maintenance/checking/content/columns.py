@@ -8,8 +8,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import child_fields as stored_children
 from icekeep.formats.arrow.projection import project, unidentified
+from icekeep.formats.arrow.schema import child_fields as stored_children
 from icekeep.formats.arrow.schema import field_id
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import (
@@ -25,7 +25,7 @@ from icekeep.spec.types import (
 )
 
 
-class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of a file.
 
     Attributes:
@@ -51,7 +51,7 @@ class FileColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 def columns_of(
     stored: pa.Schema, schema: Schema, constants: Collection[int], without: Mapping[int, str]
-) -> FileColumns:
+) -> CheckedColumns:
     """Find the table's columns in a file.
 
     Args:
@@ -83,7 +83,7 @@ def columns_of(
         leaves.update(_leaves(field, found))
         if isinstance(field.type, PrimitiveType) and found.type != target:
             promoted.add(field.field_id)
-    return FileColumns(
+    return CheckedColumns(
         schema=Schema(fields=tuple(fields)),
         leaves=frozenset(leaves),
         wrong=wrong,

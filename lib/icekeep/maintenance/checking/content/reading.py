@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, first_line
-from icekeep.formats.arrow.projection import has_ids
+from icekeep.formats.arrow.schema import has_ids
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
-from icekeep.formats.reader import FileColumns as Columns
-from icekeep.formats.reader import SourceFile, open_reader
+from icekeep.formats.reader import FileColumns, SourceFile, open_reader
 from icekeep.maintenance.checking.content.bloom_filters import BloomCheck
-from icekeep.maintenance.checking.content.columns import FileColumns, columns_of, required_fields
+from icekeep.maintenance.checking.content.columns import CheckedColumns, columns_of, required_fields
 from icekeep.maintenance.checking.content.metrics import BOUNDS, NULLS, wrong_metrics
 from icekeep.maintenance.checking.content.order import OrderWatch
 from icekeep.maintenance.checking.content.partitions import PartitionWatch
@@ -56,7 +55,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     row_count: int
-    columns: FileColumns | None
+    columns: CheckedColumns | None
     metrics: FileMetrics
     offsets: tuple[int, ...] | None
     nulls: Mapping[int, int] = {}
@@ -101,7 +100,7 @@ class _Reading:
         with open_reader(self._storage, self._source.location, self._source.file_format) as reader:
             if len(reader.schema) and not has_ids(reader.schema) and self._source.name_mapping is None:
                 return self._unidentified(reader)
-            identified = Columns(Schema(fields=())).find(reader.schema, self._source).schema
+            identified = FileColumns(Schema(fields=())).find(reader.schema, self._source).schema
             columns = columns_of(identified, self._schema, self._source.constants, self._without)
             return self._read(reader, columns, identified)
 
@@ -110,7 +109,7 @@ class _Reading:
         nothing = MetricsCollector(Schema(fields=()), {}).metrics()
         return Content(row_count=row_count, columns=None, metrics=nothing, offsets=self._offsets(reader))
 
-    def _read(self, reader: FileReader, columns: FileColumns, identified: pa.Schema) -> Content:
+    def _read(self, reader: FileReader, columns: CheckedColumns, identified: pa.Schema) -> Content:
         partitions = [
             PartitionWatch(spec, values, columns.schema, columns.leaves, columns.promoted)
             for spec, values in self._claims.partitions
@@ -118,10 +117,10 @@ class _Reading:
         orders = {order.order_id: OrderWatch(order, columns.schema, columns.leaves) for order in self._claims.orders}
         types = leaf_types(columns)
         whole = MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
-        names = Columns(columns.schema).find(reader.schema, self._source).names
+        names = FileColumns(columns.schema).find(reader.schema, self._source).names
         bloom = BloomCheck(reader, self._storage, self._source.location, reader.schema, names)
         count, of_parts = 0, []
-        for part in range(reader.part_count()):
+        for part in range(len(reader.part_offsets())):
             of_part = MetricsCollector(columns.schema, dict.fromkeys(types, FULL))
             for rows in self._batches(reader, columns.schema, part, bloom):
                 whole.add(rows)
@@ -150,13 +149,13 @@ class _Reading:
         )
 
     def _batches(self, reader: FileReader, schema: Schema, part: int, bloom: BloomCheck) -> Iterator[pa.Table]:
-        columns = Columns(schema)
+        columns = FileColumns(schema)
         found = columns.find(reader.schema, self._source)
         for _, data in reader.tables(found.names, [part], (), _BATCH_ROWS):
             bloom.add(part, data)
             yield columns.projected(data, found, {})
 
-    def _count_nulls(self, rows: pa.Table, columns: FileColumns) -> None:
+    def _count_nulls(self, rows: pa.Table, columns: CheckedColumns) -> None:
         for path in required_fields(self._schema, columns.schema):
             nulls = _nulls_of(rows, columns.schema, [field.field_id for field in path])
             if nulls:
@@ -174,7 +173,7 @@ class _Reading:
         return None if 0 in offsets else offsets
 
 
-def leaf_types(columns: FileColumns) -> dict[int, PrimitiveType]:
+def leaf_types(columns: CheckedColumns) -> dict[int, PrimitiveType]:
     """The types of the leaves that a file has."""
     by_id = columns.schema.fields_by_id
     return {id_: type_ for id_ in columns.leaves if isinstance(type_ := by_id[id_].type, PrimitiveType)}

@@ -6,7 +6,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import field_ids, has_ids
+from icekeep.formats.arrow.schema import field_ids, has_ids
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, delete_source
 from icekeep.formats.reader import identified, open_reader
 from icekeep.maintenance.checking.deletes.claims import Claim, Telling

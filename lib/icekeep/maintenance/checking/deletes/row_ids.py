@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import field_ids
+from icekeep.formats.arrow.schema import field_ids
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.checking.deletes import caps
 from icekeep.maintenance.checking.deletes.data_entries import keyed_batches, over_manifests

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.projection import all_have_ids, field_ids
+from icekeep.formats.arrow.schema import all_have_ids, field_ids
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.spec.manifests.structs import DataFile

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
-from icekeep.formats.arrow.projection import map_fields, storage_types
+from icekeep.formats.arrow.schema import map_fields
 from icekeep.maintenance.checking.content.job import check_data_files
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
@@ -137,7 +137,10 @@ def test_timestamps_that_the_file_alone_adjusts_to_utc_are_found():
     data = table_of(schema, [{"id": 1, "at": 0, "s": [0]}])
     damaged = made(schema, data)
     utc = pa.timestamp("us", "UTC")
-    replace_rows(damaged, data.cast(storage_types(data.schema, lambda t: utc if pa.types.is_timestamp(t) else t)))
+    marked = map_fields(
+        data.schema, lambda field, _: field.metadata, leaf_type=lambda t: utc if pa.types.is_timestamp(t) else t
+    )
+    replace_rows(damaged, data.cast(marked))
     [fault] = faults(damaged)
     assert (fault.number, fault.facts["columns"]) == (403, [2, 4])
     assert fault.detail == "it marks columns 'at', 's.element' as adjusted to UTC, where the table has no time zone"

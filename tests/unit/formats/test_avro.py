@@ -1,7 +1,7 @@
 """Avro data files: types and field ids (spec, Appendix A), codecs, blocks, files of other writers, broken ones.
 
 What we write is looked at with fastavro, which also writes what another writer would; that is read by us. What all formats have
-in common is in `test_read` and `test_rolling_writer`.
+in common is in `test_reader` and `test_writer`.
 """
 
 import io

@@ -14,55 +14,48 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.base import PartSize
 from icekeep.formats.machine import (
     BATCH_BYTES,
     COMFORTABLE_BYTES,
     LIMITED_POOL,
     POOL_VARIABLE,
+    PartSize,
     TaskMemory,
     peak_memory_bytes,
+    processors_count,
     task_memory_bytes,
 )
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.reader import SourceFile, read_file
 from icekeep.spec.types import LONG, MIB, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
+from kit.lake import Lake
+from kit.shell import ROOT
 from kit.storage import MemoryStorage
 
 GIB = 1024 * MIB
 
 
-class Reader:
-    """A reader of a file whose largest part is known."""
-
-    def __init__(self, row_count, size_bytes, held_bytes=0):
-        self._part = PartSize(number=3, row_count=row_count, size_bytes=size_bytes)
-        self._held_bytes = held_bytes
-
-    def largest_part(self):
-        return self._part
-
-    def held_bytes(self, part):
-        return self._held_bytes if part == 3 else 0
+def part_of(row_count, size_bytes, held_bytes=0):
+    return PartSize(number=3, row_count=row_count, size_bytes=size_bytes, held_bytes=held_bytes)
 
 
 def test_a_row_group_that_fits_well_is_read_whole():
-    assert TaskMemory(8 * GIB).batch_rows(Reader(1000, COMFORTABLE_BYTES)) is None
-    assert TaskMemory(400 * MIB).batch_rows(Reader(1000, 100 * MIB)) is None
-    assert TaskMemory(GIB).batch_rows(Reader(0, 0)) is None
+    assert TaskMemory(8 * GIB).batch_rows(part_of(1000, COMFORTABLE_BYTES)) is None
+    assert TaskMemory(400 * MIB).batch_rows(part_of(1000, 100 * MIB)) is None
+    assert TaskMemory(GIB).batch_rows(part_of(0, 0)) is None
 
 
 def test_a_large_one_is_read_in_batches_that_shrink_with_the_memory():
-    assert TaskMemory(8 * GIB).batch_rows(Reader(2**20, GIB)) == BATCH_BYTES // 1024
+    assert TaskMemory(8 * GIB).batch_rows(part_of(2**20, GIB)) == BATCH_BYTES // 1024
     # Half is for reading, of which a quarter is a batch: it is there twice, beside what else is held.
-    assert TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB)) == 50 * MIB // 1024
-    assert TaskMemory(8 * GIB).batch_rows(Reader(10, 10 * BATCH_BYTES)) == 1
+    assert TaskMemory(400 * MIB).batch_rows(part_of(2**20, GIB)) == 50 * MIB // 1024
+    assert TaskMemory(8 * GIB).batch_rows(part_of(10, 10 * BATCH_BYTES)) == 1
 
 
 def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
     with pytest.raises(UnsupportedError) as error:
-        TaskMemory(400 * MIB).batch_rows(Reader(10, 2 * GIB, held_bytes=MIB))
+        TaskMemory(400 * MIB).batch_rows(part_of(10, 2 * GIB, held_bytes=MIB))
     needed = MIB + 2 * -(-2 * GIB // 10)
     assert error.value.message == (
         f"row group 3 takes {2 * GIB} bytes and reading it in batches {needed}, where a task may read {200 * MIB} at a time; "
@@ -71,13 +64,13 @@ def test_one_that_does_not_fit_even_so_is_refused_with_what_to_set():
     )
     # What is held beside the batches counts as well.
     with pytest.raises(UnsupportedError, match="row group 3"):
-        TaskMemory(400 * MIB).batch_rows(Reader(2**20, GIB, held_bytes=101 * MIB))
+        TaskMemory(400 * MIB).batch_rows(part_of(2**20, GIB, held_bytes=101 * MIB))
 
 
 def test_on_one_machine_the_advice_is_about_that_machine():
     """There is no executor whose settings would change anything."""
     with pytest.raises(UnsupportedError) as error:
-        TaskMemory(400 * MIB, is_local=True).batch_rows(Reader(10, 2 * GIB))
+        TaskMemory(400 * MIB, is_local=True).batch_rows(part_of(10, 2 * GIB))
     assert error.value.message.endswith(
         "; give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
     )
@@ -145,7 +138,7 @@ def test_the_largest_row_group_counts_as_it_is_in_memory_not_in_the_file():
     part = reader.largest_part()
     assert (part.number, part.row_count) == (0, 60_000)
     assert part.size_bytes == 60_000 * (8 + 4)
-    assert 0 < reader.held_bytes(0) < 10_000
+    assert 0 < part.held_bytes < 10_000
     assert ParquetReader(io.BytesIO(parquet_bytes(table.slice(0, 0)))).largest_part().row_count == 0
 
 
@@ -158,7 +151,7 @@ def test_of_a_row_group_only_the_columns_that_are_read_count():
     whole, some = reader.largest_part(), reader.largest_part(["u"])
     assert 600 * 90 < some.size_bytes < 600 * 100 < whole.size_bytes
     assert reader.largest_part(["id", "s", "u"]) == whole
-    assert reader.held_bytes(0, ["id"]) < reader.held_bytes(0) == reader.held_bytes(0, ["id", "s", "u"])
+    assert reader.largest_part(["id"]).held_bytes < whole.held_bytes
     assert reader.largest_part([]).size_bytes == 0
 
 
@@ -239,3 +232,85 @@ def test_a_row_group_that_no_batch_of_would_fit_is_refused_before_anything_is_wr
     assert f"data file '{tmp_path}/texts': row group 0 takes" in said["error"]
     assert not Path(tmp_path, "new-texts").exists()
     assert limited(tmp_path, "texts", 2, 4 * GIB)["rows"] == 2
+
+
+OWN = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ([], {}, 64),
+        (["0::/pod"], {"pod/cpu.max": "150000 100000\n"}, 2),
+        (["0::/pod/x"], {"pod/x/cpu.max": "max 100000", "pod/cpu.max": "400000 100000"}, 4),
+        (["0::/elsewhere"], {"cpu.max": "50000 100000"}, 1),
+        (["0::/pod"], {"pod/cpu.max": "max 100000"}, 64),
+        (["0::/pod"], {"pod/cpu.max": "99900000 100000"}, 64),
+        (["0::/pod"], {"pod/cpu.max": "nonsense"}, 64),
+        (["4:cpu,cpuacct:/c"], {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
+        (["4:cpu:/c"], {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+        (["4:cpu:/c"], {"cpu/c/cpu.cfs_quota_us": "300000"}, 64),
+        (["4:memory:/c"], {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+    ],
+)
+def test_a_container_has_as_many_as_it_is_given_time_of(tmp_path, monkeypatch, groups, files, count):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    assert processors_count(system(tmp_path, groups, **files)) == count
+
+
+def test_a_system_without_limits_has_all_that_the_process_may_run_on(tmp_path):
+    assert processors_count(tmp_path / "none") == OWN
+
+
+SAYS = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
+TAKEN = "from icekeep.formats.machine import choose_pool; choose_pool()"
+
+
+def printed(code, *words, **environ):
+    """The last line that a process prints."""
+    environ["PYTHONPATH"] = str(ROOT / "lib")
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environ, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.process
+def test_arrow_allocates_in_small_pages():
+    assert printed(SAYS) == "mimalloc"
+    assert printed(f"{TAKEN}; {SAYS}") == "jemalloc"
+
+
+@pytest.mark.process
+def test_what_an_operator_has_chosen_holds():
+    assert printed(f"{TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="system") == "system"
+
+
+@pytest.mark.process
+def test_where_address_space_is_limited_arrow_keeps_little():
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))"
+    assert printed(f"{limited}; {TAKEN}; {SAYS}") == "system"
+    assert printed(f"{limited}; {TAKEN}; {SAYS}", ARROW_DEFAULT_MEMORY_POOL="jemalloc") == "jemalloc"
+
+
+@pytest.mark.process
+def test_an_arrow_without_that_allocator_stays_as_it_is():
+    absent = "import pyarrow as pa\ndef absent(): raise NotImplementedError\npa.jemalloc_memory_pool = absent"
+    assert printed(f"{absent}\n{TAKEN}; {SAYS}") == "mimalloc"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("call", "pool"),
+    [("entry_point()", "jemalloc"), ("sys.exit(main(sys.argv[1:]))", "mimalloc")],
+    ids=["own", "of-others"],
+)
+def test_a_command_changes_only_a_process_of_its_own(call, pool, tmp_path):
+    lake = Lake(tmp_path)
+    lake.filled(commits=2)
+    conf = tmp_path / "icekeep.yaml"
+    conf.write_text(
+        f"catalogs: {{local: {{type: sql, uri: '{lake.properties['uri']}', warehouse: '{tmp_path.as_uri()}'}}}}"
+    )
+    imports = "import sys\nfrom icekeep.__main__ import entry_point\nfrom icekeep.cli import main"
+    code = f"{imports}\ntry:\n    {call}\nfinally:\n    {SAYS}"
+    words = ["compact", "--conf", str(conf), "--table", "local.db.events", "--option", "rewrite-all=true"]
+    assert printed(code, *words) == pool
