@@ -14,7 +14,6 @@ from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus, ListingShare, MoveStatus, Storage
 from icekeep.storage.objects.storage import ObjectStorage
-from icekeep.storage.range_reader import read_ranges
 from kit.storage import contents
 
 
@@ -142,17 +141,6 @@ class StorageContract:
             assert stream.read() == bytes(range(250, 256))
             stream.seek(10)
             assert stream.read(3) == bytes([10, 11, 12])
-
-    def test_ranges_of_an_open_file_come_as_they_were_asked_for(self, storage, root):
-        data = bytes(range(256)) * 5000
-        storage.create(f"{root}/f", data)
-        ranges = [(700_000, 5), (0, 3), (1_279_998, 9), (2, 300_000), (700_003, 4), (12, 0), (2_000_000, 7)]
-        with storage.open(f"{root}/f") as stream:
-            for gap_bytes in (0, 2, 1 << 20):
-                found = read_ranges(stream, ranges, gap_bytes)
-                assert found == [data[start : start + length] for start, length in ranges]
-            stream.seek(5)
-            assert stream.read(3) == data[5:8]
 
     def test_head_tells_size_and_time_and_is_null_for_what_is_no_file(self, storage, root):
         storage.create(f"{root}/dir/first", b"123")

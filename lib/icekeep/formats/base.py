@@ -20,16 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
-from icekeep.formats.arrow.schema import Mask
 from icekeep.spec.filters.evaluators import Metrics
-from icekeep.spec.filters.expressions import Expression, predicates
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, FLOAT, UNKNOWN, UUID, NestedField, PrimitiveType, StructType
 from icekeep.spec.values import lower_bound, upper_bound
 
 _OFFSET_BYTES = 4
-_LOOKS_LEFT_OUT = 7
 
 
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,53 +40,6 @@ class PartSize(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     row_count: int
     size_bytes: int
-
-
-class Looks(msgspec.Struct):
-    """Whether it pays to look for the rows that match before other columns are read; of files that are read one by one.
-
-    Where all pages of a part were needed nevertheless, the next ones are not looked at, and then one is again.
-    """
-
-    left_out: int = 0
-
-    def are_worth_it(self) -> bool:
-        """Whether the next part is to be looked at."""
-        if self.left_out:
-            self.left_out -= 1
-            return False
-        return True
-
-    def did_not_pay(self) -> None:
-        """All pages of a part were needed."""
-        self.left_out = _LOOKS_LEFT_OUT
-
-
-class NeededRows(msgspec.Struct, frozen=True):
-    """The rows of a file that a filter matches.
-
-    Attributes:
-        bound: the filter, over columns of the table.
-        columns: the file's, with the field ids that they have for the table.
-        names: of the top-level columns of the file that the filter looks at.
-        matches: which rows of a table with these columns match.
-        looks: shared with the files before and after.
-    """
-
-    bound: Expression
-    columns: pa.Schema
-    names: Sequence[str]
-    matches: Callable[[pa.Table], Mask]
-    looks: Looks
-
-    @property
-    def types(self) -> dict[int, PrimitiveType]:
-        """Of the fields that the filter asks for, by field id."""
-        return {
-            predicate.field.field_id: predicate.field.type
-            for predicate in predicates(self.bound)
-            if isinstance(predicate.field.type, PrimitiveType)
-        }
 
 
 class FileReader(Protocol):

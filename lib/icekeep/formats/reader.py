@@ -25,13 +25,13 @@ from icekeep.formats.arrow.projection import (
     refuse_unidentified,
     with_mapped_ids,
 )
-from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, constant_array, field_id, where_true
+from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, constant_array, field_id
 from icekeep.formats.avro import AvroReader
-from icekeep.formats.base import BatchChoice, FileReader, Looks, NeededRows, PartChoice, SizesOfColumns, translated
-from icekeep.formats.filter import parts_that_may_match, rows_that_match
+from icekeep.formats.base import BatchChoice, FileReader, PartChoice, SizesOfColumns, translated
+from icekeep.formats.filter import parts_that_may_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.schema import (
     DELETED,
     FILE,
@@ -43,7 +43,7 @@ from icekeep.spec.schema import (
     NameMapping,
     Schema,
 )
-from icekeep.spec.types import NestedField, StructType
+from icekeep.spec.types import NestedField
 from icekeep.storage.base import Storage
 
 _READERS: dict[str, Callable[[BinaryIO], FileReader]] = {"PARQUET": ParquetReader, "ORC": OrcReader, "AVRO": AvroReader}
@@ -101,7 +101,6 @@ class FileColumns:
         self._key: tuple[Any, ...] = ()
         self._found: _Found | None = None
         self._same: tuple[pa.Schema, list[int], pa.Schema, list[int]] | None = None
-        self._compared: tuple[Expression, FileColumns, Looks] | None = None
 
     def find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
         """The columns of a file that are wanted; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
@@ -121,26 +120,6 @@ class FileColumns:
         table = project(selected, self._stored, constants)
         self._same = _same_columns(data, selected, table)
         return table
-
-    def needed(self, bound: Expression, file_schema: pa.Schema, source: SourceFile) -> NeededRows | None:
-        """The rows of a file that a filter needs; null where it looks at fields that the schema lacks, or at none of the file."""
-        asked = {predicate.field.field_id for predicate in predicates(bound)}
-        # What a file stores of row lineage is not yet the value.
-        if not asked or asked & _LINEAGE or not asked <= set().union(*map(_ids_in, self._stored.fields)):
-            return None
-        if self._compared is None or self._compared[0] != bound:
-            self._compared = bound, FileColumns(_compared(self._stored, bound)), Looks()
-        _, columns, looks = self._compared
-        found = columns.find(file_schema, source)
-        if not found.names:
-            return None
-        return NeededRows(
-            bound=bound,
-            columns=found.schema,
-            names=found.names,
-            matches=lambda data: where_true(rows_that_match(bound, columns.projected(data, found, source.constants))),
-            looks=looks,
-        )
 
     def _find(self, file_schema: pa.Schema, source: SourceFile) -> "_Found":
         named = identified(file_schema, source)
@@ -205,14 +184,11 @@ def read_positioned(
     *,
     batch_rows: int | BatchChoice | None = None,
     needed: Expression = ALWAYS_TRUE,
-    by_pages: bool = True,
 ) -> Iterator[tuple[int, pa.Table]]:
     """The tables of `read_file`, each with the position of its first row in the file; raises as it does.
 
     Args:
-        needed: a bound filter; parts and pages that hold no row which matches it, by what the file says of them, are left
-            out.
-        by_pages: whether page indexes are believed, and not only what files say of parts.
+        needed: a bound filter; parts that hold no row which matches it, by what the file says of them, are left out.
     """
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
@@ -225,10 +201,6 @@ def read_positioned(
                 parts = parts_that_may_match(reader, found.schema, parts, needed)
             batch_rows = batch_rows(SizesOfColumns(reader, found.names)) if callable(batch_rows) else batch_rows
             steps = reader.tables(found.names, parts, found.kept, batch_rows)
-            if by_pages and isinstance(reader, ParquetReader):
-                rows = columns.needed(needed, reader.schema, source)
-                if rows is not None:
-                    steps = reader.needed_tables(found.names, parts, found.kept, batch_rows, rows)
         while True:
             with translated(source.location, source.noun):
                 step = next(steps, None)
@@ -246,21 +218,6 @@ def open_reader(storage: Storage, location: str, file_format: str, noun: str = "
     """An open data file, or whatever errors are to call it, to look at; raises what `read_file` raises."""
     with storage.open(location) as stream, translated(location, noun):
         yield _open(stream, file_format)
-
-
-def _compared(schema: Schema, bound: Expression) -> Schema:
-    """The columns of a schema that a filter looks at: of two that have a field, the one that has perhaps no others."""
-    ids = {predicate.field.field_id for predicate in predicates(bound)}
-    last = {id_: n for n, field in enumerate(schema.fields) for id_ in _ids_in(field) & ids}
-    return msgspec.structs.replace(
-        schema, fields=tuple(schema.fields[n] for n in sorted({*last.values()})), identifier_field_ids=()
-    )
-
-
-def _ids_in(field: NestedField) -> set[int]:
-    """Of a field and of those in the structs that it holds."""
-    below = field.type.fields if isinstance(field.type, StructType) else ()
-    return {field.field_id}.union(*map(_ids_in, below))
 
 
 def _open(stream: BinaryIO, file_format: str) -> FileReader:

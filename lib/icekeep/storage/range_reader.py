@@ -1,7 +1,7 @@
 """A stream that reads a file by ranges."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 
@@ -45,51 +45,3 @@ class RangeReader(io.RawIOBase):
         data = self._fetch(self._position, length)
         self._position += length
         return data
-
-
-class RangedReader(io.BufferedReader):
-    """A buffered stream over ranges, which brings many that lie apart at once, past its buffer."""
-
-    def __init__(
-        self, raw: RangeReader, buffer_bytes: int, fetch_many: Callable[[Sequence[tuple[int, int]]], Sequence[Any]]
-    ) -> None:
-        """`fetch_many` is given places and lengths, which lie in the file, and answers the bytes of each."""
-        super().__init__(raw, buffer_bytes)
-        self.fetch_many = fetch_many
-
-
-def read_ranges(stream: Any, ranges: Sequence[tuple[int, int]], gap_bytes: int) -> list[bytes]:
-    """Bytes of a file by place and length; what lies beyond its end is missing from them.
-
-    Ranges that are at most `gap_bytes` apart are read at once, unless the stream itself brings many.
-    """
-    fetch_many = getattr(stream, "fetch_many", None)
-    if fetch_many is not None:
-        size_bytes = stream.seek(0, io.SEEK_END)
-        inside = [(start, max(0, min(length, size_bytes - start))) for start, length in ranges]
-        found = iter(fetch_many([one for one in inside if one[1]]))
-        return [bytes(next(found)) if length else b"" for _, length in inside]
-    answers = [b""] * len(ranges)
-    together: list[int] = []
-    end = 0
-    for number in sorted((n for n, one in enumerate(ranges) if one[1]), key=lambda n: ranges[n]):
-        start, length = ranges[number]
-        if together and start > end + gap_bytes:
-            _read_together(stream, ranges, together, end, answers)
-            together = []
-        end = max(end, start + length) if together else start + length
-        together.append(number)
-    if together:
-        _read_together(stream, ranges, together, end, answers)
-    return answers
-
-
-def _read_together(
-    stream: Any, ranges: Sequence[tuple[int, int]], numbers: Sequence[int], end: int, answers: list[bytes]
-) -> None:
-    first = ranges[numbers[0]][0]
-    stream.seek(first)
-    data = bytes(stream.read(end - first))
-    for number in numbers:
-        start, length = ranges[number]
-        answers[number] = data[start - first : start - first + length]

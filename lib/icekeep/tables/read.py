@@ -115,7 +115,6 @@ def scan(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
-    page_indexes: bool = True,
     **version: Unpack[VersionArguments],
 ) -> "DataFrame":
     """The rows of a table that match a filter and are not deleted.
@@ -129,8 +128,6 @@ def scan(
         where: a filter over the table's columns, as text or as an unbound expression.
         select: columns of the table in the order wanted, all if null. Also the metadata columns `_file`, `_pos`, `_spec_id`,
             `_partition`, `_row_id` and `_last_updated_sequence_number`.
-        page_indexes: whether pages that the filter does not need are left out by what Parquet files say of their pages. Where
-            a writer is known to say that wrongly, false reads row groups whole.
         **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
             `end_snapshot_id`; by default the head of `main`.
 
@@ -144,7 +141,7 @@ def scan(
     check_source(spark)
     opened = open_scan(table, where=where, **version)
     session = started(spark)
-    reader = _reader(opened, select, spark_workers(spark).process_slots, page_indexes)
+    reader = _reader(opened, select, spark_workers(spark).process_slots)
     with spark_run("scan", table.name, SILENT):
         packed = packed_tasks(opened, spark, shares_deletes=True)
         if packed.few is not None:
@@ -164,7 +161,6 @@ def read_table(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
-    page_indexes: bool = True,
     **version: Unpack[VersionArguments],
 ) -> pa.Table:
     """The rows that `scan` gives, as a table that this process holds; Spark is started only to plan very many files.
@@ -174,17 +170,16 @@ def read_table(
     Args:
         where: which rows are read, as for `scan`, and so what it raises.
         select: names of columns, in their order, as for `scan`.
-        page_indexes: whether pages that the filter does not need are left unread.
         **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
             `end_snapshot_id`; by default the head of `main`.
     """
     opened = open_scan(table, where=where, **version)
     workers = thread_workers()
-    reader = _reader(opened, select, workers.process_slots, page_indexes)
+    reader = _reader(opened, select, workers.process_slots)
     packed = packed_tasks(opened, None, workers.slots, shares_deletes=True)
     if packed.few is None:
         with spark_run("scan", table.name, SILENT):
-            rows = scan(table, where=where, select=select, page_indexes=page_indexes, **version)
+            rows = scan(table, where=where, select=select, **version)
             return arrow_table(rows, "reading rows")
     parts = all_results(run_tasks(None, packed.few, _read_here, reader, threads=workers.slots))
     return pa.Table.from_batches([batch for part in parts for batch in part], reader.columns)
@@ -196,7 +191,6 @@ def read_batches(
     *,
     where: str | Expression = ALWAYS_TRUE,
     select: Sequence[str] | None = None,
-    page_indexes: bool = True,
     **version: Unpack[VersionArguments],
 ) -> pa.RecordBatchReader:
     """The rows that `scan` gives, as Arrow batches that are read one after the other; none of them is read by Spark.
@@ -212,7 +206,6 @@ def read_batches(
         spark: what plans very many files (some two million), and nothing else; by default the session that runs, or a new one.
         where: which rows are read, as for `scan`.
         select: names of columns, in their order, as for `scan`.
-        page_indexes: whether pages that the filter does not need are left unread.
         **version: what is read: `ref`, `snapshot_id`, `as_of`, or what was appended from `start_snapshot_id` to
             `end_snapshot_id`; by default the head of `main`.
 
@@ -221,7 +214,7 @@ def read_batches(
     """
     check_source(spark)
     opened = open_scan(table, where=where, **version)
-    reader = _reader(opened, select, 1, page_indexes)
+    reader = _reader(opened, select, 1)
     packed = packed_tasks(opened, spark, 1, shares_deletes=True)
     tasks: Iterable[Sequence[Mapping[str, Any]]]
     if packed.few is not None:
@@ -265,7 +258,7 @@ def rows_worked_on(
     )
 
 
-def _reader(opened: Scan, select: Sequence[str] | None, slots: int, by_pages: bool = True) -> "_Reader":
+def _reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "_Reader":
     metadata = opened.table.metadata
     wanted = _selected(opened.version.schema, select, metadata)
     return _Reader(
@@ -276,7 +269,6 @@ def _reader(opened: Scan, select: Sequence[str] | None, slots: int, by_pages: bo
         table_schemas=metadata.schemas,
         name_mapping=name_mapping_of(metadata.properties),
         slots=slots,
-        by_pages=by_pages,
     )
 
 
@@ -285,7 +277,6 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         slots: how many tasks share an executor's memory.
-        by_pages: whether page indexes are believed.
     """
 
     storage: Storage
@@ -295,7 +286,6 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     table_schemas: tuple[Schema, ...]
     name_mapping: NameMapping | None
     slots: int
-    by_pages: bool = True
 
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `task_groups.SHARING_TASKS`.
@@ -328,7 +318,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
         # Splits that are read together have their equality deletes looked up together.
         for residual, some in groupby(splits, self._residual):
             pieces = (self._piece(split, deletes) for split in some)
-            for rows in reader.read(pieces, residual=residual, by_pages=self.by_pages, batch_rows=memory.batch_rows):
+            for rows in reader.read(pieces, residual=residual, batch_rows=memory.batch_rows):
                 yield from spark_rows(rows, self.columns).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _residual(self, split: Mapping[str, Any]) -> Expression:

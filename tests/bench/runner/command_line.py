@@ -22,7 +22,6 @@ from bench.runner.published import Published
 from bench.runner.rivals import CACHE, RIVALS, Rival, before
 from bench.runner.trial import OF_RIVALS, Benchmark, Case
 from bench.scale.benchmark import SCALE
-from bench.selecting.benchmark import SELECTING
 from bench.verifying.benchmark import VERIFYING
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -33,7 +32,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "manifests": MANIFESTS,
     "verifying": VERIFYING,
     "reaching": REACHING,
-    "selecting": SELECTING,
     "scale": SCALE,
 }
 

@@ -16,7 +16,6 @@ from bench.tables import (  # noqa: E402 - as above
     lineitem,
     scale_shapes,
     scale_tables,
-    sorted_lineitem,
 )
 from bench.tables.kept import kept, make_anew  # noqa: E402 - as above
 
@@ -27,7 +26,6 @@ MAKERS = {
     history_tables.History: history_tables.make,
     lineitem.Lineitem: lineitem.make,
     scale_shapes.Scale: scale_tables.make,
-    sorted_lineitem.SortedLineitem: sorted_lineitem.make,
 }
 Shapes = (
     big_tables.Shape
@@ -36,7 +34,6 @@ Shapes = (
     | history_tables.History
     | lineitem.Lineitem
     | scale_shapes.Scale
-    | sorted_lineitem.SortedLineitem
 )
 
 

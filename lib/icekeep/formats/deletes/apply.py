@@ -442,14 +442,12 @@ class LiveRowsReader:
         pieces: Iterable[LivePiece],
         *,
         residual: Expression = ALWAYS_TRUE,
-        by_pages: bool = True,
         batch_rows: BatchChoice | None = None,
     ) -> Iterator[pa.Table]:
         """Read pieces one after the other, in batches where `batch_rows` says so.
 
         Args:
             residual: a bound filter; rows that do not match are left out.
-            by_pages: whether page indexes may say which pages that filter needs, as in `read_positioned`.
 
         Raises:
             MissingFileError: a file is not there.
@@ -458,14 +456,14 @@ class LiveRowsReader:
             UnsupportedError: a file is encrypted, or needs a feature of its format that we do not handle.
             IcekeepBug: a delete file is none, or there are deletes that another data file has.
         """
-        for plan, table, noted in _joined(self._tables(pieces, residual, by_pages, batch_rows), self._piece_bytes):
+        for plan, table, noted in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
             if plan.changes_rows:
                 table = self._without_deleted(table, plan, noted)
             if table.num_rows:
                 yield table
 
     def _tables(
-        self, pieces: Iterable[LivePiece], residual: Expression, by_pages: bool, batch_rows: BatchChoice | None
+        self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
     ) -> "Iterator[_Read]":
         """The rows of pieces that match a filter, with what is still to be done to them."""
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
@@ -492,7 +490,6 @@ class LiveRowsReader:
                 parts,
                 batch_rows=choice,
                 needed=residual,
-                by_pages=by_pages,
             ):
                 read_count += table.num_rows
                 self.read_count += table.num_rows

@@ -4,8 +4,7 @@ Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writ
 A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
 """
 
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID as UUIDValue
 
@@ -18,7 +17,7 @@ from icekeep.formats.arrow.projection import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
 from icekeep.formats.parquet.footer import LIST, Damaged, Struct, walk_struct, walk_structs
-from icekeep.formats.parquet.pages import LAYOUTS, PageBounds, value_bytes
+from icekeep.formats.parquet.pages import value_bytes
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
@@ -192,38 +191,6 @@ def _put_bounds(metrics: PartMetrics, id_: int, type_: PrimitiveType, lower: byt
             metrics.upper_bounds[id_] = upper + _HIGHEST
         elif type_.name != "binary":
             metrics.upper_bounds[id_] = upper
-
-
-def page_metrics(
-    pages: Sequence[PageBounds], row_counts: Sequence[int], id_: int, type_: PrimitiveType, leaf: pq.ColumnSchema
-) -> list[PartMetrics]:
-    """What a column index says of the pages of a column, as a footer says it of row groups.
-
-    Args:
-        row_counts: of the pages.
-        leaf: how the column is stored.
-    """
-    found = []
-    for page, row_count in zip(pages, row_counts, strict=True):
-        metrics = PartMetrics(row_count, {id_: row_count})
-        null_count = row_count if page.least is None else page.null_count
-        if null_count is not None:
-            metrics.null_value_counts[id_] = null_count
-        values = [_stored_value(bound, leaf) for bound in (page.least, page.greatest) if bound is not None]
-        known = [value for value in (_value(type_, raw) for raw in values if raw is not None) if value == value]
-        if len(known) == 2 and None not in known:
-            lower, upper = lower_bound(type_, known[0], None), upper_bound(type_, known[1], None)
-            _put_bounds(metrics, id_, type_, lower, upper)
-        found.append(metrics)
-    return found
-
-
-def _stored_value(bound: bytes, leaf: pq.ColumnSchema) -> Any:
-    """A bound of a page as pyarrow gives one of a row group; None where it is none of a value, or was cut."""
-    if leaf.physical_type == "INT96" or value_bytes(leaf) not in (None, len(bound)):
-        return None
-    layout = LAYOUTS.get(leaf.physical_type)
-    return struct.unpack(layout, bound)[0] if layout else bound
 
 
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:

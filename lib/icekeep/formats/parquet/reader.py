@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -13,21 +12,15 @@ import pyarrow.parquet as pq
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, Metadata, child_fields, map_fields
 from icekeep.formats.arrow.schema import field_id
-from icekeep.formats.base import NeededRows, PartSize, translated, value_width
-from icekeep.formats.parquet.footer import TAIL_BYTES, Damaged
+from icekeep.formats.base import PartSize, translated, value_width
+from icekeep.formats.parquet.footer import TAIL_BYTES
 from icekeep.formats.parquet.metrics import row_group_metrics, row_group_offset
-from icekeep.formats.parquet.page_choice import CannotChoose, NeededPages, OpenedFile
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.types import MIB, PrimitiveType
 from icekeep.storage.base import Storage
-from icekeep.storage.range_reader import read_ranges
 
 _SMALL_BYTES = MIB
 _BUFFER_BYTES = 256 * 1024
-_GAP_BYTES = 64 * 1024
-
-MIN_CHOSEN_BYTES = MIB
-"""Of a smaller row group all pages are read."""
 
 _PAGE_BYTES = 2 * MIB
 
@@ -129,7 +122,7 @@ class ParquetReader:
 
     @cached_property
     def _footer(self) -> bytes:
-        """The bytes of the footer, which is asked for by bounds of row groups and again by page indexes."""
+        """The bytes of the footer."""
         length = self._file.metadata.serialized_size
         end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
         self._source.seek(end - length)
@@ -179,57 +172,6 @@ class ParquetReader:
             for batch in file.iter_batches(batch_rows, [position], columns=list(columns), use_threads=False):
                 yield first, pa.Table.from_batches([batch])
                 first += batch.num_rows
-
-    def needed_tables(
-        self,
-        columns: Sequence[str],
-        parts: Sequence[int] | None,
-        kept_dictionaries: Sequence[str],
-        batch_rows: int | None,
-        needed: NeededRows,
-    ) -> Iterator[tuple[int, pa.Table]]:
-        """As `tables`, but rows that do not match a filter may be left out, where page indexes tell their pages.
-
-        Each table has rows that lie one behind the other in the file, its ranges of a row group in order.
-        """
-        metadata = self._file.metadata
-        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        asked = range(len(counts)) if parts is None else parts
-        large = {part for part in asked if part < len(counts) and _is_large(metadata.row_group(part))}
-        pages = self._pages(kept_dictionaries, needed) if large else None
-        for part in asked:
-            found = None
-            if pages is not None and part in large:
-                most_rows = batch_rows if batch_rows is not None and counts[part] > batch_rows else None
-                with suppress(CannotChoose, Damaged):
-                    found = pages.tables(part, columns, most_rows)
-            if found is None:
-                yield from self.tables(columns, [part], kept_dictionaries, batch_rows)
-                continue
-            first = sum(counts[:part])
-            yield from ((first + begin, table) for begin, table in found)
-
-    def _pages(self, kept_dictionaries: Sequence[str], needed: NeededRows) -> NeededPages | None:
-        """What chooses pages by a filter; null where that cannot be done."""
-        kept = list(kept_dictionaries)
-        file = self._file
-        if kept:
-            file = _open_parquet(self._source, metadata=file.metadata, read_dictionary=kept, pre_buffer=self._is_remote)
-        opened = OpenedFile(
-            file=file,
-            footer=self._footer,
-            opened=lambda data: _open_parquet(pa.BufferReader(data), read_dictionary=kept),
-            read=lambda ranges: read_ranges(self._source, ranges, _GAP_BYTES),
-        )
-        try:
-            return NeededPages(opened, needed)
-        except (CannotChoose, Damaged):
-            return None
-
-
-def _is_large(group: pq.RowGroupMetaData) -> bool:
-    """Whether a row group takes so long to decode that a choice of pages may pay."""
-    return bool(group.total_byte_size >= MIN_CHOSEN_BYTES)
 
 
 def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:

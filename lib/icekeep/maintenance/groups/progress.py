@@ -10,7 +10,7 @@ import os
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self, cast
@@ -146,8 +146,6 @@ class _CountedStream:
 
     def __init__(self, stream: BinaryIO, counts: Counts) -> None:
         self._stream, self._counts = stream, counts
-        if hasattr(stream, "fetch_many"):
-            self.fetch_many = self._fetch_many
 
     def __enter__(self) -> Self:
         self._stream.__enter__()
@@ -170,11 +168,6 @@ class _CountedStream:
         count = self._stream.write(data)
         self._counts.add(written_bytes=memoryview(data).nbytes)
         return count
-
-    def _fetch_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Any]:
-        found: Sequence[Any] = cast(Any, self._stream).fetch_many(ranges)
-        self._counts.add(read_bytes=sum(length for _, length in ranges))
-        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -6,7 +6,8 @@ So every object is stamped with a number that only the call knows which makes it
 hears nothing, looks whose it is: equal bytes would not tell, since two writers may write the same.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, BinaryIO, cast
@@ -48,8 +49,8 @@ from icekeep.storage.objects.moves import ObjectMoves
 from icekeep.storage.objects.requests import STAMP, ObjectAddress, delete_objects, prove, send_new
 from icekeep.storage.objects.roots import has_empty_parts, taken_apart
 from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
-from icekeep.storage.objects.streams import GAP_BYTES, PART_BYTES, READ_AHEAD_BYTES, ObjectWriter, Parts
-from icekeep.storage.range_reader import RangedReader, RangeReader
+from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectWriter, Parts
+from icekeep.storage.range_reader import RangeReader
 from icekeep.storage.stores import GCS
 from icekeep.storage.vended import VendedProperties
 
@@ -91,22 +92,7 @@ class ObjectStorage(ObjectListing, ObjectMoves, ObjectDirectories):
                 raise UnavailableError(f"cannot read {location!r}: the store sent {len(data)} of {length} bytes")
             return memoryview(data)
 
-        def fetch_many(ranges: Sequence[tuple[int, int]]) -> Sequence[Any]:
-            starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
-            with translated("read", location):
-                stores = target.stores
-                found = stores.ask(
-                    lambda: obstore.get_ranges(
-                        stores.patient, target.key, starts=starts, lengths=lengths, coalesce=GAP_BYTES
-                    )
-                )
-            if [len(data) for data in found] != lengths:
-                raise UnavailableError(
-                    f"cannot read {location!r}: the store sent more or fewer bytes than were asked for"
-                )
-            return found
-
-        return cast(BinaryIO, RangedReader(RangeReader(fetch, size_bytes), READ_AHEAD_BYTES, fetch_many))
+        return cast(BinaryIO, io.BufferedReader(RangeReader(fetch, size_bytes), READ_AHEAD_BYTES))
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
         target = self._target(location)

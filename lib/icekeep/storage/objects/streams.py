@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from icekeep.spec.types import MIB
 
 READ_AHEAD_BYTES = MIB
-GAP_BYTES = 256 * 1024
-"""Ranges that are no further apart are brought by one request: another takes as long as so many bytes."""
 
 PART_BYTES = 16 * MIB
 """What a stream that is written keeps in memory; up to here an object is sent in one request."""

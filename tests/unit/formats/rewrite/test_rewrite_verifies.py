@@ -118,7 +118,7 @@ def test_nothing_is_hashed_where_nobody_asks(storage, tables):
     assert (outcome.hash_in, outcome.hash_out) == (None, None)
 
 
-PLACES = {"in order": "verify", "pages moved": "page_copy.proof", "ranges together": "verify"}
+PLACES = {"in order": "verify", "pages moved": "copy_pages", "ranges together": "verify"}
 READING = {"in order": "hash_of_files", "pages moved": "SpliceProof.check", "ranges together": "hash_of_files"}
 """What reads new files again."""
 
