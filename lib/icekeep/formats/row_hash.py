@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import mmh3
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
@@ -530,7 +530,7 @@ class _Texts(Column):
         """Strings that are so long that each is worth a call of its own."""
         data = self._data.data
         spans = zip(begins[rows].tolist(), lengths[rows].tolist(), strict=True)
-        digests = b"".join(mmh3.mmh3_x64_128_digest(data[begin : begin + length]) for begin, length in spans)
+        digests = b"".join(xxhash.xxh3_128_digest(data[begin : begin + length]) for begin, length in spans)
         sums = Lanes.of(len(rows))
         for number, words in enumerate(np.frombuffer(digests, "<u8").reshape(-1, 2).T):
             sums.add(mixed(words), FIRST_WORD + number, self._keys, None)
@@ -797,7 +797,7 @@ class RowSequence:
     @property
     def total(self) -> RowSum:
         """What was added so far; only that of one that began with `again` can be compared with it."""
-        digest = mmh3.mmh3_x64_128()
+        digest = xxhash.xxh3_128()
         for stream in self._streams:
             digest.update(stream.digest())
         return RowSum(self.row_count, digest.digest())
@@ -841,7 +841,7 @@ class _Stream:
         self.field, self.vocabulary = field, vocabulary
         self._row_count = self._value_count = 0
         self._last: tuple[pa.DataType, int] = pa.null(), 0
-        self._parts = [mmh3.mmh3_x64_128(seed=number) for number in range(4)]
+        self._parts = [xxhash.xxh3_128(seed=number) for number in range(4)]
         values, more, lengths, nulls = (part.update for part in self._parts)
         self._values: _Update = values
         self._more: _Update = more

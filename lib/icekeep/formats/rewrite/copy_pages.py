@@ -45,10 +45,10 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
-import mmh3
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.arrow.schema import arrow_schema, field_id, stored_schema
@@ -831,7 +831,7 @@ class _Digest:
     """Of the chunks of a column, one behind the other."""
 
     def __init__(self) -> None:
-        self._bytes = mmh3.mmh3_x64_128()
+        self._bytes = xxhash.xxh3_128()
         self._value_count = 0
         self._codecs: set[str] = set()
         self._stored: set[tuple[object, ...]] = set()

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icekeep.formats.parquet.bloom_filter import hash_rows, hashes_of, read_bloom_filter
+from icekeep.formats.parquet.bloom_filter import hashes_of, read_bloom_filter
 from icekeep.formats.parquet.footer import Damaged
 from icekeep.formats.parquet.reader import ParquetReader
 from kit.cases import for_each
@@ -21,9 +21,11 @@ KNOWN = {
 
 
 @for_each("data", KNOWN)
-def test_hashes_are_those_of_xxhash(data):
-    rows = np.frombuffer(data * 2, np.uint8).reshape(2, len(data))
-    assert hash_rows(rows).tolist() == [KNOWN[data]] * 2
+def test_hashes_are_those_of_xxh64(data):
+    assert hashes_of(pa.array([data, None, data]), "BYTE_ARRAY", 0).tolist() == [KNOWN[data]]
+    if data:
+        stored = pa.array([data], pa.binary(len(data)))
+        assert hashes_of(stored, "FIXED_LEN_BYTE_ARRAY", len(data)).tolist() == [KNOWN[data]]
 
 
 def _filter(values):

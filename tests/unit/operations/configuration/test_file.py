@@ -155,6 +155,7 @@ def test_reading_a_configuration_needs_nothing_but_yaml_and_msgspec():
         "sqlalchemy",
         "fastavro",
         "mmh3",
+        "xxhash",
         "datafusion",
     }
 
