@@ -16,8 +16,8 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.projection import child_fields
 from icekeep.formats.arrow.schema import arrow_type, field_id
 from icekeep.formats.base import FileMetrics
-from icekeep.formats.parquet.footer import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.formats.parquet.pages import value_bytes
+from icekeep.formats.parquet.thrift import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet.pages import CannotSplice, chunk_pages
+from icekeep.formats.parquet.thrift import (
     BINARY,
     FALSE,
     I32,
@@ -16,7 +17,6 @@ from icekeep.formats.parquet.footer import (
     integer_bytes,
     struct_bytes,
 )
-from icekeep.formats.parquet.pages import CannotSplice, chunk_pages
 from kit.cases import for_each
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.parquet.footer import I32, integer_bytes
 from icekeep.formats.parquet.pages import moved_offset_index
+from icekeep.formats.parquet.thrift import I32, integer_bytes
 from icekeep.formats.rewrite.copy_row_groups import rows_of_copy
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import hash_of_files
@@ -96,7 +96,7 @@ def test_every_changed_byte_that_reading_shows_is_refused(storage):
 def test_offset_indexes_that_were_moved_wrongly_are_refused(storage, monkeypatch, index_bytes):
     """Who reads all rows does without them; who looks for few goes by them, and finds others or none."""
     old = some_files(storage, 2, **INDEXED)
-    monkeypatch.setattr("icekeep.formats.parquet.pages.moved_offset_index", index_bytes)
+    monkeypatch.setattr("icekeep.formats.rewrite.copy_row_groups.moved_offset_index", index_bytes)
     new = stitched(storage, old, SCHEMA)
     assert hash_of_files([new], SCHEMA, storage).row_count == 500
     assert is_refused(pieces_of(old), new, storage)

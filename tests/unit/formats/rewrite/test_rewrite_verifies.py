@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
-from icekeep.formats.parquet.footer import struct_bytes
+from icekeep.formats.parquet.thrift import struct_bytes
 from icekeep.formats.rewrite import copy_pages as spliced_file
 from icekeep.formats.rewrite import verify as verifying
 from icekeep.formats.rewrite.copy_pages import SplicedFile, SpliceProof

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.formats.options import ParquetOptions, write_options
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet.thrift import (
     BINARY,
     FALSE,
     I32,
@@ -22,7 +22,6 @@ from icekeep.formats.parquet.footer import (
     integer_bytes,
     list_bytes,
     struct_bytes,
-    struct_list_bytes,
     with_integers,
 )
 from icekeep.formats.rewrite.copy_pages import SpliceExaminer, footer_of
@@ -152,7 +151,7 @@ def test_an_id_that_two_columns_have_is_nobodys():
     nodes = Struct(footer).structs(2)
     changes = {nodes[-1].start: [(nodes[-1].integer(9), 2)]}
     schema = [with_integers(footer, node.start, node.end, changes.get(node.start, [])) for node in nodes]
-    assert ids(with_edits(data, footer={2: (LIST, struct_list_bytes(schema))})) == {1, 3}
+    assert ids(with_edits(data, footer={2: (LIST, list_bytes(STRUCT, schema))})) == {1, 3}
 
 
 def test_a_column_whose_bounds_are_shorter_than_its_values_is_not_moved():
