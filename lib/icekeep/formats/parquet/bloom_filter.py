@@ -59,9 +59,7 @@ def read_bloom_filter(stream: BinaryIO, offset: int, length: int | None) -> Bloo
             raise Damaged(f"its header lacks field {field_id}")
         # Parquet defines one algorithm, one hash and one compression, each as number 1.
         if kind.spans.keys() != {1}:
-            raise UnsupportedError(
-                f"the header of a Bloom filter has kind {sorted(kind.spans)} in field {field_id}"
-            )
+            raise UnsupportedError(f"the header of a Bloom filter has kind {sorted(kind.spans)} in field {field_id}")
     if size <= 0 or size > _MAX_BYTES or size % _BLOCK_BYTES or (length is not None and header.end + size != length):
         raise Damaged(f"its header says that it has {size} bytes")
     stream.seek(offset + header.end)

@@ -368,16 +368,15 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
     if (offset is None) != (length is None):
         raise Damaged("an offset index has a place without a length, or the other way round")
     if file_end is not None:
-        for what, place, size in (
-            ("a column chunk", start, compressed_bytes),
-            ("an offset index", struct.value(4), struct.value(5)),
-            ("a column index", struct.value(6), struct.value(7)),
-            ("a bloom filter", column.value(14), column.value(15)),
+        _require_inside(start, compressed_bytes, file_end, "a column chunk")
+        for holder, field_id, what in (
+            (struct, 4, "an offset index"),
+            (struct, 6, "a column index"),
+            (column, 14, "a bloom filter"),
         ):
             # Zero is what some writers write for "not there".
-            is_there = place or what == "a column chunk"
-            if is_there and (place < len(MAGIC) or size < 0 or place + size > file_end):
-                raise Damaged(f"{what} lies at bytes {place} to {place + size}, outside of the file's data")
+            if place := holder.value(field_id):
+                _require_inside(place, holder.value(field_id + 1), file_end, what)
     statistics = column.struct(12)
     places = (struct.integer(2), struct.integer(6), *(column.integer(n) for n in (9, 10, 11, 14)))
     return ColumnChunk(
@@ -391,6 +390,11 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
         has_dictionary=bool(column.value(11)),
         page_encodings=column.raw(13),
     )
+
+
+def _require_inside(start: int, length: int, file_end: int, what: str) -> None:
+    if start < len(MAGIC) or length < 0 or start + length > file_end:
+        raise Damaged(f"{what} lies at bytes {start} to {start + length}, outside of the file's data")
 
 
 def _require_plain(struct: Struct) -> None:

@@ -316,14 +316,15 @@ def _skip_nested(data: bytes, position: int, kind: int, depth: int) -> int:
             return position
         if count > len(data) - position:
             raise _cut_short()
-        kinds = [_kind_in_list(data[position] >> 4), _kind_in_list(data[position] & 15)]
+        key_kind, value_kind = _kind_in_list(data[position] >> 4), _kind_in_list(data[position] & 15)
         position += 1
-    else:
-        count, element_kind, position = _list_head(data, position)
-        kinds = [_kind_in_list(element_kind)]
+        for _ in range(count):
+            position = _skip(data, _skip(data, position, key_kind, depth), value_kind, depth)
+        return position
+    count, kind, position = _list_head(data, position)
+    kind = _kind_in_list(kind)
     for _ in range(count):
-        for one in kinds:
-            position = _skip(data, position, one, depth)
+        position = _skip(data, position, kind, depth)
     return position
 
 

@@ -31,6 +31,7 @@ from icekeep.formats.parquet.footer import (
     read_footer,
 )
 from icekeep.formats.parquet.pages import footer_bytes, moved_offset_index, offset_indexes
+from icekeep.formats.parquet.reader import is_local
 from icekeep.formats.parquet.thrift import Damaged, Integer, Struct, with_integers
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import not_as_written, of_new_file
@@ -468,7 +469,7 @@ def _prove_copy(
     start, end = len(MAGIC), old.start
     source.seek(start)
     target.seek(start + shift)
-    step = _NEAR_BYTES if _is_local(target) else _FAR_BYTES
+    step = _NEAR_BYTES if is_local(target) else _FAR_BYTES
     buffers = bytearray(step), bytearray(step)
     while start < end:
         step = min(step, end - start)
@@ -541,11 +542,3 @@ def _fill(stream: Any, buffer: bytearray, location: str) -> None:
             if not count:
                 raise InvalidTableError("it ends before its data does")
             filled += count
-
-
-def _is_local(stream: BinaryIO) -> bool:
-    try:
-        stream.fileno()
-    except (AttributeError, OSError):
-        return False
-    return True
