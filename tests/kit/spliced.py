@@ -138,6 +138,11 @@ def with_garbage(data: bytes, names: Collection[str], kept: range) -> bytes:
     return bytes(out)
 
 
+def footer_in(data: bytes) -> bytes:
+    """The footer of a file in memory."""
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
 def _check_chunk(data: bytes, chunk: Struct, meta: Struct, values: pa.ChunkedArray, described: Any) -> int:
     assert meta.value(5) == len(values) == described.num_values
     places = Struct(data, chunk.value(4)).structs(1)

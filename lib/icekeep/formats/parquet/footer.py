@@ -7,7 +7,7 @@ Columns are compared with a table's by field id, as they are read: names, their 
 do not matter, ids and types do, at every level.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -143,13 +143,6 @@ class StoredSchema(msgspec.Struct, frozen=True):
         return StructType(own) == _bare(schema.as_struct())
 
 
-class OffsetIndexPlace(msgspec.Struct, frozen=True):
-    """Where the footer says that a column chunk's offset index lies, and how long it is."""
-
-    offset: Integer
-    length: Integer
-
-
 class ColumnChunk(msgspec.Struct, frozen=True):
     """The values of one column in one row group.
 
@@ -158,6 +151,7 @@ class ColumnChunk(msgspec.Struct, frozen=True):
         start: the first byte of its first page.
         compressed_bytes: of its pages, their heads among them.
         positions: numbers in the footer that say where in the file something of the chunk lies.
+        offset_index: the numbers that say where it lies and how long it is.
         null_count: by its statistics; `None` where they do not say.
         page_encodings: the bytes of the list that says how many pages have which encoding.
     """
@@ -166,7 +160,7 @@ class ColumnChunk(msgspec.Struct, frozen=True):
     start: int
     compressed_bytes: int
     positions: tuple[Integer, ...]
-    offset_index: OffsetIndexPlace | None
+    offset_index: tuple[Integer, Integer] | None
     null_count: int | None
     has_bloom_filter: bool
     has_dictionary: bool
@@ -316,11 +310,10 @@ def page_range(column: Struct) -> tuple[int, int]:
 
 def _footer(data: bytes, start: int) -> Footer:
     struct = Struct(data)
-    _require_plain(struct)
+    _require_known(struct, _FILE_FIELDS, _ENCRYPTION_FIELDS)
     # Only a signature may follow it.
     if struct.end != len(data):
         raise Damaged("its footer has bytes behind its end")
-    _require_known(struct, _FILE_FIELDS)
     schema = struct.raw(2)
     if schema is None:
         raise Damaged("its footer has no schema")
@@ -355,10 +348,9 @@ def _row_group(struct: Struct, leaves_count: int, file_end: int) -> RowGroup:
 
 def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
     """`file_end` is null for a row group without rows, of which nothing need lie where it says."""
-    _require_known(struct, _CHUNK_FIELDS)
     if 1 in struct.spans:
         raise CannotMove("columns are in another file")
-    _require_plain(struct)
+    _require_known(struct, _CHUNK_FIELDS, _ENCRYPTION_FIELDS)
     column = struct.struct(3)
     if column is None:
         raise Damaged("a column chunk is not described")
@@ -384,7 +376,7 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
         start=start,
         compressed_bytes=compressed_bytes,
         positions=tuple(place for place in places if place is not None and place.value),
-        offset_index=OffsetIndexPlace(offset, length) if offset and length and offset.value else None,
+        offset_index=(offset, length) if offset and length and offset.value else None,
         null_count=None if statistics is None or 3 not in statistics.spans else statistics.value(3),
         has_bloom_filter=bool(column.value(14)),
         has_dictionary=bool(column.value(11)),
@@ -397,12 +389,9 @@ def _require_inside(start: int, length: int, file_end: int, what: str) -> None:
         raise Damaged(f"{what} lies at bytes {start} to {start + length}, outside of the file's data")
 
 
-def _require_plain(struct: Struct) -> None:
-    if struct.spans.keys() & _ENCRYPTION_FIELDS:
+def _require_known(struct: Struct, known: set[int], encryption: Set[int] = frozenset()) -> None:
+    if struct.spans.keys() & encryption:
         raise CannotMove("columns are encrypted, or the footer is signed")
-
-
-def _require_known(struct: Struct, known: set[int]) -> None:
     if not struct.spans.keys() <= known:
         raise CannotMove("the footer has fields that icekeep does not know")
 

@@ -236,7 +236,7 @@ def offset_indexes(source: BinaryIO, footer: Footer, groups: Sequence[RowGroup] 
     """
     chunks = (chunk for group in (footer.full_groups if groups is None else groups) for chunk in group.chunks)
     places = sorted(
-        (chunk.offset_index.offset.value, chunk.offset_index.length.value) for chunk in chunks if chunk.offset_index
+        (chunk.offset_index[0].value, chunk.offset_index[1].value) for chunk in chunks if chunk.offset_index
     )
     if not places:
         return {}

@@ -6,7 +6,8 @@ and ends in `Damaged`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 
@@ -16,6 +17,12 @@ _WIDTHS = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
 _MAX_DEPTH = 64
 _MAX_VARINT_BYTES = 10
 _LONG_LIST = 15
+
+_ELEMENT_KINDS = (0, BYTE, BYTE, *range(BYTE, 16))
+"""By kind, as what an element of a list takes room: what is true or false takes no byte as a field, but one as an element."""
+
+_CUT_SHORT = "it is cut short"
+_TOO_DEEP = f"values are nested more than {_MAX_DEPTH} levels deep"
 
 
 class Damaged(ValueError):
@@ -53,7 +60,7 @@ class Struct:
     def __init__(self, data: bytes, start: int = 0, depth: int = 0) -> None:
         """`depth`: the number of structs around this one that were opened with it."""
         if depth > _MAX_DEPTH:
-            raise _nested_too_deep()
+            raise Damaged(_TOO_DEEP)
         self._data, self.start = data, start
         self.spans: dict[int, Span] = {}
         self._structs: dict[int, Struct] = {}
@@ -77,7 +84,7 @@ class Struct:
                 spans[field_id] = tuple.__new__(Span, (kind, position, end))
                 position = end
         except IndexError:
-            raise _cut_short() from None
+            raise Damaged(_CUT_SHORT) from None
         self.end = position + 1
 
     def raw(self, field_id: int) -> bytes | None:
@@ -133,30 +140,27 @@ class Struct:
         return None if span is None else self._data[varint_at(self._data, span.start)[1] : span.end]
 
     def booleans(self, field_id: int) -> list[bool]:
-        """The truth values of a list, none where the field is not there."""
-        return self._elements(field_id, _BOOLEANS, lambda data, start, _: data[start] == TRUE)
+        """The truth values of a list, none where the field is not there; so the other two."""
+        return [self._data[start] == TRUE for start, _ in self._elements(field_id, *_BOOLEANS)]
 
     def integers(self, field_id: int) -> list[int]:
-        """The numbers of a list, none where the field is not there."""
-        return self._elements(field_id, _INTEGERS, lambda data, start, _: integer_at(data, start)[0])
+        return [integer_at(self._data, start)[0] for start, _ in self._elements(field_id, *_INTEGERS)]
 
     def binaries(self, field_id: int) -> list[bytes]:
-        """The bytes or texts of a list, none where the field is not there."""
-        return self._elements(field_id, (BINARY,), lambda data, start, end: data[varint_at(data, start)[1] : end])
+        return [self._data[varint_at(self._data, start)[1] : end] for start, end in self._elements(field_id, BINARY)]
 
-    def _elements(self, field_id: int, kinds: tuple[int, ...], decode: Callable[[bytes, int, int], Any]) -> list[Any]:
+    def _elements(self, field_id: int, *kinds: int) -> list[tuple[int, int]]:
+        """Where the elements of a list begin and end."""
         span = self._span(field_id, LIST)
         if span is None:
             return []
         count, kind, position = _list_head(self._data, span.start)
         if count and kind not in kinds:
             raise Damaged(f"field {field_id} is a list of kind {kind}")
-        values: list[Any] = []
+        ends = [position]
         for _ in range(count):
-            end = _skip(self._data, position, _kind_in_list(kind), 0)
-            values.append(decode(self._data, position, end))
-            position = end
-        return values
+            ends.append(_skip(self._data, ends[-1], _ELEMENT_KINDS[kind], 0))
+        return [*pairwise(ends)]
 
     def _span(self, field_id: int, *kinds: int) -> Span | None:
         span = self.spans.get(field_id)
@@ -167,13 +171,13 @@ class Struct:
 
 def structs_at(data: bytes, position: int) -> list[Struct]:
     """The structs of the list that begins at a position."""
+    count, kind, position = _list_head(data, position)
+    if count and kind != STRUCT:
+        raise Damaged(f"a list of structs has elements of kind {kind}")
     structs: list[Struct] = []
-
-    def opened(start: int) -> int:
-        structs.append(Struct(data, start))
-        return structs[-1].end
-
-    walk_structs(data, position, opened)
+    for _ in range(count):
+        structs.append(Struct(data, position))
+        position = structs[-1].end
     return structs
 
 
@@ -197,7 +201,7 @@ def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Call
                 raise Damaged(f"field {field_id} is of kind {head & 15}")
             position = _skip(data, position, kind, 0) if walk is None else walk(position)
     except IndexError:
-        raise _cut_short() from None
+        raise Damaged(_CUT_SHORT) from None
     return position + 1
 
 
@@ -225,7 +229,7 @@ def varint_at(data: bytes, position: int) -> tuple[int, int]:
             if shift >= 7 * _MAX_VARINT_BYTES:
                 raise Damaged("a number has too many bytes")
     except IndexError:
-        raise _cut_short() from None
+        raise Damaged(_CUT_SHORT) from None
     if number >> 64:
         raise Damaged("a number has more than 64 bits")
     return number, position
@@ -289,7 +293,7 @@ def _skip(data: bytes, position: int, kind: int, depth: int) -> int:
         return end + 1
     if kind in (STRUCT, LIST, SET, MAP):
         if depth >= _MAX_DEPTH:
-            raise _nested_too_deep()
+            raise Damaged(_TOO_DEEP)
         return _skip_nested(data, position, kind, depth + 1)
     if kind == BINARY:
         length, position = varint_at(data, position)
@@ -298,7 +302,7 @@ def _skip(data: bytes, position: int, kind: int, depth: int) -> int:
     else:
         raise Damaged(f"there is no kind {kind} of values")
     if position + length > len(data):
-        raise _cut_short()
+        raise Damaged(_CUT_SHORT)
     return position + length
 
 
@@ -315,14 +319,14 @@ def _skip_nested(data: bytes, position: int, kind: int, depth: int) -> int:
         if not count:
             return position
         if count > len(data) - position:
-            raise _cut_short()
-        key_kind, value_kind = _kind_in_list(data[position] >> 4), _kind_in_list(data[position] & 15)
+            raise Damaged(_CUT_SHORT)
+        key_kind, value_kind = _ELEMENT_KINDS[data[position] >> 4], _ELEMENT_KINDS[data[position] & 15]
         position += 1
         for _ in range(count):
             position = _skip(data, _skip(data, position, key_kind, depth), value_kind, depth)
         return position
     count, kind, position = _list_head(data, position)
-    kind = _kind_in_list(kind)
+    kind = _ELEMENT_KINDS[kind]
     for _ in range(count):
         position = _skip(data, position, kind, depth)
     return position
@@ -334,16 +338,11 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
         head = data[position]
         count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
     except IndexError:
-        raise _cut_short() from None
+        raise Damaged(_CUT_SHORT) from None
     # Every element takes a byte at least.
     if count > len(data) - position:
-        raise _cut_short()
+        raise Damaged(_CUT_SHORT)
     return count, head & 15, position
-
-
-def _kind_in_list(kind: int) -> int:
-    """What is true or false takes no byte as a field, but one as an element."""
-    return BYTE if kind in _BOOLEANS else kind
 
 
 def _varint_bytes(number: int) -> bytes:
@@ -353,11 +352,3 @@ def _varint_bytes(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-def _nested_too_deep() -> Damaged:
-    return Damaged(f"values are nested more than {_MAX_DEPTH} levels deep")
-
-
-def _cut_short() -> Damaged:
-    return Damaged("it is cut short")

@@ -2,21 +2,18 @@
 
 All that lies between a file's magic and its footer is copied as one range, so that whatever the footer says of places in the
 file moves by one distance, the shift. Only offset indexes, which name the places of pages, are written anew. It is allowed where
-a reader cannot tell the new file from one that was decoded and encoded again; `examine` says of each file whether it is.
-
-`rows_of_copy` proves it, by bytes alone: the new file holds the rows of its sources if any reader must read both alike. That is
-the same schema and key-values, row groups that are described in the same words except for their places, behind these the same
-bytes, and offset indexes that say the same of the same pages. Sources are read again, as is the new file.
+a reader cannot tell the new file from one that was decoded and encoded again; `examine` says of each file whether it is, and
+`copy_proof` proves it.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
 
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.base import FileMetrics, translated
+from icekeep.formats.base import FileMetrics
 from icekeep.formats.options import ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import (
     CODECS,
@@ -25,17 +22,13 @@ from icekeep.formats.parquet.footer import (
     TAIL_BYTES,
     CannotMove,
     Footer,
-    RowGroup,
     bytes_at,
     footer_errors,
     read_footer,
 )
 from icekeep.formats.parquet.pages import footer_bytes, moved_offset_index, offset_indexes
-from icekeep.formats.parquet.reader import is_local
 from icekeep.formats.parquet.thrift import Damaged, Integer, Struct, with_integers
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.rewrite.verify import not_as_written, of_new_file
-from icekeep.formats.row_hash import RowSum
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
@@ -55,9 +48,6 @@ MAX_STITCHED_FOOTER_BYTES = 64 * MIB
 
 _MAX_OFFSET_INDEX_BYTES = 64 * MIB
 _PAGE_HEAD_BYTES = 4 * 1024
-
-_NEAR_BYTES, _FAR_BYTES = MIB, 8 * MIB
-"""What the proof compares at a time: of local files as much as the processor's cache holds, of others few requests."""
 
 
 class StitchRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,8 +260,9 @@ def _write(
             for chunk in group.chunks:
                 changes += [(position, position.value + shift) for position in chunk.positions]
                 if chunk.offset_index is not None:
-                    indexes.append(of_file[chunk.offset_index.offset.value])
-                    changes += [(chunk.offset_index.offset, end), (chunk.offset_index.length, len(indexes[-1]))]
+                    place, size = chunk.offset_index
+                    indexes.append(of_file[place.value])
+                    changes += [(place, end), (size, len(indexes[-1]))]
                     end += len(indexes[-1])
             if group.file_offset is not None:
                 # Not moved but set: old writers said a wrong place here (PARQUET-2078).
@@ -288,7 +279,7 @@ def _write(
 def _moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[int, bytes]:
     """The offset indexes of a file with the places of its pages moved, by the byte at which they lie in the file."""
     chunks = (chunk for group in footer.full_groups for chunk in group.chunks)
-    if sum(chunk.offset_index.length.value for chunk in chunks if chunk.offset_index) > _MAX_OFFSET_INDEX_BYTES:
+    if sum(chunk.offset_index[1].value for chunk in chunks if chunk.offset_index) > _MAX_OFFSET_INDEX_BYTES:
         raise CannotMove("its offset indexes are too large")
     return {offset: moved_offset_index(data, shift) for offset, data in offset_indexes(source, footer).items()}
 
@@ -410,135 +401,3 @@ def _has_no_values(file: DataFile, field_id: int) -> bool:
         (counts or {}).get(field_id) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
     )
     return values is not None and nulls is not None and nulls + (nans or 0) == values
-
-
-def rows_of_copy(pieces: Sequence[FilePiece], new: DataFile, storage: Storage) -> RowSum:
-    """How many rows a file holds that was put together of whole files, in their order, once that is proved.
-
-    The sum has no digest: the rows are those of the files, and none was looked at.
-
-    Raises:
-        IcekeepBug: the new file is not there, or is not what its sources make.
-        MissingFileError, InvalidTableError, UnsupportedError: a source is not there, is damaged, or cannot be copied.
-        UnavailableError: storage is out of reach.
-    """
-    with of_new_file(new):
-        written = read_footer(storage, new.file_path, new.file_size_in_bytes)
-    number = 0
-    with storage.open(new.file_path) as target:
-        for piece in pieces:
-            old = read_footer(storage, piece.location, piece.size_bytes)
-            groups = old.full_groups
-            if groups:
-                copies = written.row_groups[number : number + len(groups)]
-                number += len(groups)
-                with storage.open(piece.location) as source:
-                    _prove_copy(piece, source, old, target, written, copies, new)
-    expected = sum(piece.record_count for piece in pieces)
-    if number != len(written.row_groups) or written.row_count != expected:
-        raise not_as_written(f"{written.row_count} rows where {expected} live ones went in", [new])
-    if new.record_count != expected:
-        raise not_as_written(f"{expected} rows where {new.record_count} were written", [new])
-    return RowSum(new.record_count)
-
-
-def _prove_copy(
-    piece: FilePiece,
-    source: BinaryIO,
-    old: Footer,
-    target: BinaryIO,
-    written: Footer,
-    copies: Sequence[RowGroup],
-    new: DataFile,
-) -> None:
-    """Hold some row groups of the new file against those of the file that they were copied from."""
-    groups = old.full_groups
-    if written.said_once != old.said_once:
-        raise not_as_written(f"other columns than {piece.location!r}", [new])
-    if not _keeps_lineage(piece, old):
-        raise not_as_written(f"other row ids than {piece.location!r}", [new])
-    shift = copies[0].start - groups[0].start if copies else 0
-    with footer_errors(piece.location):
-        expected = [_described(old, group, 0) for group in groups]
-        expected_pages = _pages_of(source, old, groups, 0)
-    with of_new_file(new), footer_errors(new.file_path):
-        if [_described(written, group, shift) for group in copies] != expected:
-            raise not_as_written(f"other row groups than {piece.location!r}", [new])
-        if _pages_of(target, written, copies, shift) != expected_pages:
-            raise not_as_written(f"other offset indexes than {piece.location!r}", [new])
-    start, end = len(MAGIC), old.start
-    source.seek(start)
-    target.seek(start + shift)
-    step = _NEAR_BYTES if is_local(target) else _FAR_BYTES
-    buffers = bytearray(step), bytearray(step)
-    while start < end:
-        step = min(step, end - start)
-        if step < len(buffers[0]):
-            buffers = bytearray(step), bytearray(step)
-        _fill(source, buffers[0], piece.location)
-        with of_new_file(new):
-            _fill(target, buffers[1], new.file_path)
-        if buffers[0] != buffers[1]:
-            raise not_as_written(f"other bytes than {piece.location!r}", [new])
-        start += step
-
-
-def _keeps_lineage(piece: FilePiece, old: Footer) -> bool:
-    """Whether rows have the row ids in another file that they have in this one: they store all of them, or have none."""
-    stored = {leaf.field_id for leaf in old.stored.leaves} & LINEAGE_IDS
-    if piece.first_row_id is None:
-        return not stored
-    return stored == LINEAGE_IDS and all(map(old.has_no_nulls, LINEAGE_IDS))
-
-
-def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
-    """All that a footer says of a row group, its places moved back by the shift.
-
-    Left out: ordinals, where the row group begins (old writers say it wrongly, PARQUET-2078, and its columns say it), and the
-    places of offset indexes, which are written anew.
-    """
-    struct = Struct(footer.data, group.data_start)
-    chunks = [
-        (_facts(chunk, shift, (2, 6), (3, 4, 5)), _facts(chunk.required_struct(3), shift, (9, 10, 11, 14)))
-        for chunk in struct.structs(1)
-    ]
-    return _facts(struct, 0, (), (1, 5, 7)), chunks
-
-
-def _pages_of(stream: BinaryIO, footer: Footer, groups: Sequence[RowGroup], shift: int) -> list[tuple[Any, ...] | None]:
-    """All that offset indexes say of the pages of each column chunk, their places moved back by the shift: whoever looks for few
-    rows reads the pages that lie there, and no others.
-    """
-    stored = offset_indexes(stream, footer, groups)
-    pages: list[tuple[Any, ...] | None] = []
-    for chunk in (chunk for group in groups for chunk in group.chunks):
-        if chunk.offset_index is None:
-            pages.append(None)
-            continue
-        data = stored[chunk.offset_index.offset.value]
-        index = Struct(data)
-        places = [(page.required_integer(1).value - shift, _facts(page, 0, (), (1,))) for page in index.structs(1)]
-        pages.append((_facts(index, 0, (), (1,)), places, index.end == len(data)))
-    return pages
-
-
-def _facts(struct: Struct, shift: int, places: Collection[int], without: Collection[int] = ()) -> dict[int, Any]:
-    """The fields of a struct but some; those that are `places` are moved back, but for zero, which means "not there"."""
-    facts: dict[int, Any] = {}
-    for id_, span in struct.spans.items():
-        if id_ in places:
-            place = struct.value(id_)
-            facts[id_] = place and place - shift
-        elif id_ not in without:
-            facts[id_] = span.kind, struct.raw(id_)
-    return facts
-
-
-def _fill(stream: Any, buffer: bytearray, location: str) -> None:
-    with translated(location), memoryview(buffer) as view:
-        filled = 0
-        while filled < len(buffer):
-            count = stream.readinto(view[filled:])
-            if not count:
-                raise InvalidTableError("it ends before its data does")
-            filled += count

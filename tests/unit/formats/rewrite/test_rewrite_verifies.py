@@ -12,7 +12,8 @@ from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.parquet.thrift import struct_bytes
 from icekeep.formats.rewrite import copy_pages as spliced_file
 from icekeep.formats.rewrite import verify as verifying
-from icekeep.formats.rewrite.copy_pages import SplicedFile, SpliceProof
+from icekeep.formats.rewrite.copy_pages import SplicedFile
+from icekeep.formats.rewrite.copy_proof import SpliceProof
 from icekeep.formats.rewrite.rows import TaskWriter
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.verify import problem_of_rows
