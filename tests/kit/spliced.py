@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from icekeep.formats.parquet.thrift import LIST, STRUCT, Struct, list_bytes, struct_bytes
 from icekeep.formats.rewrite import copy_pages as splicing
 from icekeep.formats.rewrite import run as rewriting
-from icekeep.formats.rewrite.copy_pages import SplicedFile
+from icekeep.formats.rewrite.copy_pages import PagesFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED
@@ -48,13 +48,13 @@ def spliced(
 ) -> tuple[tuple[DataFile, ...], set[int]]:
     """The new files, and the ids of all columns that were moved into any of their row groups."""
     moved: set[int] = set()
-    add = SplicedFile.add
+    add = PagesFile.add
 
-    def remembered(self: SplicedFile, *args: Any) -> None:
+    def remembered(self: PagesFile, *args: Any) -> None:
         moved.update(args[2])
         add(self, *args)
 
-    with without_floors(), mock.patch.object(SplicedFile, "add", remembered):
+    with without_floors(), mock.patch.object(PagesFile, "add", remembered):
         files = rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
     return files, moved
 
@@ -63,7 +63,7 @@ def encoded(
     storage: Storage, pieces: Sequence[FilePiece], schema: Schema, location: str = "memory:/encoded", **facts: Any
 ) -> tuple[DataFile, ...]:
     """The files of the same task without splicing."""
-    with mock.patch.object(rewriting, "rewrite_spliced", return_value=None):
+    with mock.patch.object(rewriting, "rewrite_by_pages", return_value=None):
         return rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
 
 

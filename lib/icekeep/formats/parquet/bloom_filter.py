@@ -34,7 +34,7 @@ class BloomFilter(msgspec.Struct, frozen=True):
     blocks: NDArray[np.uint32]
 
     def may_hold(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Which of some hashes are said to be there, perhaps wrongly."""
+        """Which hashes may be in the filter; false positives are possible, false negatives are not."""
         blocks = (hashes >> np.uint64(32)) * np.uint64(len(self.blocks)) >> np.uint64(32)
         keys = (hashes & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
         masks = np.uint32(1) << (keys[:, None] * _SALTS >> np.uint32(27))

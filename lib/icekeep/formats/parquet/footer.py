@@ -229,8 +229,8 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
         return {chunk.codec for group in self.row_groups for chunk in group.chunks}
 
     @property
-    def said_once(self) -> tuple[int, bytes, bytes | None, bytes | None, bytes | None]:
-        """All that is said once for all row groups, and by whom: statistics are read by that."""
+    def common_fields(self) -> tuple[int, bytes, bytes | None, bytes | None, bytes | None]:
+        """All that a footer has once for all row groups; how statistics are read depends on the writer."""
         return self.version, self.schema, self.key_values, self.created_by, self.column_orders
 
     def chunks_of(self, field_id: int) -> Sequence[ColumnChunk] | None:
@@ -268,7 +268,7 @@ def read_footer(storage: Storage, location: str, size_bytes: int) -> Footer:
 
 
 def footer_length(tail: bytes, size_bytes: int) -> int:
-    """How long the footer is of a file with so many bytes, by the last ones; raises `CannotMove` and `Damaged`."""
+    """The length of a file's footer, by the last bytes of the file; raises `CannotMove` and `Damaged`."""
     if tail[-4:] == ENCRYPTED_MAGIC:
         raise CannotMove("the footer is encrypted")
     length = int.from_bytes(tail[-8:-4], "little")
@@ -310,7 +310,7 @@ def page_range(column: Struct) -> tuple[int, int]:
 
 def _footer(data: bytes, start: int) -> Footer:
     struct = Struct(data)
-    _require_known(struct, _FILE_FIELDS, _ENCRYPTION_FIELDS)
+    _require_fields(struct, _FILE_FIELDS, _ENCRYPTION_FIELDS)
     # Only a signature may follow it.
     if struct.end != len(data):
         raise Damaged("its footer has bytes behind its end")
@@ -337,7 +337,7 @@ def _footer(data: bytes, start: int) -> Footer:
 
 
 def _row_group(struct: Struct, leaves_count: int, file_end: int) -> RowGroup:
-    _require_known(struct, _ROW_GROUP_FIELDS)
+    _require_fields(struct, _ROW_GROUP_FIELDS)
     columns = struct.structs(1)
     row_count = struct.required_integer(3).value
     if len(columns) != leaves_count or row_count < 0:
@@ -350,11 +350,11 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
     """`file_end` is null for a row group without rows, of which nothing need lie where it says."""
     if 1 in struct.spans:
         raise CannotMove("columns are in another file")
-    _require_known(struct, _CHUNK_FIELDS, _ENCRYPTION_FIELDS)
+    _require_fields(struct, _CHUNK_FIELDS, _ENCRYPTION_FIELDS)
     column = struct.struct(3)
     if column is None:
         raise Damaged("a column chunk is not described")
-    _require_known(column, _COLUMN_FIELDS)
+    _require_fields(column, _COLUMN_FIELDS)
     start, compressed_bytes = page_range(column)
     offset, length = struct.integer(4), struct.integer(5)
     if (offset is None) != (length is None):
@@ -389,10 +389,10 @@ def _require_inside(start: int, length: int, file_end: int, what: str) -> None:
         raise Damaged(f"{what} lies at bytes {start} to {start + length}, outside of the file's data")
 
 
-def _require_known(struct: Struct, known: set[int], encryption: Set[int] = frozenset()) -> None:
+def _require_fields(struct: Struct, allowed: set[int], encryption: Set[int] = frozenset()) -> None:
     if struct.spans.keys() & encryption:
         raise CannotMove("columns are encrypted, or the footer is signed")
-    if not struct.spans.keys() <= known:
+    if not struct.spans.keys() <= allowed:
         raise CannotMove("the footer has fields that icekeep does not know")
 
 

@@ -80,11 +80,11 @@ _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBL
 _INT96_BYTES = 12
 
 
-class CannotSplice(Exception):
+class CannotMovePages(Exception):
     """Pages of a chunk cannot be moved by themselves."""
 
 
-class Page(NamedTuple):
+class DataPage(NamedTuple):
     """A data page: its place in the file, head and values together, and how many rows it has."""
 
     start: int
@@ -101,7 +101,7 @@ class ChunkPages(msgspec.Struct, frozen=True):
         uncompressed_bytes: of all pages, their heads among them.
     """
 
-    pages: tuple[Page, ...]
+    pages: tuple[DataPage, ...]
     kind: int
     encodings: frozenset[int]
     uncompressed_bytes: int
@@ -123,12 +123,12 @@ def chunk_pages(
         row_count: of the chunk.
 
     Raises:
-        CannotSplice: a page needs more than itself, or there are pages of both versions.
+        CannotMovePages: a page needs more than itself, or there are pages of both versions.
         Damaged: the pages are not those of the chunk, or one does not have the checksum that it says.
     """
     if not len(MAGIC) <= start < end <= len(data) - TAIL_BYTES or row_count < 1:
         raise Damaged("a column chunk lies outside of the file's data")
-    pages: list[Page] = []
+    pages: list[DataPage] = []
     kinds: set[int] = set()
     encodings: set[int] = set()
     uncompressed_bytes = rows = 0
@@ -138,7 +138,7 @@ def chunk_pages(
         _require_fields(head, _PAGE)
         kind, plain_bytes, size_bytes = head.value(1), head.value(2), head.value(3)
         count, encoding = _values_of(head, kind, physical_type, has_nulls)
-        page = Page(position, head.end + size_bytes, count)
+        page = DataPage(position, head.end + size_bytes, count)
         if size_bytes < 0 or not 0 <= plain_bytes <= _MAX_PAGE_BYTES or page.end > end:
             raise Damaged("a page is longer than its column chunk")
         if count > row_count:
@@ -161,7 +161,7 @@ def chunk_pages(
     if rows != row_count:
         raise Damaged(f"the pages of a column chunk have {rows} rows, the chunk has {row_count}")
     if len(kinds) > 1:
-        raise CannotSplice("it has data pages of both versions")
+        raise CannotMovePages("it has data pages of both versions")
     return ChunkPages(tuple(pages), kinds.pop(), frozenset(encodings), uncompressed_bytes)
 
 
@@ -169,18 +169,18 @@ def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> 
     """How many values a data page has, nulls among them, and their encoding."""
     about = head.struct(_HEADS[kind]) if kind in _HEADS else None
     if about is None:
-        raise CannotSplice("a page is no data page")
+        raise CannotMovePages("a page is no data page")
     _require_fields(about, _DATA[kind])
     if statistics := about.struct(_HEADS[kind]):
         _require_fields(statistics, _STATISTICS)
     count = about.value(1)
     if count < 1:
-        raise CannotSplice("a page has no values")
+        raise CannotMovePages("a page has no values")
     if kind == DATA_PAGE:
         encoding = about.value(2)
         levels = about.value(3), about.value(4)
         if not {*levels} <= {_RLE, _BIT_PACKED} or (has_nulls and levels[0] != _RLE):
-            raise CannotSplice("its levels are encoded in an old way")
+            raise CannotMovePages("its levels are encoded in an old way")
     else:
         encoding, levels_bytes = about.value(4), about.value(5)
         if about.value(3) != count or about.value(6) or not 0 <= about.value(2) <= count:
@@ -191,7 +191,7 @@ def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> 
         if not is_compressed and head.value(3) != head.value(2):
             raise Damaged("a page that is not compressed has two sizes")
     if physical_type not in _SELF_CONTAINED.get(encoding, ()):
-        raise CannotSplice("a page is encoded by a dictionary, or in a way that icekeep does not know")
+        raise CannotMovePages("a page is encoded by a dictionary, or in a way that icekeep does not know")
     return count, encoding
 
 
@@ -226,7 +226,7 @@ def _check_levels(data: bytes, head: Struct) -> None:
 def _require_fields(of: Struct, fields: _Fields) -> None:
     kinds = {id_: TRUE if span.kind == FALSE else span.kind for id_, span in of.spans.items()}
     if not fields.needed.items() <= kinds.items() or not kinds.items() <= fields.allowed.items():
-        raise CannotSplice("the head of a page has fields that icekeep does not know")
+        raise CannotMovePages("the head of a page has fields that icekeep does not know")
 
 
 def offset_indexes(source: BinaryIO, footer: Footer, groups: Sequence[RowGroup] | None = None) -> dict[int, bytes]:
@@ -281,7 +281,7 @@ Order = Callable[[bytes], Any]
 
 
 class PageBounds(msgspec.Struct, frozen=True):
-    """What is known of a page: how many nulls it has, and its bounds, which are null where it has nothing but nulls."""
+    """Nulls and bounds of a page; the count is null where the index has none, bounds are where a page is nothing but nulls."""
 
     null_count: int | None
     least: bytes | None

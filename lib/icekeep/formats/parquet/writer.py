@@ -1,6 +1,6 @@
 """Parquet data files, written in row groups (spec, Appendix A "Parquet").
 
-Which columns are encoded by a dictionary, have statistics or a bloom filter is told to pyarrow by paths in the file's own
+Which columns are encoded by a dictionary, have statistics or a bloom filter is given to pyarrow by paths in the file's own
 schema, with `list.element` and `key_value` in them; table properties go by the full names of Iceberg, with `element`, `key` and
 `value`.
 """
@@ -85,8 +85,8 @@ def with_statistics(columns: ParquetColumns, schema: pa.Schema) -> bool | list[s
 def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[str, Any]] | None:
     """The bloom filters of a file by path, null if it has none.
 
-    Where nothing is said of the number of distinct values, a filter begins as large as it may be; the writer folds each
-    to what the row group's values need. Parquet has no filters of truth values.
+    Where no number of distinct values is given, a filter begins as large as it may be; the writer folds each to
+    what the row group's values need. Parquet has no filters of truth values.
     """
     # Of at most some bytes, a power of two (Parquet, "Split Block Bloom Filters").
     max_bytes = min(max(_MIN_FILTER_BYTES, 2 ** (columns.bloom_filter_max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
@@ -168,7 +168,7 @@ class ParquetWriter:
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
-    """How pyarrow's writer is told to write."""
+    """The arguments of pyarrow's writer."""
     return {
         "version": "2.6",
         "compression": options.compression,

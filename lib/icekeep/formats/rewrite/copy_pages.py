@@ -23,7 +23,7 @@ from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import CODECS, MAGIC, Footer, page_range, read_footer
 from icekeep.formats.parquet.metrics import file_metrics
-from icekeep.formats.parquet.pages import Order, Page, PageBounds, footer_bytes, moved_offset_index
+from icekeep.formats.parquet.pages import DataPage, Order, PageBounds, footer_bytes, moved_offset_index
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I16,
@@ -42,7 +42,7 @@ from icekeep.formats.parquet.thrift import (
     with_integers,
 )
 from icekeep.formats.parquet.writer import ParquetWriter
-from icekeep.formats.rewrite.copy_proof import SpliceProof
+from icekeep.formats.rewrite.copy_proof import PageProof
 from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
 from icekeep.formats.rewrite.page_sources import (
     ASCENDING,
@@ -54,10 +54,10 @@ from icekeep.formats.rewrite.page_sources import (
     OFFSET_INDEX,
     UNORDERED,
     ChunkBounds,
-    SpliceChunk,
-    SpliceColumn,
-    SpliceExaminer,
-    SpliceSource,
+    MovableChunk,
+    MovableColumn,
+    PageExaminer,
+    PageSource,
     bounds_of_all,
 )
 from icekeep.formats.rewrite.rows import FileNames, TaskRows, columns_to_write, removed_on_failure, task_options
@@ -71,14 +71,14 @@ from icekeep.spec.types import MAX_LONG, MIB
 from icekeep.storage.base import Storage
 from icekeep.storage.overlay import HeldFiles
 
-MAX_SPLICED_BYTES = 32 * MIB
+MAX_SOURCE_BYTES = 32 * MIB
 """A larger file is no small file: its row groups are stitched, or it is cut into pieces."""
 
 MIN_PAGE_BYTES = 4 * 1024
 """Smaller pages, on average of a row group, are better merged: a page costs its readers time, and compresses worse."""
 
 MIN_SHARE = 0.2
-"""The share of the bytes that must be moved, or splicing does not pay."""
+"""The share of the bytes that must be moved, or moving pages does not pay."""
 
 _ENCODED = "memory:/encoded.parquet"
 
@@ -86,29 +86,29 @@ _RLE = 3
 """Parquet's number of the encoding of levels."""
 
 
-def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
-    """Do what `rewrite` does by splicing; `None` where that cannot be done or does not pay, and then nothing was written.
+def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
+    """Do what `rewrite` does by moving pages; `None` where that cannot be done or does not pay, and then nothing was written.
 
     Raises what `rewrite` raises; if anything fails, no new file is left.
     """
-    if not _may_splice(task):
+    if not _may_move_pages(task):
         return None
     options = task_options(task)
     largest = max(task.pieces, key=lambda piece: piece.size_bytes)
     if not isinstance(options.encoding, ParquetOptions) or not _may_pay(largest, options.encoding, storage):
         return None
-    with _Splicer(task, options, options.encoding, storage) as splicer:
+    with _PageCopier(task, options, options.encoding, storage) as copier:
         # The largest file speaks for all: where it is wrong, only time is lost.
-        if not splicer.moved_columns([splicer.source(largest)]):
+        if not copier.moved_columns([copier.source(largest)]):
             return None
-        for group in splicer.groups():
-            splicer.write(group)
-        files = splicer.close()
+        for group in copier.groups():
+            copier.write(group)
+        files = copier.close()
     with removed_on_failure([file.file_path for file in files], storage):
         row_count = sum(file.record_count for file in files)
         if row_count != sum(piece.record_count for piece in task.pieces):
             raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
-        proved = None if splicer.proof is None else splicer.proof.check(files, storage)
+        proved = None if copier.proof is None else copier.proof.check(files, storage)
         moves = reported_moves(task, storage, whole_pieces(task), None)
     return RewriteOutcome(
         files=files,
@@ -121,7 +121,7 @@ def rewrite_spliced(task: RewriteTask, storage: Storage) -> RewriteOutcome | Non
     )
 
 
-def _may_splice(task: RewriteTask) -> bool:
+def _may_move_pages(task: RewriteTask) -> bool:
     """Whether all rows stay as they are, and come from small Parquet files."""
     return (
         task.moves_pages
@@ -133,7 +133,7 @@ def _may_splice(task: RewriteTask) -> bool:
             piece.file_format.upper() == "PARQUET"
             and not piece.deletes
             and piece.split is None
-            and piece.size_bytes <= MAX_SPLICED_BYTES
+            and piece.size_bytes <= MAX_SOURCE_BYTES
             and piece.record_count <= ROW_GROUP_ROWS
             for piece in task.pieces
         )
@@ -155,12 +155,12 @@ def _may_pay(piece: FilePiece, encoding: ParquetOptions, storage: Storage) -> bo
             if is_plain and size_bytes >= MIN_PAGE_BYTES * pages_count:
                 moved_bytes += size_bytes
     except (Damaged, InvalidTableError, UnsupportedError):
-        # Left to who reads the whole file.
+        # Left to the reader of the whole file.
         return True
     return moved_bytes >= MIN_SHARE * piece.size_bytes
 
 
-class _Splicer:
+class _PageCopier:
     """Writes row groups of whole files into new files, of which none is left unless `close` was reached.
 
     Attributes:
@@ -180,16 +180,14 @@ class _Splicer:
         empty = pa.Table.from_batches([], schema=arrow_schema(stored))
         size_bytes, _ = ParquetWriter(self._held, _ENCODED, stored, encoding, modes, empty, ()).finish()
         footer = read_footer(self._held, _ENCODED, size_bytes)
-        self._examiner = SpliceExaminer(
-            stored, encoding, pq.ParquetFile(pa.BufferReader(self._held.files.pop(_ENCODED)))
-        )
+        self._examiner = PageExaminer(stored, encoding, pq.ParquetFile(pa.BufferReader(self._held.files.pop(_ENCODED))))
         self._shape = Shape(footer, self._examiner.columns, CODECS[encoding.compression], stored, modes)
-        self._file: SplicedFile | None = None
+        self._file: PagesFile | None = None
         self._location = ""
         self._files: list[DataFile] = []
         self._closed = False
         self._ratio = 1.0
-        self.proof = SpliceProof(task) if task.verifies else None
+        self.proof = PageProof(task) if task.verifies else None
 
     def __enter__(self) -> Self:
         return self
@@ -214,18 +212,18 @@ class _Splicer:
         self._closed = True
         return tuple(self._files)
 
-    def source(self, piece: FilePiece, wanted: Collection[int] | None = None) -> SpliceSource:
+    def source(self, piece: FilePiece, field_ids: Collection[int] | None = None) -> PageSource:
         """A file, held as bytes from now on unless it is longer or shorter than its entry says."""
         with self._held.open(piece.location) as stream:
             data = stream.read(piece.size_bytes + 1)
         if len(data) == piece.size_bytes:
             self._held.files[piece.location] = data
-            return self._examiner.examine(piece, data, wanted)
-        return SpliceSource(piece, b"", piece.size_bytes, {})
+            return self._examiner.examine(piece, data, field_ids)
+        return PageSource(piece, b"", piece.size_bytes, {})
 
-    def groups(self) -> Iterator[list[SpliceSource]]:
+    def groups(self) -> Iterator[list[PageSource]]:
         """The files of each new row group. They are held as bytes until the group is written."""
-        group: list[SpliceSource] = []
+        group: list[PageSource] = []
         size_bytes = arrow_bytes = row_count = 0
         for piece in self._task.pieces:
             # A column that one file of the row group cannot give need not be looked for in the others.
@@ -253,7 +251,7 @@ class _Splicer:
             and size_bytes <= next_row_group_bytes(remaining_bytes, full_bytes)
         )
 
-    def moved_columns(self, group: list[SpliceSource]) -> set[int]:
+    def moved_columns(self, group: list[PageSource]) -> set[int]:
         """Field ids of the columns that are moved, none where that does not pay."""
         sizes: dict[int, int] = {}
         for id_ in set.intersection(*(set(source.chunks) for source in group)):
@@ -269,7 +267,7 @@ class _Splicer:
         pays = sum(sizes.values()) >= MIN_SHARE * sum(source.piece.size_bytes for source in group)
         return set(sizes) if pays else set()
 
-    def write(self, group: list[SpliceSource]) -> None:
+    def write(self, group: list[PageSource]) -> None:
         """Write the rows of some files as one row group, or as several where they take more memory than was expected."""
         moved = self.moved_columns(group)
         fields = tuple(field for field in self._task.schema.fields if field.field_id not in moved)
@@ -277,7 +275,7 @@ class _Splicer:
         pieces = tuple(source.piece for source in group)
         task = msgspec.structs.replace(self._task, pieces=pieces, schema=schema, moves_directory=None, verifies=False)
         rows = TaskRows(task, self._held)
-        read: list[SpliceSource] = []
+        read: list[PageSource] = []
         tables: list[pa.Table] = []
         hashed = RowSequence(rows.columns)
         arrow_bytes = 0
@@ -299,7 +297,7 @@ class _Splicer:
         self._ratio = sum(piece.size_bytes for piece in pieces) / max(1, expected_bytes)
 
     def _write_row_group(
-        self, sources: list[SpliceSource], tables: list[pa.Table], hashed: RowSequence, moved: set[int]
+        self, sources: list[PageSource], tables: list[pa.Table], hashed: RowSequence, moved: set[int]
     ) -> None:
         """Write the rows of files; `tables` are what was read of them in the columns of `hashed`, the others are moved."""
         if not any(table.num_rows for table in tables):
@@ -317,7 +315,7 @@ class _Splicer:
         is_first = self._file is None
         if self._file is None:
             self._location = self._new_location()
-            self._file = SplicedFile(self._storage, self._location, self._shape)
+            self._file = PagesFile(self._storage, self._location, self._shape)
         if self.proof is not None:
             self.proof.take(sources, moved, hashed, begins_file=is_first)
         before_bytes = self._file.written_bytes
@@ -385,7 +383,7 @@ def column_index_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes | N
     )
 
 
-MovedChunks = Sequence[tuple[bytes, SpliceChunk]]
+MovedChunks = Sequence[tuple[bytes, MovableChunk]]
 """Chunks of one column, in order, each with the bytes of the file that it lies in."""
 
 
@@ -394,14 +392,14 @@ class Shape(msgspec.Struct, frozen=True):
 
     Attributes:
         footer: of a file with all columns and no rows, as the table's writer makes it.
-        columns: those that may be spliced, by field id.
+        columns: those that may be moved, by field id.
         codec: Parquet's number of it.
         schema: of the table.
         modes: what manifests keep of each column, by field id.
     """
 
     footer: Footer
-    columns: Mapping[int, SpliceColumn]
+    columns: Mapping[int, MovableColumn]
     codec: int
     schema: Schema
     modes: Mapping[int, MetricsMode]
@@ -424,7 +422,7 @@ class _WrittenChunk(msgspec.Struct):
     places: dict[int, int] = {}
 
 
-class SplicedFile:
+class PagesFile:
     """A file that is being put together, a row group at a time; indexes and the footer are written last."""
 
     def __init__(self, storage: Storage, location: str, shape: Shape) -> None:
@@ -542,7 +540,7 @@ class SplicedFile:
             indexes=indexes,
         )
 
-    def _write_moved(self, column: SpliceColumn, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
+    def _write_moved(self, column: MovableColumn, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
         """Write the pages of a column one behind the other."""
         start = self.written_bytes
         places: list[bytes] = []
@@ -582,7 +580,7 @@ class SplicedFile:
         return _WrittenChunk(start, compressed_bytes, uncompressed_bytes, metadata, indexes)
 
 
-def _page_place(page: Page, shift: int, first_row: int) -> bytes:
+def _page_place(page: DataPage, shift: int, first_row: int) -> bytes:
     """A `PageLocation`."""
     return struct_bytes([(1, I64, page.start + shift), (2, I32, page.end - page.start), (3, I64, first_row)])
 

@@ -6,7 +6,7 @@ the same of the same pages. Sources are read again, as is the new file.
 
 Pages: what a row group shall hold is noted before it is written, and held against the new file as it is read again. Of columns
 that were moved these are their bytes, of which footers say where they are, not the code that walked through the pages; and what
-readers go by beside these, since rows are not found by a wrong bound or index: bounds must be what the sources said together, and
+readers go by beside these, since rows are not found by a wrong bound or index: bounds must be those of the sources together, and
 each offset index must lead through the pages of its chunk. Columns that were encoded are proved by their rows.
 """
 
@@ -47,8 +47,8 @@ from icekeep.formats.rewrite.page_sources import (
     NULL_COUNT,
     OFFSET_INDEX,
     UNORDERED,
-    SpliceChunk,
-    SpliceSource,
+    MovableChunk,
+    PageSource,
     bounds_of_all,
     stored_as,
 )
@@ -104,7 +104,7 @@ def _prove_copy(
 ) -> None:
     """Hold some row groups of the new file against those of the file that they were copied from."""
     groups = old.full_groups
-    if written.said_once != old.said_once:
+    if written.common_fields != old.common_fields:
         raise not_as_written(f"other columns than {piece.location!r}", [new])
     if not _keeps_lineage(piece, old):
         raise not_as_written(f"other row ids than {piece.location!r}", [new])
@@ -146,7 +146,7 @@ def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
     """All that a footer says of a row group, its places moved back by the shift.
 
     Left out: ordinals, where the row group begins (old writers say it wrongly, PARQUET-2078, and its columns say it), and the
-    places of offset indexes, which are written anew.
+    places of offset indexes, which are rewritten.
     """
     struct = Struct(footer.data, group.data_start)
     chunks = [
@@ -157,8 +157,8 @@ def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
 
 
 def _pages_of(stream: BinaryIO, footer: Footer, groups: Sequence[RowGroup], shift: int) -> list[tuple[Any, ...] | None]:
-    """All that offset indexes say of the pages of each column chunk, their places moved back by the shift: whoever looks for few
-    rows reads the pages that lie there, and no others.
+    """All that offset indexes say of the pages of each column chunk, their places moved back by the shift: readers of
+    few rows read the pages that lie there, and no others.
     """
     stored = offset_indexes(stream, footer, groups)
     pages: list[tuple[Any, ...] | None] = []
@@ -206,12 +206,12 @@ class _Place(NamedTuple):
 class _NotedGroup(msgspec.Struct, frozen=True):
     """What a row group shall hold: the chunks that were moved and a digest of their bytes, and the rows that were encoded."""
 
-    moved: Mapping[int, tuple[SpliceChunk, ...]]
+    moved: Mapping[int, tuple[MovableChunk, ...]]
     digests: Mapping[int, tuple[Any, ...]]
     rows: RowSequence
 
 
-class SpliceProof:
+class PageProof:
     """Notes what goes into the row groups of new files, in their order, and holds it against these."""
 
     def __init__(self, task: RewriteTask) -> None:
@@ -220,7 +220,7 @@ class SpliceProof:
         self._places: tuple[pq.ParquetSchema, dict[int, _Place]] | None = None
 
     def take(
-        self, sources: Sequence[SpliceSource], moved: Collection[int], rows: RowSequence, *, begins_file: bool
+        self, sources: Sequence[PageSource], moved: Collection[int], rows: RowSequence, *, begins_file: bool
     ) -> None:
         """A row group of some files is going to be written: the columns that are moved, and the rows of the others."""
         if begins_file:
@@ -349,7 +349,7 @@ def _indexes(stream: BinaryIO, footer: Footer, chunks: Sequence[Struct]) -> Call
 
 
 def _leads_through_pages(
-    chunk: Struct, offset_index: bytes | None, row_count: int, moved: Sequence[SpliceChunk] | None
+    chunk: Struct, offset_index: bytes | None, row_count: int, moved: Sequence[MovableChunk] | None
 ) -> bool:
     """Whether the offset index of a chunk, if it has one, names its pages one behind the other, none left out.
 
@@ -374,8 +374,8 @@ def _leads_through_pages(
     ]
 
 
-def _has_bounds_of(chunk: Struct, column_index: bytes | None, moved: Sequence[SpliceChunk], order: Order) -> bool:
-    """Whether what a moved chunk says of its values, and of those of each page, is what its sources said together."""
+def _has_bounds_of(chunk: Struct, column_index: bytes | None, moved: Sequence[MovableChunk], order: Order) -> bool:
+    """Whether the statistics and the column index of a moved chunk are those of its sources together."""
     column = chunk.struct(3)
     statistics = None if column is None else column.struct(12)
     bounds = [one.bounds for one in moved if one.bounds is not None]

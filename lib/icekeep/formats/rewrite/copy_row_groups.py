@@ -1,7 +1,7 @@
 """Whole row groups of Parquet files put into one file, byte for byte: no page is decoded.
 
 All that lies between a file's magic and its footer is copied as one range, so that whatever the footer says of places in the
-file moves by one distance, the shift. Only offset indexes, which name the places of pages, are written anew. It is allowed where
+file moves by one distance, the shift. Only offset indexes, which name the places of pages, are rewritten. It is allowed where
 a reader cannot tell the new file from one that was decoded and encoded again; `examine` says of each file whether it is, and
 `copy_proof` proves it.
 """
@@ -82,7 +82,7 @@ class NotStitchable(msgspec.Struct, frozen=True):
 
 
 def examine(piece: FilePiece, rules: StitchRules, storage: Storage) -> Stitchable | NotStitchable:
-    """Say whether a file can be stitched: what is known without its footer first, then by one or two ranged reads.
+    """Say whether a file can be stitched: without its footer first, then by one or two ranged reads.
 
     Not looked at, since the caller knows: whether the rows must be sorted or go to other partitions, whether the entry has
     key metadata, and the format version. A `piece` says all else.
@@ -146,8 +146,8 @@ def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str |
 
 
 def _key(footer: Footer) -> bytes:
-    """A digest of all that a file says once for all its row groups, and of who wrote it: statistics are read by that."""
-    version, *fields = footer.said_once
+    """Files with equal keys can be put into one."""
+    version, *fields = footer.common_fields
     digest = hashlib.sha256(version.to_bytes(8, "little", signed=True))
     for field in fields:
         digest.update(b"-" if field is None else len(field).to_bytes(8, "little") + field)
@@ -225,7 +225,7 @@ def _checked_footer(file: DataFile, storage: Storage) -> Footer:
 
 
 def _check_together(footers: Sequence[Footer]) -> None:
-    if len({footer.said_once for footer in footers}) > 1:
+    if len({footer.common_fields for footer in footers}) > 1:
         raise UnsupportedError("files whose footers differ in more than their row groups cannot be put into one")
     groups_count = sum(len(footer.full_groups) for footer in footers)
     if groups_count > MAX_ROW_GROUPS:
@@ -293,7 +293,10 @@ def _read_back(storage: Storage, location: str, size_bytes: int, footers: Sequen
     except (InvalidTableError, UnsupportedError) as error:
         raise IcekeepBug(f"a file that was put together cannot be read: {error.message}", location=location) from error
     old_counts = [group.row_count for footer in footers for group in footer.full_groups]
-    if written.said_once != footers[0].said_once or [group.row_count for group in written.row_groups] != old_counts:
+    if (
+        written.common_fields != footers[0].common_fields
+        or [group.row_count for group in written.row_groups] != old_counts
+    ):
         raise IcekeepBug(f"file {location!r} does not have the row groups that were put into it", location=location)
     return written
 

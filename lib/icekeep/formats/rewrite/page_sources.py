@@ -17,7 +17,7 @@ from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.options import ParquetOptions
 from icekeep.formats.parquet.footer import CODECS, LINEAGE_IDS, MAGIC, TAIL_BYTES, CannotMove, footer_length, page_range
 from icekeep.formats.parquet.pages import (
-    CannotSplice,
+    CannotMovePages,
     ChunkPages,
     Order,
     PageBounds,
@@ -45,7 +45,7 @@ UNORDERED, ASCENDING, DESCENDING = 0, 1, 2
 
 
 class ChunkBounds(msgspec.Struct, frozen=True):
-    """What is known of a chunk, and of each of its pages where that is known."""
+    """Nulls and bounds of a chunk, and of each of its pages where the file has them."""
 
     value_count: int
     null_count: int
@@ -54,8 +54,8 @@ class ChunkBounds(msgspec.Struct, frozen=True):
     pages: tuple[PageBounds, ...] | None
 
 
-class SpliceColumn(msgspec.Struct, frozen=True):
-    """A column of the new files that may be spliced.
+class MovableColumn(msgspec.Struct, frozen=True):
+    """A column of the new files whose pages may be moved.
 
     Attributes:
         stored: how it is stored, as `stored_as` says it.
@@ -70,15 +70,15 @@ class SpliceColumn(msgspec.Struct, frozen=True):
     has_statistics: bool
 
 
-class SpliceChunk(msgspec.Struct, frozen=True):
+class MovableChunk(msgspec.Struct, frozen=True):
     """The pages of a column in one row group of a file; `bounds` are `None` where the table wants none."""
 
     pages: ChunkPages
     bounds: ChunkBounds | None
 
 
-class SpliceSource(msgspec.Struct, frozen=True):
-    """A file as bytes, and the chunks of its columns that may be spliced, by field id.
+class PageSource(msgspec.Struct, frozen=True):
+    """A file as bytes, and the chunks of its columns that may be moved, by field id.
 
     Attributes:
         arrow_bytes: about how much memory its rows take.
@@ -87,14 +87,14 @@ class SpliceSource(msgspec.Struct, frozen=True):
     piece: FilePiece
     data: bytes
     arrow_bytes: int
-    chunks: Mapping[int, tuple[SpliceChunk, ...]]
+    chunks: Mapping[int, tuple[MovableChunk, ...]]
 
 
-class SpliceExaminer:
-    """Says of files which columns may be spliced; what files of one schema have in common is found out once.
+class PageExaminer:
+    """Says of files which columns may be moved; what files of one schema have in common is worked out once.
 
     Attributes:
-        columns: those that may be spliced, by field id.
+        columns: those that may be moved, by field id.
     """
 
     def __init__(self, schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> None:
@@ -112,7 +112,7 @@ class SpliceExaminer:
         self._end, self._created_by = b"", b""
         self._ordered: frozenset[int] = frozenset()
         places, wishes = _leaf_positions(written), options.columns
-        columns: dict[int, SpliceColumn] = {}
+        columns: dict[int, MovableColumn] = {}
         for field in schema.fields:
             id_, type_ = field.field_id, field.type
             if not isinstance(type_, PrimitiveType) or type_ in _NOT_COUNTED or id_ in LINEAGE_IDS or id_ not in places:
@@ -120,7 +120,7 @@ class SpliceExaminer:
             if wishes.bloom_filters.get(field.name) or wishes.dictionaries.get(field.name):
                 continue
             leaf = written.metadata.schema.column(places[id_])
-            columns[id_] = SpliceColumn(
+            columns[id_] = MovableColumn(
                 field_id=id_,
                 physical_type=leaf.physical_type,
                 is_optional=leaf.max_definition_level > 0,
@@ -128,29 +128,29 @@ class SpliceExaminer:
                 stored=stored_as(leaf),
                 has_statistics=wishes.statistics.get(field.name, True),
             )
-        self.columns: Mapping[int, SpliceColumn] = columns
+        self.columns: Mapping[int, MovableColumn] = columns
 
-    def examine(self, piece: FilePiece, data: bytes, wanted: Collection[int] | None = None) -> SpliceSource:
-        """The chunks of a file that may be spliced, none where that cannot be told: whoever decodes it judges damage.
+    def examine(self, piece: FilePiece, data: bytes, field_ids: Collection[int] | None = None) -> PageSource:
+        """The chunks of a file that may be moved; none where its footer is damaged, which is left to the decoder to report.
 
-        `wanted` are the ids of the columns that are looked at, all of them where nothing is said.
+        `field_ids` restricts the columns that are looked at.
         """
-        nothing = SpliceSource(piece, data, piece.size_bytes, {})
+        nothing = PageSource(piece, data, piece.size_bytes, {})
         try:
             footer = data[-TAIL_BYTES - footer_length(data, len(data)) : -TAIL_BYTES]
             if not self._head or not footer.startswith(self._head):
                 self._read_head(footer, data)
-            positions = {id_: n for id_, n in self._positions.items() if wanted is None or id_ in wanted}
+            positions = {id_: n for id_, n in self._positions.items() if field_ids is None or id_ in field_ids}
             row_count, groups = self._walk(footer, {*positions.values()})
         except (pa.ArrowException, OSError, ValueError, CannotMove):
             return nothing
         counts = row_count, sum(count for count, _ in groups)
         if _OLD_WRITERS.match(self._created_by) or counts != (piece.record_count, piece.record_count):
             return nothing
-        chunks: dict[int, tuple[SpliceChunk, ...]] = {}
+        chunks: dict[int, tuple[MovableChunk, ...]] = {}
         for id_, position in positions.items():
             # All row groups that have rows, or none.
-            with suppress(CannotSplice, ValueError):
+            with suppress(CannotMovePages, ValueError):
                 chunks[id_] = tuple(
                     self._chunk(of_group[position], count, self.columns[id_], position, data)
                     for count, of_group in groups
@@ -162,7 +162,7 @@ class SpliceExaminer:
             if self.columns[id_].physical_type == "BYTE_ARRAY"
             for chunk in of_column
         )
-        return SpliceSource(piece, data, piece.record_count * self._row_bytes + 2 * text_bytes, chunks)
+        return PageSource(piece, data, piece.record_count * self._row_bytes + 2 * text_bytes, chunks)
 
     def _read_head(self, footer: bytes, data: bytes) -> None:
         file = pq.ParquetFile(pa.BufferReader(data))
@@ -239,12 +239,12 @@ class SpliceExaminer:
         ordered = frozenset(n for n, order in enumerate(struct.structs(7)) if 1 in order.spans)
         self._end, self._created_by, self._ordered = end, struct.binary(6) or b"", ordered
 
-    def _chunk(self, chunk: Struct, row_count: int, column: SpliceColumn, position: int, data: bytes) -> SpliceChunk:
+    def _chunk(self, chunk: Struct, row_count: int, column: MovableColumn, position: int, data: bytes) -> MovableChunk:
         about = chunk.struct(3)
         if about is None or about.value(11) or about.value(4) != self._codec:
-            raise CannotSplice("it has a dictionary, or another codec")
+            raise CannotMovePages("it has a dictionary, or another codec")
         if about.value(5) != row_count or not chunk.spans.keys() <= _CHUNK_FIELDS:
-            raise CannotSplice("it has not one value a row, or is encrypted or in another file")
+            raise CannotMovePages("it has not one value a row, or is encrypted or in another file")
         start, length = page_range(about)
         pages = chunk_pages(
             data,
@@ -259,10 +259,10 @@ class SpliceExaminer:
         if not pages.encodings <= {*about.integers(2)}:
             raise Damaged("a page is encoded in a way that its column chunk does not name")
         if not column.has_statistics:
-            return SpliceChunk(pages, None)
+            return MovableChunk(pages, None)
         if position not in self._ordered:
-            raise CannotSplice("the order of its bounds is not known")
-        return SpliceChunk(pages, _bounds(chunk, about, column, pages, data))
+            raise CannotMovePages("the order of its bounds is not known")
+        return MovableChunk(pages, _bounds(chunk, about, column, pages, data))
 
 
 def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
@@ -295,11 +295,11 @@ def _width(type_: pa.DataType) -> int:
         return 4
 
 
-def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
-    """What the file says of a chunk's values; raises `CannotSplice` where it does not say all."""
+def _bounds(chunk: Struct, about: Struct, column: MovableColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
+    """What the file says of a chunk's values; raises `CannotMovePages` where it does not say all."""
     statistics, value_count = about.struct(12), about.value(5)
     if statistics is None or NULL_COUNT not in statistics.spans:
-        raise CannotSplice("its nulls are not counted")
+        raise CannotMovePages("its nulls are not counted")
     null_count = statistics.value(NULL_COUNT)
     if not 0 <= null_count <= (value_count if column.is_optional else 0):
         raise Damaged("a column chunk has more nulls than it can have")
@@ -307,10 +307,10 @@ def _bounds(chunk: Struct, about: Struct, column: SpliceColumn, pages: ChunkPage
     if null_count < value_count:
         least, greatest = statistics.binary(MIN_VALUE), statistics.binary(MAX_VALUE)
         if least is None or greatest is None:
-            raise CannotSplice("its bounds are not known")
+            raise CannotMovePages("its bounds are not known")
         if any(flag in statistics.spans and not statistics.boolean(flag) for flag in _EXACT):
             # Manifests of a table that asks for full metrics hold least and greatest values, not cut ones.
-            raise CannotSplice("its bounds were cut")
+            raise CannotMovePages("its bounds were cut")
         if column.order(least) > column.order(greatest):
             raise Damaged("the bounds of a column chunk are the wrong way round")
     if len(pages.pages) == 1:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from icekeep.errors import IcekeepBug
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.reader import SourceFile, read_file
-from icekeep.formats.rewrite.copy_pages import rewrite_spliced
+from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
 from icekeep.formats.rewrite.moves import reported_moves
 from icekeep.formats.rewrite.rows import TaskRows, TaskWriter, Written, columns_to_write, removed_on_failure, together
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
@@ -50,9 +50,9 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         PropertyError: a table property of the writer is wrong.
     """
     task = numbered(task)
-    spliced = rewrite_spliced(task, storage)
-    if spliced is not None:
-        return spliced
+    by_pages = rewrite_by_pages(task, storage)
+    if by_pages is not None:
+        return by_pages
     rows = TaskRows(task, storage, in_order=task.ordering is None)
     if task.is_ordered or task.files_count in (None, 1):
         written = write_rows(task, rows.columns, rows, storage)

@@ -24,7 +24,7 @@ from icekeep.formats.parquet.thrift import (
     struct_bytes,
     with_integers,
 )
-from icekeep.formats.rewrite.page_sources import SpliceExaminer
+from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
@@ -47,7 +47,7 @@ def file(row_count=30, first=0, schema=SCHEMA, **options):
 
 def examiner(schema=SCHEMA, options=None):
     empty = parquet_bytes(table_of(schema, []))
-    return SpliceExaminer(schema, options or ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
+    return PageExaminer(schema, options or ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
 
 
 def piece(data):
