@@ -10,10 +10,10 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.parquet.footer import LIST, STRUCT, Struct, struct_bytes, struct_list_bytes
+from icekeep.formats.parquet.thrift import LIST, STRUCT, Struct, list_bytes, struct_bytes
 from icekeep.formats.rewrite import copy_pages as splicing
 from icekeep.formats.rewrite import run as rewriting
-from icekeep.formats.rewrite.copy_pages import SplicedFile
+from icekeep.formats.rewrite.copy_pages import PagesFile
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED
@@ -48,13 +48,13 @@ def spliced(
 ) -> tuple[tuple[DataFile, ...], set[int]]:
     """The new files, and the ids of all columns that were moved into any of their row groups."""
     moved: set[int] = set()
-    add = SplicedFile.add
+    add = PagesFile.add
 
-    def remembered(self: SplicedFile, *args: Any) -> None:
+    def remembered(self: PagesFile, *args: Any) -> None:
         moved.update(args[2])
         add(self, *args)
 
-    with without_floors(), mock.patch.object(SplicedFile, "add", remembered):
+    with without_floors(), mock.patch.object(PagesFile, "add", remembered):
         files = rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
     return files, moved
 
@@ -63,7 +63,7 @@ def encoded(
     storage: Storage, pieces: Sequence[FilePiece], schema: Schema, location: str = "memory:/encoded", **facts: Any
 ) -> tuple[DataFile, ...]:
     """The files of the same task without splicing."""
-    with mock.patch.object(rewriting, "rewrite_spliced", return_value=None):
+    with mock.patch.object(rewriting, "rewrite_by_pages", return_value=None):
         return rewriting.rewrite(task_for(pieces, schema, location, **facts), storage).files
 
 
@@ -92,7 +92,7 @@ def check_file(storage: Storage, file: DataFile) -> int:
     for number, group in enumerate(footer.structs(4)):
         columns = group.structs(1)
         metas = [chunk.struct(3) for chunk in columns]
-        assert (group.value(7), group.span(7) is not None) == (number, True)
+        assert (group.value(7), group.spans.get(7) is not None) == (number, True)
         assert group.value(2) == sum(meta.value(6) for meta in metas)
         assert group.value(6) == sum(meta.value(7) for meta in metas)
         for position, (chunk, meta) in enumerate(zip(columns, metas, strict=True)):
@@ -138,6 +138,11 @@ def with_garbage(data: bytes, names: Collection[str], kept: range) -> bytes:
     return bytes(out)
 
 
+def footer_in(data: bytes) -> bytes:
+    """The footer of a file in memory."""
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
 def _check_chunk(data: bytes, chunk: Struct, meta: Struct, values: pa.ChunkedArray, described: Any) -> int:
     assert meta.value(5) == len(values) == described.num_values
     places = Struct(data, chunk.value(4)).structs(1)
@@ -161,7 +166,7 @@ def _check_chunk(data: bytes, chunk: Struct, meta: Struct, values: pa.ChunkedArr
     if statistics := meta.struct(12):
         assert statistics.value(3) == values.null_count
         if values.null_count == len(values):
-            assert statistics.span(5) is statistics.span(6) is None
+            assert statistics.spans.get(5) is statistics.spans.get(6) is None
     if chunk.value(6):
         _check_bounds(Struct(data, chunk.value(6)), places, values, described)
     return len(places)
@@ -226,14 +231,14 @@ def with_edits(
         meta = {12: (STRUCT, _edited(old_statistics, statistics)), **(meta or {})}
     chunks = [_edited(one, {}) for one in old_chunks]
     chunks[column] = _edited(old_chunks[column], {3: (STRUCT, _edited(old_meta, meta)), **(chunk or {})})
-    new_group = _edited(old_group, {1: (LIST, struct_list_bytes(chunks)), **(group or {})})
-    new = _edited(whole, {4: (LIST, struct_list_bytes([new_group])), **(footer or {})})
+    new_group = _edited(old_group, {1: (LIST, list_bytes(STRUCT, chunks)), **(group or {})})
+    new = _edited(whole, {4: (LIST, list_bytes(STRUCT, [new_group])), **(footer or {})})
     return data[:end] + new + len(new).to_bytes(4, "little") + b"PAR1"
 
 
 def _edited(struct: Struct, edits: Edits | None) -> bytes:
     fields: dict[int, tuple[int, bytes] | None] = {
-        id_: (kind, struct.raw(id_) or b"") for id_, kind in struct.kinds.items()
+        id_: (span.kind, struct.raw(id_) or b"") for id_, span in struct.spans.items()
     }
     fields |= edits or {}
     return struct_bytes([(id_, *value) for id_, value in sorted(fields.items()) if value is not None])

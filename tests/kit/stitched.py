@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 
 from icekeep.formats.base import count_nans
 from icekeep.formats.options import WriteOptions
-from icekeep.formats.parquet.footer import Struct, read_footer
+from icekeep.formats.parquet.footer import read_footer
 from icekeep.formats.parquet.metrics import file_metrics
+from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite.copy_row_groups import NotStitchable, Stitchable, StitchRules, examine, stitch
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.spec.manifests.structs import DataFile

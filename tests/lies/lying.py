@@ -16,7 +16,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.formats.parquet.footer import Struct
+from icekeep.formats.parquet.thrift import Struct
 from kit.choices import Choices
 from kit.damager import DATA, POSITION_DELETES, CannotDamageError, Damager, Place, Record, is_vector
 
@@ -374,7 +374,7 @@ def _footer(damager: Damager) -> Lie:
     footer = data[-8 - length : -8]
     spots = [*_spots(Struct(footer))]
     name, field, struct_ = damager.chosen.choice(spots)
-    span = struct_.span(field)
+    span = struct_.spans.get(field)
     if span is None:
         raise CannotDamageError
     if isinstance(value := struct_.binary(field) if field in _TEXTS.get(name, ()) else None, bytes):
@@ -404,7 +404,7 @@ def _spots(footer: Struct) -> Any:
                 continue
             yield "column", 5, column
             if (statistics := column.struct(12)) is not None:
-                for field in sorted(statistics.field_ids & {1, 2, 3, 5, 6}):
+                for field in sorted(statistics.spans.keys() & {1, 2, 3, 5, 6}):
                     yield "statistics", field, statistics
 
 

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType as SparkStruct
 
-from icekeep.formats.parquet.footer import Struct, read_footer
+from icekeep.formats.parquet.footer import read_footer
+from icekeep.formats.parquet.thrift import Struct
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.types import INT, LONG, STRING, ListType, StructType
 from icekeep.storage.local.storage import LocalStorage

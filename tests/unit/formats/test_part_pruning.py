@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.machine import datafusion_package
-from icekeep.formats.parquet.footer import BINARY, binary_bytes
+from icekeep.formats.parquet.thrift import BINARY, binary_bytes
 from icekeep.formats.reader import SourceFile, open_reader, read_positioned
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches

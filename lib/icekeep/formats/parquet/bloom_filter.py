@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.parquet.footer import Damaged, Struct
+from icekeep.formats.parquet.thrift import Damaged, Struct
 
 Hashes = NDArray[np.uint64]
 
@@ -34,7 +34,7 @@ class BloomFilter(msgspec.Struct, frozen=True):
     blocks: NDArray[np.uint32]
 
     def may_hold(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Which of some hashes are said to be there, perhaps wrongly."""
+        """Which hashes may be in the filter; false positives are possible, false negatives are not."""
         blocks = (hashes >> np.uint64(32)) * np.uint64(len(self.blocks)) >> np.uint64(32)
         keys = (hashes & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
         masks = np.uint32(1) << (keys[:, None] * _SALTS >> np.uint32(27))
@@ -58,10 +58,8 @@ def read_bloom_filter(stream: BinaryIO, offset: int, length: int | None) -> Bloo
         if kind is None:
             raise Damaged(f"its header lacks field {field_id}")
         # Parquet defines one algorithm, one hash and one compression, each as number 1.
-        if kind.field_ids != {1}:
-            raise UnsupportedError(
-                f"the header of a Bloom filter has kind {sorted(kind.field_ids)} in field {field_id}"
-            )
+        if kind.spans.keys() != {1}:
+            raise UnsupportedError(f"the header of a Bloom filter has kind {sorted(kind.spans)} in field {field_id}")
     if size <= 0 or size > _MAX_BYTES or size % _BLOCK_BYTES or (length is not None and header.end + size != length):
         raise Damaged(f"its header says that it has {size} bytes")
     stream.seek(offset + header.end)

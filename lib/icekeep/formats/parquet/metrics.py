@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import arrow_type, child_fields, field_id
 from icekeep.formats.base import FileMetrics
-from icekeep.formats.parquet.footer import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.formats.parquet.pages import value_bytes
+from icekeep.formats.parquet.thrift import LIST, Damaged, Struct, walk_struct, walk_structs
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
@@ -49,20 +49,45 @@ def file_metrics(
     Raises:
         InvalidTableError: the file's columns are not those of its schema.
     """
-    columns = {
-        leaf.field_id: _column_metrics(metadata, position, leaf)
-        for position, leaf in enumerate(_leaves(metadata, schema, modes))
-        if leaf.field_id is not None
-    }
-    counted = {id_: c for id_, c in columns.items() if c.value_count is not None}
+    # pyarrow tells field ids only by way of an Arrow schema.
+    leaves = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _leaves(field, repeated=False)]
+    if len(leaves) != metadata.num_columns:
+        raise InvalidTableError(f"a data file has {metadata.num_columns} columns where its schema has {len(leaves)}")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for position, (stored, repeated) in enumerate(leaves):
+        field = schema.fields_by_id.get(field_id(stored) or 0)
+        if field is None or not isinstance(field.type, PrimitiveType):
+            continue
+        id_, mode = field.field_id, modes.get(field.field_id, NONE)
+        if not mode.counts:
+            continue
+        chunks = [group.column(position) for group in groups]
+        sizes[id_] = sum(chunk.total_compressed_size for chunk in chunks)
+        if repeated:
+            continue
+        values[id_] = sum(chunk.num_values for chunk in chunks)
+        null_counts = [_null_count(chunk) for chunk in chunks]
+        if None not in null_counts:
+            nulls[id_] = sum(count or 0 for count in null_counts)
+        if mode.bounds and _stores(stored.type, field.type):
+            least, greatest = _bounds(chunks, null_counts, field.type, mode.length)
+            if least is not None:
+                lower[id_] = least
+            if greatest is not None:
+                upper[id_] = greatest
     return FileMetrics(
         record_count=metadata.num_rows,
-        column_sizes={id_: c.size_bytes for id_, c in columns.items()},
-        value_counts={id_: c.value_count or 0 for id_, c in counted.items()},
-        null_value_counts={id_: c.null_count for id_, c in counted.items() if c.null_count is not None},
-        nan_value_counts={id_: count for id_, count in (nan_counts or {}).items() if id_ in counted},
-        lower_bounds={id_: c.lower_bound for id_, c in counted.items() if c.lower_bound is not None},
-        upper_bounds={id_: c.upper_bound for id_, c in counted.items() if c.upper_bound is not None},
+        column_sizes=sizes,
+        value_counts=values,
+        null_value_counts=nulls,
+        nan_value_counts={id_: count for id_, count in (nan_counts or {}).items() if id_ in values},
+        lower_bounds=lower,
+        upper_bounds=upper,
         split_offsets=split_offsets(metadata),
     )
 
@@ -83,45 +108,49 @@ def row_group_metrics(
 ) -> list[PartMetrics] | None:
     """What a footer, of whatever writer, says of some columns in each row group; null where these cannot be found.
 
+    Columns are those that are not repeated, whose statistics are values of the table's type, and of which there is one.
+
     Args:
         columns: those of the file, with the field ids that they have for the table.
         types: of the table's columns that are asked for, by field id.
         footer: gives the bytes of the footer.
     """
-    alone = leaf_positions(metadata, columns, types)
-    if alone is None:
-        return None
-    unreadable = _unreadable_bounds(metadata, alone.values(), footer)
-    found = []
-    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
-        metrics = PartMetrics(group.num_rows)
-        for id_, position in alone.items():
-            if (number, position) not in unreadable:
-                _add_chunk(metrics, id_, types[id_], group.column(position))
-        found.append(metrics)
-    return found
-
-
-def leaf_positions(
-    metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType]
-) -> dict[int, int] | None:
-    """Where in row groups some columns stand whose statistics are values of the table's types, by field id.
-
-    Args:
-        columns, types: as for `row_group_metrics`.
-
-    Returns:
-        Of columns that are not repeated, and of which there is one; null where the file has other columns.
-    """
-    leaves = [leaf for field in columns for leaf in _file_leaves(field, repeated=False)]
+    leaves = [leaf for field in columns for leaf in _leaves(field, repeated=False)]
     if len(leaves) != metadata.num_columns:
         return None
-    positions: dict[int, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for position, (stored, repeated) in enumerate(leaves):
         id_ = field_id(stored)
         if id_ is not None and id_ in types and not repeated and _stores(stored.type, types[id_]):
-            positions.setdefault(id_, []).append(position)
-    return {id_: places[0] for id_, places in positions.items() if len(places) == 1}
+            places.setdefault(id_, []).append(position)
+    positions = {id_: of_column[0] for id_, of_column in places.items() if len(of_column) == 1}
+    unreadable = _unreadable_bounds(metadata, positions.values(), footer)
+    parts = []
+    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
+        metrics = PartMetrics(group.num_rows)
+        for id_, position in positions.items():
+            if (number, position) not in unreadable:
+                _add_chunk(metrics, id_, types[id_], group.column(position))
+        parts.append(metrics)
+    return parts
+
+
+def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:
+    null_count = _null_count(chunk)
+    metrics.value_counts[id_] = chunk.num_values
+    if null_count is not None:
+        metrics.null_value_counts[id_] = null_count
+    # Those of 96 bits are in no order that statistics know.
+    if chunk.physical_type == "INT96":
+        return
+    lower, upper = _bounds([chunk], [null_count], type_, None)
+    if lower is not None and upper is not None:
+        metrics.lower_bounds[id_] = lower
+        if type_.name == "string":
+            # Some writers cut an upper bound and forget to increment it.
+            metrics.upper_bounds[id_] = upper + _HIGHEST
+        elif type_.name != "binary":
+            metrics.upper_bounds[id_] = upper
 
 
 def _unreadable_bounds(
@@ -152,7 +181,10 @@ def _unreadable_bounds(
         if position not in lengths:
             return walk_struct(data, start, {})
         opened = Struct(data, start)
-        if _has_bounds_of(opened, lengths[position]):
+        column = opened.struct(3)
+        statistics = None if column is None else column.struct(12)
+        bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
+        if all(bound is None or len(bound) == lengths[position] for bound in bounds):
             readable.add((number, position))
         return opened.end
 
@@ -163,35 +195,6 @@ def _unreadable_bounds(
     return chunks - readable
 
 
-def _has_bounds_of(chunk: Struct, length: int) -> bool:
-    """Whether all bounds that a chunk has are so many bytes long."""
-    column = chunk.struct(3)
-    statistics = None if column is None else column.struct(12)
-    bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
-    return all(bound is None or len(bound) == length for bound in bounds)
-
-
-def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:
-    null_count = _null_count(chunk)
-    metrics.value_counts[id_] = chunk.num_values
-    if null_count is not None:
-        metrics.null_value_counts[id_] = null_count
-    # Those of 96 bits are in no order that statistics know.
-    if chunk.physical_type == "INT96":
-        return
-    _put_bounds(metrics, id_, type_, *_bounds([chunk], [null_count], type_, None))
-
-
-def _put_bounds(metrics: PartMetrics, id_: int, type_: PrimitiveType, lower: bytes | None, upper: bytes | None) -> None:
-    if lower is not None and upper is not None:
-        metrics.lower_bounds[id_] = lower
-        if type_.name == "string":
-            # Some writers cut an upper bound and forget to increment it.
-            metrics.upper_bounds[id_] = upper + _HIGHEST
-        elif type_.name != "binary":
-            metrics.upper_bounds[id_] = upper
-
-
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
     """Where each row group starts in the file, ascending (spec, field 132)."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
@@ -200,59 +203,20 @@ def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
 
 def row_group_offset(group: pq.RowGroupMetaData) -> int:
     """Where a row group starts in the file; one without columns takes no room, at 0."""
-    return _start(group.column(0)) if group.num_columns else 0
+    if not group.num_columns:
+        return 0
+    first = group.column(0)
+    offsets = (first.dictionary_page_offset, first.data_page_offset)
+    return min(offset for offset in offsets if offset is not None)
 
 
-class _Leaf(msgspec.Struct, frozen=True):
-    """A column of a file.
-
-    Attributes:
-        field_id: null where no metrics are kept of it.
-        type: null where it gets no bounds.
-        repeated: whether a list or a map lies above it.
-        length: the most code points or bytes of a bound.
-    """
-
-    field_id: int | None = None
-    type: PrimitiveType | None = None
-    repeated: bool = False
-    length: int | None = None
-
-
-class _ColumnMetrics(msgspec.Struct, frozen=True):
-    size_bytes: int
-    value_count: int | None = None
-    null_count: int | None = None
-    lower_bound: bytes | None = None
-    upper_bound: bytes | None = None
-
-
-def _leaves(metadata: pq.FileMetaData, schema: Schema, modes: Mapping[int, MetricsMode]) -> list[_Leaf]:
-    """What the file's columns are, in their order; pyarrow tells field ids only by way of an Arrow schema."""
-    found = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _file_leaves(field, repeated=False)]
-    if len(found) != metadata.num_columns:
-        raise InvalidTableError(f"a data file has {metadata.num_columns} columns where its schema has {len(found)}")
-    return [_leaf(field, repeated, schema, modes) for field, repeated in found]
-
-
-def _leaf(stored: pa.Field, repeated: bool, schema: Schema, modes: Mapping[int, MetricsMode]) -> _Leaf:
-    field = schema.fields_by_id.get(field_id(stored) or 0)
-    if field is None or not isinstance(field.type, PrimitiveType):
-        return _Leaf()
-    mode = modes.get(field.field_id, NONE)
-    if not mode.counts:
-        return _Leaf()
-    bounded = mode.bounds and not repeated and _stores(stored.type, field.type)
-    return _Leaf(field.field_id, field.type if bounded else None, repeated, mode.length)
-
-
-def _file_leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool]]:
+def _leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool]]:
     """The leaves below a field, depth first, and whether a list or a map lies above them."""
     if not field.type.num_fields:
         yield field, repeated
         return
     for _, child in child_fields(field.type):
-        yield from _file_leaves(child, repeated=repeated or not pa.types.is_struct(field.type))
+        yield from _leaves(child, repeated=repeated or not pa.types.is_struct(field.type))
 
 
 def _stores(stored: pa.DataType, type_: PrimitiveType) -> bool:
@@ -260,22 +224,6 @@ def _stores(stored: pa.DataType, type_: PrimitiveType) -> bool:
     if isinstance(type_, DecimalType):
         return pa.types.is_decimal(stored) and stored.scale == type_.scale
     return stored == arrow_type(type_) or (stored, type_) in _STORED_AS
-
-
-def _column_metrics(metadata: pq.FileMetaData, position: int, leaf: _Leaf) -> _ColumnMetrics:
-    chunks = [metadata.row_group(i).column(position) for i in range(metadata.num_row_groups)]
-    size_bytes = sum(chunk.total_compressed_size for chunk in chunks)
-    if leaf.repeated:
-        return _ColumnMetrics(size_bytes)
-    null_counts = [_null_count(chunk) for chunk in chunks]
-    lower, upper = _bounds(chunks, null_counts, leaf.type, leaf.length) if leaf.type is not None else (None, None)
-    return _ColumnMetrics(
-        size_bytes=size_bytes,
-        value_count=sum(chunk.num_values for chunk in chunks),
-        null_count=None if None in null_counts else sum(count or 0 for count in null_counts),
-        lower_bound=lower,
-        upper_bound=upper,
-    )
 
 
 def _null_count(chunk: pq.ColumnChunkMetaData) -> int | None:
@@ -317,8 +265,3 @@ def _value(type_: PrimitiveType, raw: Any) -> Any:
         case "uuid":
             return UUIDValue(bytes=raw)
     return raw
-
-
-def _start(chunk: pq.ColumnChunkMetaData) -> int:
-    offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
-    return min(offset for offset in offsets if offset is not None)

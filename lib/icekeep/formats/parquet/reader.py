@@ -22,7 +22,6 @@ from icekeep.storage.base import Storage
 
 _SMALL_BYTES = MIB
 _BUFFER_BYTES = 256 * 1024
-
 _PAGE_BYTES = 2 * MIB
 
 _ENCODED_VALUE_BYTES = 4
@@ -47,82 +46,80 @@ class ParquetReader:
     """A Parquet file; its parts are row groups."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._source = _at_once(stream)
-        self._is_remote = self._source is stream and not _is_local(stream)
+        # A small file as bytes, since each of its columns would take a reading of its own.
+        size_bytes = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        is_small = size_bytes <= _SMALL_BYTES
+        self._source: Any = pa.BufferReader(stream.read(size_bytes)) if is_small else stream
+        self._is_remote = not is_small and not is_local(stream)
         self._file = _open_parquet(self._source, pre_buffer=self._is_remote)
         self.schema = _with_instants(self._file)
 
+    @cached_property
+    def _groups(self) -> list[pq.RowGroupMetaData]:
+        return [self._file.metadata.row_group(number) for number in range(self._file.metadata.num_row_groups)]
+
     def row_count(self) -> int | None:
-        """As the footer says."""
         return int(self._file.metadata.num_rows)
 
     def part_offsets(self) -> Sequence[int]:
-        """The bytes at which row groups begin."""
-        metadata = self._file.metadata
-        return [row_group_offset(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+        return [row_group_offset(group) for group in self._groups]
 
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
-        """The row groups whose bounds of the column meet the range."""
         names = [field.name for field in self.schema if field_id(field) == column_id]
         if len(names) != 1:
             return None
         lower, upper = (None if text is None else text.encode() for text in (first, end))
-        metadata = self._file.metadata
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
-        return [n for n, group in enumerate(groups) if _may_hold(group, names[0], lower, upper)]
+        return [n for n, group in enumerate(self._groups) if _may_hold(group, names[0], lower, upper)]
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
-        """What the footer says of row groups."""
-        return row_group_metrics(self._file.metadata, columns, types, lambda: self._footer)
+        return row_group_metrics(self._file.metadata, columns, types, self._read_footer)
+
+    def _read_footer(self) -> bytes:
+        length = self._file.metadata.serialized_size
+        end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
+        self._source.seek(end - length)
+        return bytes(self._source.read(length))
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
         """The row group with the most data, whose columns are read page by page where it is read in batches."""
-        metadata = self._file.metadata
         leaves = self._leaves(columns)
         row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
-
-        def stored_bytes(group: pq.RowGroupMetaData) -> int:
+        largest: tuple[int, pq.RowGroupMetaData] | None = None
+        largest_bytes = -1
+        for number, group in enumerate(self._groups):
             if leaves is None:
-                return int(group.total_byte_size)
-            return sum(group.column(position).total_uncompressed_size for position in leaves)
-
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        sizes = [max(stored_bytes(group), group.num_rows * row_bytes) for group in groups]
-        if not sizes:
+                stored_bytes = int(group.total_byte_size)
+            else:
+                stored_bytes = sum(group.column(position).total_uncompressed_size for position in leaves)
+            size_bytes = max(stored_bytes, group.num_rows * row_bytes)
+            if size_bytes > largest_bytes:
+                largest, largest_bytes = (number, group), size_bytes
+        if largest is None:
             return None
-        number = sizes.index(max(sizes))
-        group = groups[number]
+        number, group = largest
         # Held are a page of each column, its dictionary, and what is read ahead.
-        positions = range(group.num_columns) if leaves is None else leaves
-        return PartSize(
-            number=number,
-            row_count=group.num_rows,
-            size_bytes=sizes[number],
-            held_bytes=sum(_held_bytes(group.column(position)) for position in positions),
-        )
+        held_bytes = 0
+        for chunk in map(group.column, range(group.num_columns) if leaves is None else leaves):
+            size_bytes = chunk.total_uncompressed_size
+            held_bytes += min(size_bytes, max(_PAGE_BYTES, 2 * (size_bytes // max(1, chunk.num_values))))
+            held_bytes += min(size_bytes, _PAGE_BYTES) if chunk.has_dictionary_page else 0
+            held_bytes += min(_BUFFER_BYTES, chunk.total_compressed_size)
+        return PartSize(number=number, row_count=group.num_rows, size_bytes=largest_bytes, held_bytes=held_bytes)
 
     def bloom_filters(self, part: int, leaves: Collection[int]) -> dict[int, BloomFilterPlace]:
         """Where the filters of some columns of a row group are; a column is its position among all leaves."""
-        group, stored = self._file.metadata.row_group(part), self._file.schema
-        chunks = {position: group.column(position) for position in leaves}
+        chunks = {position: self._groups[part].column(position) for position in leaves}
         return {
             position: BloomFilterPlace(
                 offset=chunk.bloom_filter_offset,
                 length=chunk.bloom_filter_length,
                 physical_type=chunk.physical_type,
-                width=stored.column(position).length,
+                width=self._file.schema.column(position).length,
             )
             for position, chunk in chunks.items()
             if chunk.bloom_filter_offset
         }
-
-    @cached_property
-    def _footer(self) -> bytes:
-        """The bytes of the footer."""
-        length = self._file.metadata.serialized_size
-        end = self._source.seek(0, io.SEEK_END) - TAIL_BYTES
-        self._source.seek(end - length)
-        return bytes(self._source.read(length))
 
     def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
         """Which column chunks of a row group top-level columns have; None for all."""
@@ -141,7 +138,7 @@ class ParquetReader:
     ) -> Iterator[tuple[int, pa.Table]]:
         """One table a row group, or several of at most `batch_rows`."""
         file = self._file
-        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        counts = [group.num_rows for group in self._groups]
         asked = [*range(len(counts))] if parts is None else parts
         in_batches = batch_rows is not None and any(counts[n] > batch_rows for n in asked if n < len(counts))
         if kept_dictionaries or in_batches:
@@ -206,23 +203,7 @@ def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
     return frozenset(id_ for id_ in paying - others if id_ is not None)
 
 
-def _held_bytes(chunk: pq.ColumnChunkMetaData) -> int:
-    """What reading a column page by page takes: a page, its dictionary and what was read ahead."""
-    size_bytes = chunk.total_uncompressed_size
-    value_bytes = size_bytes // max(1, chunk.num_values)
-    page_bytes = min(size_bytes, max(_PAGE_BYTES, 2 * value_bytes))
-    dictionary_bytes = min(size_bytes, _PAGE_BYTES) if chunk.has_dictionary_page else 0
-    return page_bytes + dictionary_bytes + min(_BUFFER_BYTES, chunk.total_compressed_size)
-
-
-def _at_once(stream: BinaryIO) -> Any:
-    """A small file as bytes, since each of its columns would take a reading of its own."""
-    size_bytes = stream.seek(0, io.SEEK_END)
-    stream.seek(0)
-    return pa.BufferReader(stream.read(size_bytes)) if size_bytes <= _SMALL_BYTES else stream
-
-
-def _is_local(stream: BinaryIO) -> bool:
+def is_local(stream: BinaryIO) -> bool:
     """Whether reading costs no more than copying: then a column at a time is fastest, else columns that lie together."""
     try:
         stream.fileno()
@@ -244,9 +225,8 @@ def _with_instants(file: pq.ParquetFile) -> pa.Schema:
         metadata: dict[bytes, bytes] = dict(field.metadata or {})
         return metadata | {STORED_AS_KEY: INSTANT} if pa.types.is_timestamp(field.type) else metadata
 
+    def has_timestamps(type_: pa.DataType) -> bool:
+        return pa.types.is_timestamp(type_) or any(has_timestamps(child.type) for _, child in child_fields(type_))
+
     arrow = file.schema_arrow
-    return map_fields(arrow, marked) if any(map(_has_timestamps, arrow.types)) else arrow
-
-
-def _has_timestamps(type_: pa.DataType) -> bool:
-    return pa.types.is_timestamp(type_) or any(_has_timestamps(child.type) for _, child in child_fields(type_))
+    return map_fields(arrow, marked) if any(map(has_timestamps, arrow.types)) else arrow

@@ -1,9 +1,8 @@
-"""Which columns of a Parquet file are encoded by a dictionary, have statistics or a bloom filter.
+"""Parquet data files, written in row groups (spec, Appendix A "Parquet").
 
-The writer of the format goes by paths in the file's own schema, with `list.element` and `key_value` in them; table
-properties go by the full names of Iceberg, with `element`, `key` and `value`.
-
-Parquet data files, written in row groups (spec, Appendix A "Parquet").
+Which columns are encoded by a dictionary, have statistics or a bloom filter is given to pyarrow by paths in the file's own
+schema, with `list.element` and `key_value` in them; table properties go by the full names of Iceberg, with `element`, `key` and
+`value`.
 """
 
 import math
@@ -44,30 +43,27 @@ def repeating_columns(table: pa.Table) -> list[str]:
     Building a dictionary that is too large costs time, and a larger file when it is given up.
     """
     judged = [n for n, f in enumerate(table.schema) if not (f.type.num_fields or pa.types.is_dictionary(f.type))]
-    samples = dict(zip(judged, _sample(table.select(judged)).columns, strict=True)) if judged else {}
+    samples: dict[int, pa.ChunkedArray] = {}
+    if judged:
+        # Every n-th row, batch by batch: of a column in many chunks Arrow would first make one array, as large as the column.
+        step, first = max(1, table.num_rows // _SAMPLE_ROWS), 0
+        batches: list[pa.RecordBatch] = []
+        for batch in table.select(judged).to_batches():
+            batches.append(batch.take(pa.array(np.arange(-first % step, batch.num_rows, step), pa.int64())))
+            first += batch.num_rows
+        sample = pa.Table.from_batches(batches, table.select(judged).schema)
+        samples = dict(zip(judged, sample.columns, strict=True))
     paths: list[str] = []
     for number, field in enumerate(table.schema):
         if number not in samples:
             paths += [path for _, path, _ in _leaves(field.name, field.name, field.type)]
             continue
-        sample = samples[number].drop_null()
+        values = samples[number].drop_null()
         if field.type == pa.uuid():
-            sample = sample.cast(pa.binary(16))
-        if pc.count_distinct(sample).as_py() <= len(sample) * _REPEATING_SHARE:
+            values = values.cast(pa.binary(16))
+        if pc.count_distinct(values).as_py() <= len(values) * _REPEATING_SHARE:
             paths.append(field.name)
     return paths
-
-
-def _sample(table: pa.Table) -> pa.Table:
-    """Every so-manieth row. Batch by batch: of a column in many pieces Arrow would first make one, as large as the column."""
-    step, first = max(1, table.num_rows // _SAMPLE_ROWS), 0
-    parts: list[pa.RecordBatch] = []
-    for batch in table.to_batches():
-        positions = np.arange(-first % step, batch.num_rows, step)
-        first += batch.num_rows
-        if len(positions):
-            parts.append(batch.take(pa.array(positions)))
-    return pa.Table.from_batches(parts, table.schema)
 
 
 def with_dictionary(columns: ParquetColumns, schema: pa.Schema, repeating: Collection[str]) -> list[str]:
@@ -89,23 +85,19 @@ def with_statistics(columns: ParquetColumns, schema: pa.Schema) -> bool | list[s
 def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[str, Any]] | None:
     """The bloom filters of a file by path, null if it has none.
 
-    Where nothing is said of the number of distinct values, a filter begins as large as it may be; the writer folds each
-    to what the row group's values need. Parquet has no filters of truth values.
+    Where no number of distinct values is given, a filter begins as large as it may be; the writer folds each to
+    what the row group's values need. Parquet has no filters of truth values.
     """
-    found: dict[str, dict[str, Any]] = {}
+    # Of at most some bytes, a power of two (Parquet, "Split Block Bloom Filters").
+    max_bytes = min(max(_MIN_FILTER_BYTES, 2 ** (columns.bloom_filter_max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
+    filters: dict[str, dict[str, Any]] = {}
     for field in schema:
         for name, path, type_ in _leaves(field.name, field.name, field.type):
             if columns.bloom_filters.get(name) and not pa.types.is_boolean(type_):
                 fpp = columns.bloom_filter_fpp.get(name, _DEFAULT_FPP)
-                most = _capacity(columns.bloom_filter_max_bytes, fpp)
-                found[path] = {"fpp": fpp, "ndv": max(1, min(columns.bloom_filter_ndv.get(name, most), most))}
-    return found or None
-
-
-def _capacity(max_bytes: int, fpp: float) -> int:
-    """How many distinct values a filter of at most some bytes, a power of two, may hold (Parquet, "Split Block")."""
-    bytes_ = min(max(_MIN_FILTER_BYTES, 2 ** (max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
-    return int(-bytes_ * 8 * math.log(1 - fpp ** (1 / 8)) / 8)
+                most = int(-max_bytes * 8 * math.log(1 - fpp ** (1 / 8)) / 8)
+                filters[path] = {"fpp": fpp, "ndv": max(1, min(columns.bloom_filter_ndv.get(name, most), most))}
+    return filters or None
 
 
 def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str, pa.DataType]]:
@@ -176,7 +168,7 @@ class ParquetWriter:
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
-    """How pyarrow's writer is told to write."""
+    """The arguments of pyarrow's writer."""
     return {
         "version": "2.6",
         "compression": options.compression,

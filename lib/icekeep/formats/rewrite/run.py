@@ -20,16 +20,9 @@ import pyarrow as pa
 from icekeep.errors import IcekeepBug
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.reader import read_file
-from icekeep.formats.rewrite.copy_pages import rewrite_spliced
+from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
 from icekeep.formats.rewrite.moves import reported_moves
-from icekeep.formats.rewrite.rows import (
-    TaskRows,
-    TaskWriter,
-    Written,
-    columns_to_write,
-    removed_on_failure,
-    source_of,
-)
+from icekeep.formats.rewrite.rows import TaskRows, TaskWriter, Written, columns_to_write, removed_on_failure, source_of
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
@@ -51,9 +44,9 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
         PropertyError: a table property of the writer is wrong.
     """
     task = numbered(task)
-    spliced = rewrite_spliced(task, storage)
-    if spliced is not None:
-        return spliced
+    by_pages = rewrite_by_pages(task, storage)
+    if by_pages is not None:
+        return by_pages
     rows = TaskRows(task, storage, in_order=task.ordering is None)
     if task.is_ordered or task.files_count in (None, 1):
         written = write_rows(task, rows.columns, rows, storage)

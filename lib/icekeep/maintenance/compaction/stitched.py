@@ -17,7 +17,8 @@ from icekeep.decoding import from_msgpack
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import write_options
-from icekeep.formats.rewrite.copy_row_groups import rows_of_copy, stitch
+from icekeep.formats.rewrite.copy_proof import rows_of_copy
+from icekeep.formats.rewrite.copy_row_groups import stitch
 from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
 from icekeep.formats.rewrite.rows import removed_on_failure
 from icekeep.formats.rewrite.run import rewrite

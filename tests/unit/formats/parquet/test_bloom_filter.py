@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from icekeep.formats.parquet.bloom_filter import hashes_of, read_bloom_filter
-from icekeep.formats.parquet.footer import Damaged
 from icekeep.formats.parquet.reader import ParquetReader
+from icekeep.formats.parquet.thrift import Damaged
 from kit.cases import for_each
 from kit.columns import parquet_bytes
 

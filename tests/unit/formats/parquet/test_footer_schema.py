@@ -7,16 +7,16 @@ from hypothesis import given
 
 from icekeep.errors import UnsupportedError
 from icekeep.formats.arrow.schema import stored_schema
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet.footer import read_footer, read_schema
+from icekeep.formats.parquet.thrift import (
     BINARY,
     I32,
+    STRUCT,
     Damaged,
     binary_bytes,
     integer_bytes,
-    read_footer,
-    read_schema,
+    list_bytes,
     struct_bytes,
-    struct_list_bytes,
 )
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import (
@@ -185,7 +185,7 @@ def element(name, *fields):
 
 
 def elements(*nodes):
-    return read_schema(struct_list_bytes([element(b"root", (5, 1)), *nodes]))
+    return read_schema(list_bytes(STRUCT, [element(b"root", (5, 1)), *nodes]))
 
 
 def test_the_older_annotations_are_understood():
@@ -220,12 +220,12 @@ def test_only_lists_in_three_levels_are_held():
 @pytest.mark.parametrize(
     "data",
     [
-        struct_list_bytes([]),
-        struct_list_bytes([element(b"root", (5, 2)), element(b"a", (1, 1), (3, 1))]),
-        struct_list_bytes([element(b"root", (5, 0)), element(b"a", (1, 1), (3, 1))]),
-        struct_list_bytes([element(b"root", (5, 1))] + [element(b"s", (3, 1), (5, 1))] * 2000),
-        struct_list_bytes([element(b"root", (5, 1)), element(b"l", (3, 1), (5, 2**31 - 1), (6, 3))]),
-        struct_list_bytes([element(b"root", (5, 2**62)), element(b"a", (1, 1), (3, 1))]),
+        list_bytes(STRUCT, []),
+        list_bytes(STRUCT, [element(b"root", (5, 2)), element(b"a", (1, 1), (3, 1))]),
+        list_bytes(STRUCT, [element(b"root", (5, 0)), element(b"a", (1, 1), (3, 1))]),
+        list_bytes(STRUCT, [element(b"root", (5, 1))] + [element(b"s", (3, 1), (5, 1))] * 2000),
+        list_bytes(STRUCT, [element(b"root", (5, 1)), element(b"l", (3, 1), (5, 2**31 - 1), (6, 3))]),
+        list_bytes(STRUCT, [element(b"root", (5, 2**62)), element(b"a", (1, 1), (3, 1))]),
     ],
     ids=["empty", "too few", "too many", "too deep", "no middle", "huge"],
 )

@@ -27,16 +27,7 @@ from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import INT, LONG, STRING, UUID, ListType, MapType, StructType
 from icekeep.storage.open import open_storage
 from kit.cases import cases
-from kit.columns import (
-    EVERY_TYPE,
-    column,
-    empty_table,
-    parquet_bytes,
-    parquet_file,
-    rows,
-    schema_of,
-    table_of,
-)
+from kit.columns import EVERY_TYPE, column, empty_table, parquet_bytes, parquet_file, rows, schema_of, table_of
 from kit.data_files import options_for, read_files, read_tables, write_files
 from kit.storage import MemoryStorage
 

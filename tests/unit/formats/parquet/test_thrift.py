@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet import footer as thrift
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet import thrift
+from icekeep.formats.parquet.thrift import (
     BINARY,
     BYTE,
     I16,
@@ -20,8 +20,8 @@ from icekeep.formats.parquet.footer import (
     binary_bytes,
     integer_at,
     integer_bytes,
+    list_bytes,
     struct_bytes,
-    struct_list_bytes,
     structs_at,
     with_integers,
 )
@@ -48,14 +48,14 @@ def test_numbers_are_zigzag_varints_as_the_protocol_says():
 def test_fields_are_found_by_their_ids_however_far_apart_these_are(numbers):
     data = struct_bytes([(id_, I64, integer_bytes(numbers[id_])) for id_ in sorted(numbers)])
     struct = Struct(data)
-    assert struct.field_ids == set(numbers)
+    assert struct.spans.keys() == set(numbers)
     assert {id_: struct.value(id_) for id_ in numbers} == numbers
     assert struct.end == len(data)
 
 
 @for_each("count", [0, 1, 14, 15, 16, 200])
 def test_a_list_of_more_than_14_structs_has_a_longer_head(count):
-    data = struct_bytes([(3, LIST, struct_list_bytes([small(n) for n in range(count)]))])
+    data = struct_bytes([(3, LIST, list_bytes(STRUCT, [small(n) for n in range(count)]))])
     assert [struct.value(1) for struct in Struct(data).structs(3)] == list(range(count))
 
 
@@ -75,7 +75,19 @@ def test_what_is_not_asked_for_is_passed_over():
         ]
     )
     struct = Struct(data)
-    assert struct.kinds == {1: BYTE, 2: TRUE, 3: BINARY, 4: SET, 5: MAP, 6: MAP, 7: UUID, 8: 7, 9: STRUCT, 40: I16}
+    kinds = {id_: span.kind for id_, span in struct.spans.items()}
+    assert kinds == {
+        1: BYTE,
+        2: TRUE,
+        3: BINARY,
+        4: SET,
+        5: MAP,
+        6: MAP,
+        7: UUID,
+        8: 7,
+        9: STRUCT,
+        40: I16,
+    }
     assert struct.byte(1) == 5
     assert struct.boolean(2)
     assert not struct.boolean(99)
@@ -131,8 +143,8 @@ def test_a_field_of_another_kind_than_asked_for_is_damaged():
 def test_any_bytes_are_a_struct_or_damaged(data):
     try:
         struct = Struct(data)
-        for field_id in struct.field_ids:
-            if struct.span(field_id).kind == STRUCT:
+        for field_id, span in struct.spans.items():
+            if span.kind == STRUCT:
                 struct.struct(field_id)
         structs_at(data, 0)
     except Damaged:
@@ -159,7 +171,9 @@ def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written()
 
 def test_a_walk_opens_what_it_is_asked_for_and_ends_where_the_struct_does():
     inner = struct_bytes([(1, thrift.I64, integer_bytes(7))])
-    data = struct_bytes([(2, thrift.LIST, thrift.struct_list_bytes([inner] * 3)), (40, thrift.I64, integer_bytes(-5))])
+    data = struct_bytes(
+        [(2, thrift.LIST, thrift.list_bytes(thrift.STRUCT, [inner] * 3)), (40, thrift.I64, integer_bytes(-5))]
+    )
     found = []
 
     def opened(position):

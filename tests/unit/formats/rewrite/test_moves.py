@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.rewrite import run as rewriting
-from icekeep.formats.rewrite.copy_pages import rewrite_spliced
+from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
 from icekeep.formats.rewrite.moves import moves_locations, new_positions, reported_moves
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import FilePiece
@@ -147,7 +147,7 @@ def test_rows_whose_pages_are_moved_keep_their_order(row_counts):
         pieces.append(FilePiece(location=path, record_count=row_count, size_bytes=len(data)))
     files = [OldFile(file=file_of(piece)) for piece in pieces]
     with without_floors():
-        outcome = rewrite_spliced(moving_task(pieces), storage)
+        outcome = rewrite_by_pages(moving_task(pieces), storage)
     assert outcome is not None
     check_moves(storage, [outcome], files)
 

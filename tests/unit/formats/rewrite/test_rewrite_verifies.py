@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
-from icekeep.formats.parquet.footer import struct_bytes
+from icekeep.formats.parquet.thrift import struct_bytes
 from icekeep.formats.rewrite import copy_pages as spliced_file
 from icekeep.formats.rewrite import verify as verifying
-from icekeep.formats.rewrite.copy_pages import SplicedFile, SpliceProof
+from icekeep.formats.rewrite.copy_pages import PagesFile
+from icekeep.formats.rewrite.copy_proof import PageProof
 from icekeep.formats.rewrite.rows import TaskWriter
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.verify import problem_of_rows
@@ -119,7 +120,7 @@ def test_nothing_is_hashed_where_nobody_asks(storage, tables):
 
 
 PLACES = {"in order": "verify", "pages moved": "copy_pages", "ranges together": "verify"}
-READING = {"in order": "hash_of_files", "pages moved": "SpliceProof.check", "ranges together": "hash_of_files"}
+READING = {"in order": "hash_of_files", "pages moved": "PageProof.check", "ranges together": "hash_of_files"}
 """What reads new files again."""
 
 
@@ -157,7 +158,7 @@ def test_moved_pages_that_differ_are_left_as_evidence(storage, monkeypatch, what
     """What is written is wrong, and all that is said of it right."""
     tables = [table_of(ROWS, [{"n": n + start, "s": f"{n + start}"} for n in range(50)]) for start in (0, 50, 100)]
     task, before = told(storage, tables), set(storage.files)
-    write, add = SplicedFile._write, SplicedFile.add
+    write, add = PagesFile._write, PagesFile.add
 
     def write_wrongly(self, data):
         write(self, bytes([*data[:-1], data[-1] ^ 1]) if isinstance(data, memoryview) else data)
@@ -166,9 +167,9 @@ def test_moved_pages_that_differ_are_left_as_evidence(storage, monkeypatch, what
         add(self, encoded, footer, {id_: chunks[::-1] for id_, chunks in moved.items()}, nan_counts)
 
     if what == "a byte of a page":
-        monkeypatch.setattr(SplicedFile, "_write", write_wrongly)
+        monkeypatch.setattr(PagesFile, "_write", write_wrongly)
     else:
-        monkeypatch.setattr(SplicedFile, "add", add_wrongly)
+        monkeypatch.setattr(PagesFile, "add", add_wrongly)
     with pytest.raises(IcekeepBug) as error:
         moved(task, storage)
     assert len(set(storage.files) - before) == len(error.value.facts["kept_files"]) == 1
@@ -208,13 +209,13 @@ def test_moved_pages_of_which_something_else_is_said_are_left_as_evidence(storag
 
 def test_every_changed_byte_of_a_spliced_file_that_reading_shows_is_refused(storage, tables):
     """Proved as it was written, then one byte after the other is changed and it is proved again."""
-    proofs, check = [], SpliceProof.check
+    proofs, check = [], PageProof.check
 
     def remembered(self, files, where):
         proofs.append((self, files))
         return check(self, files, where)
 
-    with mock.patch.object(SpliceProof, "check", remembered):
+    with mock.patch.object(PageProof, "check", remembered):
         moved(told(storage, tables), storage)
     ((proof, files),) = proofs
     right = verifying.hash_of_files(files, ROWS, storage)

@@ -12,8 +12,8 @@ from icekeep.formats.arrow.arrays import elements
 from icekeep.formats.arrow.schema import child_fields, is_list
 from icekeep.formats.base import FileReader
 from icekeep.formats.parquet.bloom_filter import BloomFilter, hashes_of, read_bloom_filter
-from icekeep.formats.parquet.footer import Damaged
 from icekeep.formats.parquet.reader import BloomFilterPlace, ParquetReader
+from icekeep.formats.parquet.thrift import Damaged
 from icekeep.storage.base import Storage
 
 

@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.footer import Struct
 from icekeep.formats.parquet.pages import PageBounds, order_of, pages_of_index
-from icekeep.formats.rewrite.copy_pages import ChunkBounds, column_index_bytes, statistics_bytes
+from icekeep.formats.parquet.thrift import Struct
+from icekeep.formats.rewrite.copy_pages import column_index_bytes, statistics_bytes
+from icekeep.formats.rewrite.page_sources import ChunkBounds
 from kit.cases import for_each
 from kit.columns import parquet_file
 
@@ -54,7 +55,7 @@ def test_statistics_hold_all_chunks_and_no_bounds_where_all_is_null():
     both = Struct(statistics_bytes([chunk([3, None], [-4]), chunk([None]), chunk([300])], LONGS))
     assert (both.value(3), both.binary(6), both.binary(5)) == (2, stored(-4), stored(300))
     nulls = Struct(statistics_bytes([chunk([None, None])], LONGS))
-    assert (nulls.value(3), nulls.field_ids) == (2, {3})
+    assert (nulls.value(3), nulls.spans.keys()) == (2, {3})
 
 
 PAGES = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.formats.options import ParquetOptions, write_options
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet.thrift import (
     BINARY,
     FALSE,
     I32,
@@ -22,15 +22,14 @@ from icekeep.formats.parquet.footer import (
     integer_bytes,
     list_bytes,
     struct_bytes,
-    struct_list_bytes,
     with_integers,
 )
-from icekeep.formats.rewrite.copy_pages import SpliceExaminer, footer_of
+from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
-from kit.spliced import piece_of, with_edits
+from kit.spliced import footer_in, piece_of, with_edits
 from kit.storage import MemoryStorage
 
 pytestmark = pytest.mark.slow
@@ -48,7 +47,7 @@ def file(row_count=30, first=0, schema=SCHEMA, **options):
 
 def examiner(schema=SCHEMA, options=None):
     empty = parquet_bytes(table_of(schema, []))
-    return SpliceExaminer(schema, options or ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
+    return PageExaminer(schema, options or ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
 
 
 def piece(data):
@@ -106,10 +105,36 @@ def test_rows_are_taken_to_need_about_the_memory_that_they_do():
 # Files
 
 
-def test_a_file_of_another_number_of_rows_gives_nothing():
-    assert ids(file(29)) == set()
-    assert ids(with_edits(file(), footer={3: (I64, integer_bytes(29))})) == set()
-    assert ids(with_edits(file(), group={3: (I64, integer_bytes(29))})) == set()
+def test_a_file_whose_footer_does_not_fit_its_entry_or_itself_gives_nothing():
+    good = file()
+    (group,) = Struct(footer_in(good)).structs(4)
+    two_columns = file(schema=schema_of(*SCHEMA.fields[:2]))
+    (of_two,) = Struct(footer_in(two_columns)).structs(4)
+    for wrong in (
+        file(29),
+        with_edits(good, footer={3: (I64, integer_bytes(29))}),
+        with_edits(good, footer={3: None}),
+        with_edits(good, footer={40: (I64, integer_bytes(1)), 3: None}),
+        with_edits(good, group={3: (I64, integer_bytes(29))}),
+        with_edits(good, group={3: (I64, integer_bytes(-1))}),
+        with_edits(good, group={1: None}),
+        with_edits(good, group={1: (LIST, list_bytes(STRUCT, [])), 2: (LIST, group.raw(1))}),
+        with_edits(good, group={1: (LIST, of_two.raw(1))}),
+        good[:-1] + b"E",
+        good[:-8] + b"\xff\xff\xff\x7fPAR1",
+        good[-6:],
+        b"",
+        b"PAR1",
+    ):
+        assert ids(wrong) == set()
+
+
+def test_what_comes_behind_a_known_end_is_no_footers():
+    good, known = file(), examiner()
+    assert set(examined(good, known=known).chunks) == ALL
+    footer = footer_in(good) + b"\0"
+    longer = good[: -8 - len(footer) + 1] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    assert set(examined(longer, known=known).chunks) == set()
 
 
 @for_each(
@@ -148,11 +173,11 @@ def test_what_files_have_in_common_is_never_taken_from_the_wrong_one():
 def test_an_id_that_two_columns_have_is_nobodys():
     data = file(schema=schema_of(*SCHEMA.fields, column(4, "m", LONG)))
     assert ids(data) == ALL
-    footer = footer_of(data)
+    footer = footer_in(data)
     nodes = Struct(footer).structs(2)
     changes = {nodes[-1].start: [(nodes[-1].integer(9), 2)]}
     schema = [with_integers(footer, node.start, node.end, changes.get(node.start, [])) for node in nodes]
-    assert ids(with_edits(data, footer={2: (LIST, struct_list_bytes(schema))})) == {1, 3}
+    assert ids(with_edits(data, footer={2: (LIST, list_bytes(STRUCT, schema))})) == {1, 3}
 
 
 def test_a_column_whose_bounds_are_shorter_than_its_values_is_not_moved():

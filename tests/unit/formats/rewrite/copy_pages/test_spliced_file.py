@@ -8,7 +8,8 @@ from msgspec.structs import asdict, replace
 from icekeep.errors import IcekeepBug
 from icekeep.formats.options import ParquetOptions
 from icekeep.formats.parquet.footer import CODECS, read_footer
-from icekeep.formats.rewrite.copy_pages import Shape, SplicedFile, SpliceExaminer
+from icekeep.formats.rewrite.copy_pages import PagesFile, Shape
+from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import DOUBLE, LONG, STRING
@@ -34,7 +35,7 @@ class Parts:
     def __init__(self):
         self.storage = MemoryStorage()
         empty = parquet_bytes(rows(0, 0), **PLAIN)
-        self.examiner = SpliceExaminer(SCHEMA, ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
+        self.examiner = PageExaminer(SCHEMA, ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
         shape = Shape(
             self.footer("memory:/empty", empty),
             self.examiner.columns,
@@ -42,7 +43,7 @@ class Parts:
             SCHEMA,
             metrics_modes({}, SCHEMA),
         )
-        self.file = SplicedFile(self.storage, NEW, shape)
+        self.file = PagesFile(self.storage, NEW, shape)
 
     def footer(self, location, data):
         self.storage.create(location, data)

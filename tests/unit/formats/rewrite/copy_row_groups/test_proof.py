@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.parquet.footer import I32, integer_bytes
 from icekeep.formats.parquet.pages import moved_offset_index
-from icekeep.formats.rewrite.copy_row_groups import rows_of_copy
+from icekeep.formats.parquet.thrift import I32, integer_bytes
+from icekeep.formats.rewrite.copy_proof import rows_of_copy
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import hash_of_files
 from icekeep.formats.row_hash import RowSum
@@ -96,7 +96,7 @@ def test_every_changed_byte_that_reading_shows_is_refused(storage):
 def test_offset_indexes_that_were_moved_wrongly_are_refused(storage, monkeypatch, index_bytes):
     """Who reads all rows does without them; who looks for few goes by them, and finds others or none."""
     old = some_files(storage, 2, **INDEXED)
-    monkeypatch.setattr("icekeep.formats.parquet.pages.moved_offset_index", index_bytes)
+    monkeypatch.setattr("icekeep.formats.rewrite.copy_row_groups.moved_offset_index", index_bytes)
     new = stitched(storage, old, SCHEMA)
     assert hash_of_files([new], SCHEMA, storage).row_count == 500
     assert is_refused(pieces_of(old), new, storage)
@@ -152,7 +152,7 @@ def test_rows_keep_their_row_ids_only_where_all_are_stored(storage):
 
 
 def test_files_are_compared_piece_by_piece(storage, monkeypatch):
-    monkeypatch.setattr("icekeep.formats.rewrite.copy_row_groups._FAR_BYTES", 100)
+    monkeypatch.setattr("icekeep.formats.rewrite.copy_proof._FAR_BYTES", 100)
     old = some_files(storage, 2)
     new = stitched(storage, old, SCHEMA)
     assert not is_refused(pieces_of(old), new, storage)

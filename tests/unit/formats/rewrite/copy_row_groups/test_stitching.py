@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 from icekeep.formats.options import ParquetColumns, ParquetOptions, WriteOptions
-from icekeep.formats.parquet.footer import Struct, read_footer
+from icekeep.formats.parquet.footer import read_footer
 from icekeep.formats.parquet.metrics import split_offsets
+from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite import copy_row_groups as stitching
 from icekeep.formats.rewrite.copy_row_groups import stitch
 from icekeep.runtime import SYSTEM

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.footer import (
+from icekeep.formats.parquet.pages import CannotMovePages, chunk_pages
+from icekeep.formats.parquet.thrift import (
     BINARY,
     FALSE,
     I32,
@@ -16,7 +17,6 @@ from icekeep.formats.parquet.footer import (
     integer_bytes,
     struct_bytes,
 )
-from icekeep.formats.parquet.pages import CannotSplice, chunk_pages
 from kit.cases import for_each
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9
@@ -124,30 +124,30 @@ def test_only_pages_that_need_nothing_else_of_their_chunk_are_moved(encoding, ph
             found = pages_of(page, rows=2, physical_type=physical_type, has_nulls=True)
             assert found.encodings == {encoding}
         else:
-            with pytest.raises(CannotSplice, match="by a dictionary, or in a way"):
+            with pytest.raises(CannotMovePages, match="by a dictionary, or in a way"):
                 pages_of(page, rows=2, physical_type=physical_type, has_nulls=True)
 
 
 def test_a_dictionary_page_is_no_page_that_can_be_moved():
     dictionary = struct_bytes([*numbers(f1=2, f2=8, f3=8), (7, STRUCT, struct_bytes(numbers(f1=1, f2=PLAIN)))]) + EIGHT
-    with pytest.raises(CannotSplice):
+    with pytest.raises(CannotMovePages):
         pages_of(dictionary, old_page(EIGHT, 1, DICTIONARY), rows=1)
 
 
 def test_pages_of_both_versions_are_not_of_one_chunk():
-    with pytest.raises(CannotSplice, match="both versions"):
+    with pytest.raises(CannotMovePages, match="both versions"):
         pages_of(old_page(EIGHT, 1), new_page(EIGHT, 1), rows=2)
 
 
 def test_a_page_without_values_is_not_moved():
-    with pytest.raises(CannotSplice, match="no values"):
+    with pytest.raises(CannotMovePages, match="no values"):
         pages_of(old_page(b"", 0), old_page(EIGHT, 1), rows=1)
 
 
 def test_levels_of_version_1_are_run_lengths_or_none():
     assert pages_of(old_page(EIGHT, 1, levels=BIT_PACKED), rows=1).pages
     for has_nulls, levels in ((True, BIT_PACKED), (False, PLAIN)):
-        with pytest.raises(CannotSplice, match="old way"):
+        with pytest.raises(CannotMovePages, match="old way"):
             pages_of(old_page(EIGHT, 1, levels=levels), rows=1, has_nulls=has_nulls)
 
 
@@ -163,7 +163,7 @@ def test_heads_have_no_fields_that_are_not_known():
         struct_bytes([*numbers(f1=0, f3=8), (5, STRUCT, nothing)]) + EIGHT,
     ]
     for page in unknown:
-        with pytest.raises(CannotSplice, match="fields that icekeep does not know"):
+        with pytest.raises(CannotMovePages, match="fields that icekeep does not know"):
             pages_of(page, rows=1)
     statistics = struct_bytes([(3, I64, b"\0"), (5, BINARY, binary_bytes(EIGHT)), (7, FALSE, b"")])
     assert pages_of(old_page(EIGHT, 1, more=[(5, STRUCT, statistics)]), rows=1).pages
@@ -242,6 +242,6 @@ def test_whatever_the_bytes_are_the_answer_is_pages_or_a_refusal(data):
         found = chunk_pages(
             b"PAR1" + data + EIGHT, 4, 4 + len(data), physical_type="INT64", has_nulls=True, row_count=3
         )
-    except (CannotSplice, Damaged):
+    except (CannotMovePages, Damaged):
         return
     assert sum(page.row_count for page in found.pages) == 3

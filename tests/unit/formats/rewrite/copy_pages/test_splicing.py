@@ -1,3 +1,4 @@
+import hashlib
 import io
 
 import numpy as np
@@ -9,12 +10,15 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.formats.options import ParquetOptions
-from icekeep.formats.rewrite.copy_pages import SpliceExaminer, rewrite_spliced
+from icekeep.formats.parquet.thrift import BINARY, LIST, STRUCT, list_bytes, struct_bytes
+from icekeep.formats.rewrite import copy_pages
+from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
+from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
-from kit.cases import cases
+from kit.cases import cases, for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
-from kit.spliced import check_file, encoded, metrics_of, piece_of, spliced, stored, task_for, without_floors
+from kit.spliced import check_file, encoded, metrics_of, piece_of, spliced, stored, task_for, with_edits, without_floors
 from kit.storage import MemoryStorage
 
 FLAT = schema_of(
@@ -244,7 +248,7 @@ def test_empty_files_and_empty_row_groups_add_nothing(storage):
 
 def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage):
     few = put_parts(storage, [100, 20])
-    assert rewrite_spliced(task_for(few, FLAT), storage) is None
+    assert rewrite_by_pages(task_for(few, FLAT), storage) is None
     with without_floors():
         for changed in (
             replace(few[0], split=(0, 4)),
@@ -252,10 +256,40 @@ def test_it_is_not_done_where_little_would_be_moved_or_rows_do_not_stay(storage)
             replace(few[0], file_format="ORC"),
             replace(few[0], size_bytes=2**30),
         ):
-            assert rewrite_spliced(task_for([changed], FLAT), storage) is None
-        assert rewrite_spliced(replace(task_for(few, FLAT), moves_pages=False), storage) is None
-        assert rewrite_spliced(task_for(few, FLAT, properties={"write.format.default": "orc"}), storage) is None
-        assert rewrite_spliced(task_for([], FLAT), storage) is None
+            assert rewrite_by_pages(task_for([changed], FLAT), storage) is None
+        assert rewrite_by_pages(replace(task_for(few, FLAT), moves_pages=False), storage) is None
+        assert rewrite_by_pages(task_for(few, FLAT, properties={"write.format.default": "orc"}), storage) is None
+        assert rewrite_by_pages(task_for([], FLAT), storage) is None
+
+
+@for_each(
+    "options",
+    [
+        {"use_dictionary": True},
+        {"max_rows_per_page": 20, "write_batch_size": 20},
+        {"compression": "snappy"},
+    ],
+)
+def test_a_footer_alone_says_where_moving_pages_cannot_pay(storage, monkeypatch, options):
+    pieces = put_parts(storage, [3000], schema_of(*FLAT.fields[2:4]), texts, **options)
+    monkeypatch.setattr(copy_pages, "PageExaminer", None)
+    assert rewrite_by_pages(task_for(pieces, schema_of(*FLAT.fields[2:4])), storage) is None
+
+
+def texts(start, count):
+    rows = [{"s": hashlib.sha256(b"%d" % n).hexdigest(), "day": n} for n in range(start, start + count)]
+    return table_of(schema_of(*FLAT.fields[2:4]), rows)
+
+
+def test_a_footer_that_counts_its_pages_wrongly_is_left_to_who_decodes_the_file(storage):
+    schema = schema_of(*FLAT.fields[2:4])
+    (good,) = put_parts(storage, [3000], schema, texts)
+    assert rewrite_by_pages(task_for([good], schema), storage) is not None
+    counts = list_bytes(STRUCT, [struct_bytes([(1, BINARY, b"\1x")])])
+    data = with_edits(storage.read(good.location), meta={13: (LIST, counts)})
+    storage.create("memory:/old/wrong.parquet", data)
+    wrong = replace(good, location="memory:/old/wrong.parquet", size_bytes=len(data))
+    assert rewrite_by_pages(task_for([wrong], schema), storage) is None
 
 
 @pytest.mark.slow
@@ -265,7 +299,7 @@ def test_it_is_done_by_itself_where_much_is_moved(storage):
     wide = lambda start, count: table_of(  # noqa: E731
         schema, [{"id": n, "s": numbers.bytes(50).hex()} for n in range(start, start + count)]
     )
-    outcome = rewrite_spliced(task_for(put_parts(storage, [2000] * 3, schema, wide), schema), storage)
+    outcome = rewrite_by_pages(task_for(put_parts(storage, [2000] * 3, schema, wide), schema), storage)
     assert outcome is not None
     assert (outcome.read_count, outcome.live_count, outcome.files[0].record_count) == (6000, 6000, 6000)
 
@@ -333,7 +367,7 @@ def test_damaged_heads_and_indexes_are_refused_or_decoded_but_never_make_other_r
 def test_whatever_a_footer_says_a_file_is_examined_without_an_error(storage):
     (piece,) = put_parts(storage, [200], max_rows_per_page=60)
     good = storage.read(piece.location)
-    examiner = SpliceExaminer(FLAT, ParquetOptions(), pq.ParquetFile(io.BytesIO(good)))
+    examiner = PageExaminer(FLAT, ParquetOptions(), pq.ParquetFile(io.BytesIO(good)))
     assert set(examiner.examine(piece, good).chunks) == SPLICEABLE
     length = int.from_bytes(good[-8:-4], "little")
     numbers = np.random.default_rng(5)

@@ -1,0 +1,354 @@
+"""Thrift's compact protocol, walked in place (thrift, "Compact protocol encoding"): footers, page headers and indexes of Parquet.
+
+A struct is opened one level deep and each of its values knows where it lies, so that a few numbers can be replaced while
+everything else is copied as it is. Bytes may be damaged or hostile: whatever they say, the work is bounded by their number
+and ends in `Damaged`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+
+_INTEGERS = (I16, I32, I64)
+_BOOLEANS = (TRUE, FALSE)
+_WIDTHS = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
+_MAX_DEPTH = 64
+_MAX_VARINT_BYTES = 10
+_LONG_LIST = 15
+
+_ELEMENT_KINDS = (0, BYTE, BYTE, *range(BYTE, 16))
+"""By kind, as what an element of a list takes room: what is true or false takes no byte as a field, but one as an element."""
+
+_CUT_SHORT = "it is cut short"
+_TOO_DEEP = f"values are nested more than {_MAX_DEPTH} levels deep"
+
+
+class Damaged(ValueError):
+    """Bytes are not what the protocol, or the struct that they shall be, asks for."""
+
+
+class Span(NamedTuple):
+    """A value in its bytes, and its kind."""
+
+    kind: int
+    start: int
+    end: int
+
+
+class Integer(NamedTuple):
+    """A whole number, and the bytes that say it."""
+
+    value: int
+    start: int
+    end: int
+
+
+class Struct:
+    """A struct in place; what lies in its values is opened when it is asked for.
+
+    Raises `Damaged` where the bytes are no struct, and, when asked for a field of another kind than it has.
+
+    Attributes:
+        spans: the values by field id.
+    """
+
+    __slots__ = ("_data", "_structs", "end", "spans", "start")
+    end: int
+
+    def __init__(self, data: bytes, start: int = 0, depth: int = 0) -> None:
+        """`depth`: the number of structs around this one that were opened with it."""
+        if depth > _MAX_DEPTH:
+            raise Damaged(_TOO_DEEP)
+        self._data, self.start = data, start
+        self.spans: dict[int, Span] = {}
+        self._structs: dict[int, Struct] = {}
+        spans, position, field_id = self.spans, start, 0
+        try:
+            while head := data[position]:
+                position += 1
+                if head >> 4:
+                    field_id += head >> 4
+                else:
+                    field_id, position = integer_at(data, position)
+                kind = head & 15
+                if field_id in spans:
+                    raise Damaged(f"field {field_id} is there twice")
+                if kind == STRUCT:
+                    self._structs[field_id] = below = Struct(data, position, depth + 1)
+                    end = below.end
+                else:
+                    end = _skip(data, position, kind, depth)
+                # As `Span(kind, position, end)`, in half the time.
+                spans[field_id] = tuple.__new__(Span, (kind, position, end))
+                position = end
+        except IndexError:
+            raise Damaged(_CUT_SHORT) from None
+        self.end = position + 1
+
+    def raw(self, field_id: int) -> bytes | None:
+        """The bytes of a field's value as they are, without the field's head."""
+        span = self.spans.get(field_id)
+        return None if span is None else self._data[span.start : span.end]
+
+    def integer(self, field_id: int) -> Integer | None:
+        """A field of 16, 32 or 64 bits."""
+        span = self._span(field_id, *_INTEGERS)
+        return None if span is None else Integer(integer_at(self._data, span.start)[0], span.start, span.end)
+
+    def required_integer(self, field_id: int) -> Integer:
+        """As `integer`, of a field that must be there."""
+        number = self.integer(field_id)
+        if number is None:
+            raise Damaged(f"field {field_id} is not there")
+        return number
+
+    def value(self, field_id: int, default: int = 0) -> int:
+        """The number of a field of 16, 32 or 64 bits."""
+        span = self._span(field_id, *_INTEGERS)
+        return default if span is None else integer_at(self._data, span.start)[0]
+
+    def byte(self, field_id: int) -> int:
+        """The number of a field of 8 bits, 0 where it is not there."""
+        span = self._span(field_id, BYTE)
+        return 0 if span is None else self._data[span.start]
+
+    def boolean(self, field_id: int) -> bool:
+        """Whether a field is true; false where it is not there."""
+        span = self._span(field_id, *_BOOLEANS)
+        return span is not None and span.kind == TRUE
+
+    def struct(self, field_id: int) -> "Struct | None":
+        self._span(field_id, STRUCT)
+        return self._structs.get(field_id)
+
+    def required_struct(self, field_id: int) -> "Struct":
+        struct = self.struct(field_id)
+        if struct is None:
+            raise Damaged(f"field {field_id} is not there")
+        return struct
+
+    def structs(self, field_id: int) -> list["Struct"]:
+        """The structs in a list, none where the field is not there."""
+        span = self._span(field_id, LIST)
+        return [] if span is None else structs_at(self._data, span.start)
+
+    def binary(self, field_id: int) -> bytes | None:
+        """The bytes or the text of a field, without their length."""
+        span = self._span(field_id, BINARY)
+        return None if span is None else self._data[varint_at(self._data, span.start)[1] : span.end]
+
+    def booleans(self, field_id: int) -> list[bool]:
+        """The truth values of a list, none where the field is not there; so the other two."""
+        return [self._data[start] == TRUE for start, _ in self._elements(field_id, *_BOOLEANS)]
+
+    def integers(self, field_id: int) -> list[int]:
+        return [integer_at(self._data, start)[0] for start, _ in self._elements(field_id, *_INTEGERS)]
+
+    def binaries(self, field_id: int) -> list[bytes]:
+        return [self._data[varint_at(self._data, start)[1] : end] for start, end in self._elements(field_id, BINARY)]
+
+    def _elements(self, field_id: int, *kinds: int) -> list[tuple[int, int]]:
+        """Where the elements of a list begin and end."""
+        span = self._span(field_id, LIST)
+        if span is None:
+            return []
+        count, kind, position = _list_head(self._data, span.start)
+        if count and kind not in kinds:
+            raise Damaged(f"field {field_id} is a list of kind {kind}")
+        ends = [position]
+        for _ in range(count):
+            ends.append(_skip(self._data, ends[-1], _ELEMENT_KINDS[kind], 0))
+        return [*pairwise(ends)]
+
+    def _span(self, field_id: int, *kinds: int) -> Span | None:
+        span = self.spans.get(field_id)
+        if span is not None and span.kind not in kinds:
+            raise Damaged(f"field {field_id} is of kind {span.kind}")
+        return span
+
+
+def structs_at(data: bytes, position: int) -> list[Struct]:
+    """The structs of the list that begins at a position."""
+    count, kind, position = _list_head(data, position)
+    if count and kind != STRUCT:
+        raise Damaged(f"a list of structs has elements of kind {kind}")
+    structs: list[Struct] = []
+    for _ in range(count):
+        structs.append(Struct(data, position))
+        position = structs[-1].end
+    return structs
+
+
+def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Callable[[int], int]]]) -> int:
+    """Go through a struct once, whatever lies in it; returns where it ends.
+
+    Args:
+        opened: by field id, the kind that a field must have, and what goes through the value that begins at a position in
+            place of this function, and returns where it ends.
+    """
+    field_id = 0
+    try:
+        while head := data[position]:
+            position += 1
+            if head >> 4:
+                field_id += head >> 4
+            else:
+                field_id, position = integer_at(data, position)
+            kind, walk = opened.get(field_id, (head & 15, None))
+            if kind != head & 15:
+                raise Damaged(f"field {field_id} is of kind {head & 15}")
+            position = _skip(data, position, kind, 0) if walk is None else walk(position)
+    except IndexError:
+        raise Damaged(_CUT_SHORT) from None
+    return position + 1
+
+
+def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
+    """Go through a list of structs once, `walk` through each of them; returns where the list ends."""
+    count, kind, position = _list_head(data, position)
+    if count and kind != STRUCT:
+        raise Damaged(f"a list of structs has elements of kind {kind}")
+    for _ in range(count):
+        position = walk(position)
+    return position
+
+
+def varint_at(data: bytes, position: int) -> tuple[int, int]:
+    """A whole number without sign, and where it ends."""
+    number = shift = 0
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift >= 7 * _MAX_VARINT_BYTES:
+                raise Damaged("a number has too many bytes")
+    except IndexError:
+        raise Damaged(_CUT_SHORT) from None
+    if number >> 64:
+        raise Damaged("a number has more than 64 bits")
+    return number, position
+
+
+def integer_at(data: bytes, position: int) -> tuple[int, int]:
+    """A whole number with sign, and where it ends."""
+    number, end = varint_at(data, position)
+    return (number >> 1) ^ -(number & 1), end
+
+
+def integer_bytes(number: int) -> bytes:
+    """A whole number with sign, as a field or an element of 16, 32 or 64 bits."""
+    return _varint_bytes((number << 1) ^ (number >> 63))
+
+
+def binary_bytes(value: bytes) -> bytes:
+    """Bytes or text as a field or an element."""
+    return _varint_bytes(len(value)) + value
+
+
+def list_bytes(kind: int, elements: Sequence[bytes]) -> bytes:
+    """A list of elements of one kind that are bytes already."""
+    count = len(elements)
+    short = count < _LONG_LIST
+    head = bytes([count << 4 | kind]) if short else bytes([_LONG_LIST << 4 | kind]) + _varint_bytes(count)
+    return head + b"".join(elements)
+
+
+def struct_bytes(fields: Iterable[tuple[int, int, bytes | int | None]]) -> bytes:
+    """A struct of fields in ascending order: id, kind, and the value's bytes or number; those without a value are left out."""
+    out = bytearray()
+    previous_id = 0
+    for field_id, kind, value in fields:
+        if value is None:
+            continue
+        step = field_id - previous_id
+        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + integer_bytes(field_id)
+        out += integer_bytes(value) if isinstance(value, int) else value
+        previous_id = field_id
+    return bytes(out) + b"\0"
+
+
+def with_integers(data: bytes, start: int, end: int, changes: Iterable[tuple[Integer, int]]) -> bytes:
+    """A range of bytes with some of its numbers replaced."""
+    parts: list[bytes] = []
+    for old, value in sorted(changes, key=lambda change: change[0].start):
+        parts += [data[start : old.start], integer_bytes(value)]
+        start = old.end
+    return b"".join([*parts, data[start:end]])
+
+
+def _skip(data: bytes, position: int, kind: int, depth: int) -> int:
+    """Where a value ends; raises `IndexError` or `Damaged` where that is beyond the bytes."""
+    if I16 <= kind <= I64:
+        end = position
+        while data[end] > 127:
+            end += 1
+        if end - position >= _MAX_VARINT_BYTES:
+            raise Damaged("a number has too many bytes")
+        return end + 1
+    if kind in (STRUCT, LIST, SET, MAP):
+        if depth >= _MAX_DEPTH:
+            raise Damaged(_TOO_DEEP)
+        return _skip_nested(data, position, kind, depth + 1)
+    if kind == BINARY:
+        length, position = varint_at(data, position)
+    elif kind in _WIDTHS:
+        length = _WIDTHS[kind]
+    else:
+        raise Damaged(f"there is no kind {kind} of values")
+    if position + length > len(data):
+        raise Damaged(_CUT_SHORT)
+    return position + length
+
+
+def _skip_nested(data: bytes, position: int, kind: int, depth: int) -> int:
+    if kind == STRUCT:
+        while head := data[position]:
+            position += 1
+            if head < 16:
+                _, position = varint_at(data, position)
+            position = _skip(data, position, head & 15, depth)
+        return position + 1
+    if kind == MAP:
+        count, position = varint_at(data, position)
+        if not count:
+            return position
+        if count > len(data) - position:
+            raise Damaged(_CUT_SHORT)
+        key_kind, value_kind = _ELEMENT_KINDS[data[position] >> 4], _ELEMENT_KINDS[data[position] & 15]
+        position += 1
+        for _ in range(count):
+            position = _skip(data, _skip(data, position, key_kind, depth), value_kind, depth)
+        return position
+    count, kind, position = _list_head(data, position)
+    kind = _ELEMENT_KINDS[kind]
+    for _ in range(count):
+        position = _skip(data, position, kind, depth)
+    return position
+
+
+def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
+    """The number of elements of a list, their kind, and where they begin."""
+    try:
+        head = data[position]
+        count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
+    except IndexError:
+        raise Damaged(_CUT_SHORT) from None
+    # Every element takes a byte at least.
+    if count > len(data) - position:
+        raise Damaged(_CUT_SHORT)
+    return count, head & 15, position
+
+
+def _varint_bytes(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,330 @@
+"""Small Parquet files whose data pages may be moved, and for which columns (`copy_pages` says how they are put together).
+
+A column is moved where a reader cannot tell its pages from those that the table's writer would make, but for how many rows they
+have: it is stored in the same way, by the same codec, without a dictionary, and what manifests and footers say of it is known
+without looking at its values.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekeep.formats.arrow.schema import field_id
+from icekeep.formats.options import ParquetOptions
+from icekeep.formats.parquet.footer import CODECS, LINEAGE_IDS, MAGIC, TAIL_BYTES, CannotMove, footer_length, page_range
+from icekeep.formats.parquet.pages import (
+    CannotMovePages,
+    ChunkPages,
+    Order,
+    PageBounds,
+    chunk_pages,
+    order_of,
+    pages_of_index,
+)
+from icekeep.formats.parquet.thrift import BYTE, I64, LIST, Damaged, Struct, integer_at, walk_struct, walk_structs
+from icekeep.formats.rewrite.task import FilePiece
+from icekeep.spec.schema import Schema
+from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, PrimitiveType
+
+_NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
+_OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
+"""Their pages of DELTA_BYTE_ARRAY need the one before them (PARQUET-246)."""
+
+NULL_COUNT, MAX_VALUE, MIN_VALUE, _EXACT = 3, 5, 6, (7, 8)
+"""Fields of statistics; the flags say whether both bounds are values."""
+
+OFFSET_INDEX, COLUMN_INDEX = 4, 6
+"""Fields of a column chunk that say where an index of it lies; the next one says how long it is."""
+
+_CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
+UNORDERED, ASCENDING, DESCENDING = 0, 1, 2
+
+
+class ChunkBounds(msgspec.Struct, frozen=True):
+    """Nulls and bounds of a chunk, and of each of its pages where the file has them."""
+
+    value_count: int
+    null_count: int
+    least: bytes | None
+    greatest: bytes | None
+    pages: tuple[PageBounds, ...] | None
+
+
+class MovableColumn(msgspec.Struct, frozen=True):
+    """A column of the new files whose pages may be moved.
+
+    Attributes:
+        stored: how it is stored, as `stored_as` says it.
+        has_statistics: whether the table wants statistics of it.
+    """
+
+    field_id: int
+    physical_type: str
+    is_optional: bool
+    order: Order
+    stored: tuple[object, ...]
+    has_statistics: bool
+
+
+class MovableChunk(msgspec.Struct, frozen=True):
+    """The pages of a column in one row group of a file; `bounds` are `None` where the table wants none."""
+
+    pages: ChunkPages
+    bounds: ChunkBounds | None
+
+
+class PageSource(msgspec.Struct, frozen=True):
+    """A file as bytes, and the chunks of its columns that may be moved, by field id.
+
+    Attributes:
+        arrow_bytes: about how much memory its rows take.
+    """
+
+    piece: FilePiece
+    data: bytes
+    arrow_bytes: int
+    chunks: Mapping[int, tuple[MovableChunk, ...]]
+
+
+class PageExaminer:
+    """Says of files which columns may be moved; what files of one schema have in common is worked out once.
+
+    Attributes:
+        columns: those that may be moved, by field id.
+    """
+
+    def __init__(self, schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> None:
+        """Args:
+        schema: of the new files, without columns that files do not store.
+        options: of the new files.
+        written: a file with these columns as the table's writer makes it.
+        """
+        self._codec = CODECS[options.compression]
+        # Of the footer of the file before: its bytes up to the end of the schema, where the columns stand that are stored as in
+        # the new files, how many there are, and about how long a row is in memory.
+        self._head, self._columns_count, self._row_bytes = b"", 0, 0
+        self._positions: dict[int, int] = {}
+        # What comes behind its row groups, who wrote the file, and positions of the columns whose order is defined.
+        self._end, self._created_by = b"", b""
+        self._ordered: frozenset[int] = frozenset()
+        places, wishes = _leaf_positions(written), options.columns
+        columns: dict[int, MovableColumn] = {}
+        for field in schema.fields:
+            id_, type_ = field.field_id, field.type
+            if not isinstance(type_, PrimitiveType) or type_ in _NOT_COUNTED or id_ in LINEAGE_IDS or id_ not in places:
+                continue
+            if wishes.bloom_filters.get(field.name) or wishes.dictionaries.get(field.name):
+                continue
+            leaf = written.metadata.schema.column(places[id_])
+            columns[id_] = MovableColumn(
+                field_id=id_,
+                physical_type=leaf.physical_type,
+                is_optional=leaf.max_definition_level > 0,
+                order=order_of(leaf),
+                stored=stored_as(leaf),
+                has_statistics=wishes.statistics.get(field.name, True),
+            )
+        self.columns: Mapping[int, MovableColumn] = columns
+
+    def examine(self, piece: FilePiece, data: bytes, field_ids: Collection[int] | None = None) -> PageSource:
+        """The chunks of a file that may be moved; none where its footer is damaged, which is left to the decoder to report.
+
+        `field_ids` restricts the columns that are looked at.
+        """
+        nothing = PageSource(piece, data, piece.size_bytes, {})
+        try:
+            footer = data[-TAIL_BYTES - footer_length(data, len(data)) : -TAIL_BYTES]
+            if not self._head or not footer.startswith(self._head):
+                self._read_head(footer, data)
+            positions = {id_: n for id_, n in self._positions.items() if field_ids is None or id_ in field_ids}
+            row_count, groups = self._walk(footer, {*positions.values()})
+        except (pa.ArrowException, OSError, ValueError, CannotMove):
+            return nothing
+        counts = row_count, sum(count for count, _ in groups)
+        if _OLD_WRITERS.match(self._created_by) or counts != (piece.record_count, piece.record_count):
+            return nothing
+        chunks: dict[int, tuple[MovableChunk, ...]] = {}
+        for id_, position in positions.items():
+            # All row groups that have rows, or none.
+            with suppress(CannotMovePages, ValueError):
+                chunks[id_] = tuple(
+                    self._chunk(of_group[position], count, self.columns[id_], position, data)
+                    for count, of_group in groups
+                    if count
+                )
+        text_bytes = sum(
+            chunk.pages.compressed_bytes
+            for id_, of_column in chunks.items()
+            if self.columns[id_].physical_type == "BYTE_ARRAY"
+            for chunk in of_column
+        )
+        return PageSource(piece, data, piece.record_count * self._row_bytes + 2 * text_bytes, chunks)
+
+    def _read_head(self, footer: bytes, data: bytes) -> None:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        schema, places = file.metadata.schema, _leaf_positions(file)
+        head = Struct(footer).spans.get(2)
+        if head is None:
+            raise Damaged("it has no schema")
+        self._head, self._columns_count = footer[: head.end], len(schema)
+        self._row_bytes = sum(_width(field.type) for field in file.schema_arrow)
+        self._positions = {
+            id_: places[id_]
+            for id_, column in self.columns.items()
+            if id_ in places and stored_as(schema.column(places[id_])) == column.stored
+        }
+
+    def _walk(self, footer: bytes, positions: Collection[int]) -> tuple[int, list[tuple[int, dict[int, Struct]]]]:
+        """The number of rows of a file whose footer has this head; and of each row group, with its chunks at some positions.
+
+        A footer is a good part of a small file, and most of it is as in the file before: its schema, and what comes behind its
+        row groups. These parts are compared, and read only where they differ; chunks are opened only where they are asked for.
+        """
+        rows: list[int] = []
+        groups: list[tuple[int, dict[int, Struct]]] = []
+        ends: list[int] = []
+
+        # Each of these goes through the value at a position and returns where that ends.
+        def take_rows(start: int) -> int:
+            row_count, after = integer_at(footer, start)
+            rows.append(row_count)
+            return after
+
+        def take_groups(start: int) -> int:
+            ends.append(walk_structs(footer, start, take_group))
+            # The rest is looked at below.
+            return len(footer) - 1
+
+        def take_group(start: int) -> int:
+            chunks: dict[int, Struct] = {}
+            row_count = columns_count = 0
+
+            def take_chunk(position: int) -> int:
+                nonlocal columns_count
+                columns_count += 1
+                if columns_count - 1 not in positions:
+                    return walk_struct(footer, position, {})
+                chunk = chunks[columns_count - 1] = Struct(footer, position)
+                return chunk.end
+
+            def take_row_count(position: int) -> int:
+                nonlocal row_count
+                row_count, after = integer_at(footer, position)
+                return after
+
+            chunk_list = (LIST, lambda position: walk_structs(footer, position, take_chunk))
+            after = walk_struct(footer, start, {1: chunk_list, 3: (I64, take_row_count)})
+            if columns_count != self._columns_count or row_count < 0:
+                raise Damaged("a row group has not the columns of its schema")
+            groups.append((row_count, chunks))
+            return after
+
+        walk_struct(footer, 0, {2: (LIST, lambda _: len(self._head)), 3: (I64, take_rows), 4: (LIST, take_groups)})
+        if not rows or not ends:
+            raise Damaged("a footer does not say its rows before its row groups")
+        if footer[ends[0] :] != self._end:
+            self._read_end(footer[ends[0] :])
+        return rows[0], groups
+
+    def _read_end(self, end: bytes) -> None:
+        # Fields say their ids as steps from the one before: what comes behind field 4 is read behind a field 4 of one byte.
+        before = bytes([4 << 4 | BYTE, 0])
+        struct = Struct(before + end)
+        if struct.end != len(before + end):
+            raise Damaged("a footer has bytes behind its end")
+        ordered = frozenset(n for n, order in enumerate(struct.structs(7)) if 1 in order.spans)
+        self._end, self._created_by, self._ordered = end, struct.binary(6) or b"", ordered
+
+    def _chunk(self, chunk: Struct, row_count: int, column: MovableColumn, position: int, data: bytes) -> MovableChunk:
+        about = chunk.struct(3)
+        if about is None or about.value(11) or about.value(4) != self._codec:
+            raise CannotMovePages("it has a dictionary, or another codec")
+        if about.value(5) != row_count or not chunk.spans.keys() <= _CHUNK_FIELDS:
+            raise CannotMovePages("it has not one value a row, or is encrypted or in another file")
+        start, length = page_range(about)
+        pages = chunk_pages(
+            data,
+            start,
+            start + length,
+            physical_type=column.physical_type,
+            has_nulls=column.is_optional,
+            row_count=row_count,
+        )
+        if pages.uncompressed_bytes != about.required_integer(6).value:
+            raise Damaged("the pages of a column chunk are longer or shorter than it says")
+        if not pages.encodings <= {*about.integers(2)}:
+            raise Damaged("a page is encoded in a way that its column chunk does not name")
+        if not column.has_statistics:
+            return MovableChunk(pages, None)
+        if position not in self._ordered:
+            raise CannotMovePages("the order of its bounds is not known")
+        return MovableChunk(pages, _bounds(chunk, about, column, pages, data))
+
+
+def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
+    """Where in row groups the columns at the top stand that hold values, by field id; those with an id, or a path, that is
+    not one's own are left out: `a.b` is a column's name and the path of a field in another.
+    """
+    schema = file.metadata.schema
+    paths: dict[str, list[int]] = {}
+    for position in range(len(schema)):
+        paths.setdefault(schema.column(position).path, []).append(position)
+    ids: dict[int, list[int]] = {}
+    for field in file.schema_arrow:
+        id_ = field_id(field)
+        if id_ is not None:
+            ids.setdefault(id_, []).extend(paths.get(field.name, ()) if not field.type.num_fields else [-1])
+    return {id_: places[0] for id_, places in ids.items() if len(places) == 1 and places[0] >= 0}
+
+
+def stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
+    """All that says how the values of a column are to be read."""
+    levels = leaf.max_definition_level, leaf.max_repetition_level
+    return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
+
+
+def _width(type_: pa.DataType) -> int:
+    """The bytes of a value, or of where a text begins."""
+    try:
+        return max(1, type_.bit_width // 8)
+    except ValueError:
+        return 4
+
+
+def _bounds(chunk: Struct, about: Struct, column: MovableColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
+    """What the file says of a chunk's values; raises `CannotMovePages` where it does not say all."""
+    statistics, value_count = about.struct(12), about.value(5)
+    if statistics is None or NULL_COUNT not in statistics.spans:
+        raise CannotMovePages("its nulls are not counted")
+    null_count = statistics.value(NULL_COUNT)
+    if not 0 <= null_count <= (value_count if column.is_optional else 0):
+        raise Damaged("a column chunk has more nulls than it can have")
+    least = greatest = None
+    if null_count < value_count:
+        least, greatest = statistics.binary(MIN_VALUE), statistics.binary(MAX_VALUE)
+        if least is None or greatest is None:
+            raise CannotMovePages("its bounds are not known")
+        if any(flag in statistics.spans and not statistics.boolean(flag) for flag in _EXACT):
+            # Manifests of a table that asks for full metrics hold least and greatest values, not cut ones.
+            raise CannotMovePages("its bounds were cut")
+        if column.order(least) > column.order(greatest):
+            raise Damaged("the bounds of a column chunk are the wrong way round")
+    if len(pages.pages) == 1:
+        return ChunkBounds(value_count, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
+    start, length = chunk.value(COLUMN_INDEX), chunk.value(COLUMN_INDEX + 1)
+    of_pages = None
+    if len(MAGIC) <= start < start + length <= len(data):
+        counts = [page.row_count for page in pages.pages]
+        of_pages = pages_of_index(data[start : start + length], counts, column.order)
+    return ChunkBounds(value_count, null_count, least, greatest, of_pages)
+
+
+def bounds_of_all(chunks: Sequence[ChunkBounds], order: Order) -> tuple[bytes | None, bytes | None]:
+    """The bounds of all chunks together, those of nothing but nulls left out."""
+    least = [chunk.least for chunk in chunks if chunk.least is not None]
+    greatest = [chunk.greatest for chunk in chunks if chunk.greatest is not None]
+    return min(least, key=order, default=None), max(greatest, key=order, default=None)
