@@ -63,7 +63,7 @@ def believes_bounds() -> AbstractContextManager[Any]:
 
     def run(self: Any, manifest: Any, reader: Any) -> frozenset[bytes]:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        return frozenset(applicability.own_path_digest(e.data_file) for e in live if self.asked.asks(e))
+        return frozenset(applicability.own_path_digest(e.data_file) for e in live if self.is_asked(e))
 
     return replaced(live_files.ProvenPaths, "run", run)
 

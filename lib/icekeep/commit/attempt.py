@@ -1,8 +1,7 @@
-"""A change, and one attempt to apply it to a base: what it reads and writes on the way to a snapshot.
+"""A change, and one attempt to apply it to a base: the manifests it reads, and those it writes for a new snapshot.
 
-A change is given an `Attempt`; it may read its base and write manifests through it, nothing else. Manifests that one attempt
-wrote, and answers that it got of manifests, serve the later ones: `CommitFiles` keeps them. Each attempt has a manifest list
-of its own.
+A change reads its base and writes manifests through an `Attempt`, and does nothing else. `CommitFiles` keeps the manifests
+that an attempt wrote and the answers it got, for the attempts after it. Each attempt has a manifest list of its own.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -47,22 +46,20 @@ T = TypeVar("T")
 
 
 class Change(Protocol):
-    """Something to be different in a table: a value that can be applied to any base."""
+    """A change to a table: a value that can be applied to any base."""
 
     def apply(self, base: TableMetadata, attempt: "Attempt") -> tuple[Update, ...]:
         """Work out, from this base alone, the updates that make the change; none if there is nothing to change.
 
-        May be called again with a newer base. Writes nothing but manifests and manifest lists, through `attempt`.
-
-        Raises:
-            ConflictError: the base has changed so that the change may not be applied.
+        May be called again with a newer base. Writes nothing but manifests and manifest lists, through `attempt`. Raises
+        `ConflictError` where the change does not apply to the base.
         """
 
 
 def noting_storage(storage: Storage, made: list[str]) -> Storage:
-    """All of a storage; the location of each file that is written through it is noted once the file is made.
+    """The storage; the location of each file written through it is appended to `made` once the file exists.
 
-    A name that is found taken is not: the file there is another's. Where it is pickled the storage alone travels.
+    A location that turned out to be taken is not appended: that file is another writer's. Only the storage is pickled.
     """
     noting: Any = _NotingStorage(storage, made)
     return cast(Storage, noting)
@@ -86,13 +83,16 @@ class _NotingStorage:
 
 
 class CommitFiles:
-    """The files that one commit has written so far, and what its later attempts need not do again.
+    """The files that one commit has written so far, and the results that its later attempts reuse.
 
-    `written` are its manifests, lists and delete files, each noted once it is made. `producer` says in the summary of its
-    snapshot who made it, `own` are further keys in it, and `carried_keys` those that it takes over from the one before.
-    `named` says which of the commit's own manifests and delete files each of its lists names. `filtered` keeps what became of
-    manifests, each with the key of the check that its removed files passed, `checked` what each check has said of files, and
-    `answers` what else was asked of manifests.
+    Attributes:
+        written: its manifests, lists and delete files, each once it exists.
+        producer, own: summary keys that name the producer of the snapshot, and further ones.
+        carried_keys: summary keys that are copied from the parent snapshot.
+        named: by manifest list, which of the commit's own manifests and delete files it names.
+        filtered: results of filtering, each with the key of the check that its removed files passed.
+        checked: by the key of a check, its results.
+        answers: by the key of a question, its answers by manifest.
     """
 
     def __init__(
@@ -116,29 +116,24 @@ class CommitFiles:
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def reach_through(self, storage: Storage) -> None:
-        """Write from now on through another storage of the table: a catalog may hand out credentials for a while only."""
+        """Write through another storage from here on: a catalog may hand out credentials that expire."""
         self.storage = noting_storage(storage, self.written)
 
     def once(self, key: Hashable, write: Callable[[], Iterable[ManifestFile]]) -> tuple[ManifestFile, ...]:
-        """The manifests of an earlier attempt with the same key, or what `write` makes now."""
         if key not in self._kept:
             self._kept[key] = tuple(write())
         return self._kept[key]
 
     def manifest_locations(self, base: TableMetadata) -> Iterator[str]:
-        """Locations of the commit's next manifests."""
         for number in self._numbers:
             yield manifest_location(base, self.commit_uuid, number)
 
     def write(self, location: str, data: bytes) -> None:
-        """Write one metadata file of this commit."""
         with self.storage.write(location) as stream:
             stream.write(data)
 
 
 class Attempt:
-    """One attempt to apply a change to a base."""
-
     def __init__(
         self,
         base: TableMetadata,
@@ -158,7 +153,7 @@ class Attempt:
 
     @cached_property
     def writer(self) -> ManifestWriter:
-        """What writes this attempt's manifests; raises `PropertyError` where a property of the base is wrong."""
+        """Raises `PropertyError` where a property of the base is wrong."""
         return ManifestWriter.of(self.base, self.snapshot_id, self._files.storage)
 
     def write_manifests(
@@ -180,14 +175,14 @@ class Attempt:
     def merged(
         self, manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent
     ) -> tuple[ManifestFile, ...]:
-        """The entries of manifests of one spec and content in fewer manifests; those of an earlier attempt are reused."""
+        """Merge manifests of one spec and content into fewer; those of an earlier attempt are reused."""
         key = ("merged", *map(identity, manifests), spec_id, content, self.base.format_version)
         work = MergeManifests(base=without_history(self.base), writer=self.writer, spec_id=spec_id, content=content)
         locations = self._files.manifest_locations(self.base)
         return self._files.once(key, lambda: self.reader.merged(manifests, work, locations))
 
     def check_counts(self, manifests: Sequence[ManifestFile]) -> None:
-        """Read manifests to their ends, each once in a commit; raises as `ManifestReader.check_counts`."""
+        """As `ManifestReader.check_counts`, each manifest once in a commit."""
         checked = self._files.answers.setdefault("counts", {})
         todo = [manifest for manifest in manifests if manifest not in checked]
         if todo:
@@ -195,7 +190,7 @@ class Attempt:
             checked.update(dict.fromkeys(todo))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """The answer of each manifest, in their order; those that an earlier attempt has asked are not read."""
+        """The answer of each manifest, in order; those that an earlier attempt has asked are not read."""
         answers = self._files.answers.setdefault(work.key, {})
         todo = [manifest for manifest in manifests if read_as(manifest) not in answers]
         if todo:
@@ -205,16 +200,14 @@ class Attempt:
     def ask_live_files(
         self, manifests: Sequence[ManifestFile], key: Hashable, answer: Callable[[Iterator[ManifestEntry]], T]
     ) -> list[T]:
-        """The same for a `LiveFilesQuestion`."""
         return self.gathered(manifests, LiveFilesQuestion.of(self.base, key, answer))
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests
     ) -> tuple[dict[Identity, Filtered], Checked]:
-        """Filter manifests of one content, those that an earlier attempt has filtered only as far as the check asks.
+        """Filter manifests of one content; those that an earlier attempt has filtered are read for a new check alone.
 
-        Returns:
-            What became of those that were asked, and what the check says of the files that go.
+        Returns the results of the manifests that were filtered, and of the check of the removed files.
         """
         if not manifests:
             return {}, Checked()
@@ -245,19 +238,16 @@ class Attempt:
         return done, checked
 
     def leave_out(self, manifests: Iterable[ManifestFile]) -> None:
-        """Note manifests that were written for this commit before it began and that the attempt has no use for.
-
-        Unless a later attempt lists them and lands, they are removed.
-        """
+        """Have manifests removed that were written before the commit began, unless a later attempt lists them and lands."""
         written, noted = self._files.written, set(self._files.written)
         written += [path for path in dict.fromkeys(m.manifest_path for m in manifests) if path not in noted]
 
     def delete_file_written(self, location: str) -> None:
-        """Note a delete file that the change has written: unless this attempt names it and lands, it is removed."""
+        """Have a delete file removed unless an attempt lands that names it."""
         self._files.written.append(location)
 
     def name_delete_files(self, locations: Iterable[str]) -> None:
-        """Say of more of the files that were written for this commit that the attempt's snapshot has them."""
+        """Note that the attempt's snapshot names these delete files, so that they are kept if it lands."""
         self._delete_files |= frozenset(locations)
 
     def snapshot_updates(
@@ -268,7 +258,7 @@ class Attempt:
         *,
         branch: str = MAIN,
     ) -> tuple[Update, ...]:
-        """Write the manifest list of a new snapshot on top of a branch, and say what adds and publishes it."""
+        """Write the manifest list of a new snapshot on top of a branch; returns the updates that add and publish it."""
         base, files = self.base, self._files
         ref = base.refs.get(branch)
         if ref is not None and not ref.is_branch:
@@ -278,7 +268,7 @@ class Attempt:
                 f"the table at {base.location!r} is encrypted, and icekeep writes no encrypted files; nothing was changed"
             )
         parent = base.head(branch)
-        # A parent without a summary (v1) has totals that are not known; only no parent at all makes them zero.
+        # The totals of a parent without a summary (v1) are unknown; they are zero only where there is no parent.
         before = None if parent is None else parent.summary or {}
         rows, next_row_id = self._rows(manifests)
         location = manifest_list_location(base, self.snapshot_id, self._number, files.commit_uuid)
@@ -286,7 +276,7 @@ class Attempt:
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=None if parent is None else parent.snapshot_id,
             sequence_number=base.next_sequence_number,
-            # Time always rises in a table's history, whatever the clocks of its writers do, up to what other readers can hold.
+            # Time rises in a table's history, whatever the clocks of its writers show, up to the greatest `long`.
             timestamp_ms=max(
                 self.now_ms, base.last_updated_ms, 0 if parent is None else min(parent.timestamp_ms + 1, MAX_LONG)
             ),
@@ -332,7 +322,7 @@ class Attempt:
         return assign_row_ids(rows, base.next_row_id)
 
     def _check_rows_counts(self, rows: Sequence[ManifestFile]) -> None:
-        """Row ids are given out by counts of a list, which overlap where these are too low: after an upgrade all are read."""
+        """Read all manifests without a first row id: row ids assigned by counts that are too low would overlap."""
         numbered = [
             row
             for row in rows

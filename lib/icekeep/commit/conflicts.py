@@ -1,7 +1,7 @@
-"""What others did to a branch since a snapshot, and whether it matters to a change that was worked out on that snapshot.
+"""What others did to a branch since a snapshot, and whether it conflicts with a change that was planned on that snapshot.
 
-Snapshots say what they did, and list what they added and removed; both are read, newest first. A history with a hole
-answers nothing, which is a conflict. Snapshots that say `replace` keep all rows, so they add no data that matters.
+The operation of each snapshot is read, and the files that it added and removed, newest first. A gap in the history is a
+conflict. A `replace` keeps all rows, so it adds no data that could conflict.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,17 +32,14 @@ from icekeep.storage.overlay import RehearsalStorage
 
 
 class Isolation(Enum):
-    """What a writer asks of others that commit meanwhile, over the rows that it read.
-
-    `SNAPSHOT`: they deleted none of them. `SERIALIZABLE`: nor did they add any.
-    """
+    """What others may not have done meanwhile to the rows that a writer read: delete them, or also add to them."""
 
     SNAPSHOT = "snapshot"
     SERIALIZABLE = "serializable"
 
 
 class FileChange(NamedTuple):
-    """A way in which others may have changed files: which snapshots did, and the words for a file that is in the way."""
+    """A kind of change by others: the operations of snapshots that make it, and the error text for a file so changed."""
 
     operations: tuple[str, ...]
     content: ManifestContent
@@ -56,15 +53,13 @@ ADDED_DATA = FileChange(
     Status.ADDED,
     "data file {path!r}, which may hold rows that the change read, was added",
 )
-"""Data files that may hold a row of a filter and were not there at the start."""
-
 REMOVED_DATA = FileChange(
     ("overwrite", "replace", "delete"),
     ManifestContent.DATA,
     Status.DELETED,
     "data file {path!r}, which may hold rows of the change, was removed",
 )
-"""Data files that may hold a row of a filter and are gone, also where others hold their rows now."""
+"""Also where the rows of a removed file are in other files."""
 
 ADDED_DELETES = FileChange(
     ("overwrite", "delete"),
@@ -72,11 +67,11 @@ ADDED_DELETES = FileChange(
     Status.ADDED,
     "delete file {path!r}, which may delete rows of the change, was added",
 )
-"""Delete files that may reach a row of a filter, by partition alone: what bounds say of deletes is not of the rows."""
+"""Matched to a filter by partition alone: the bounds of a delete file are not those of the rows that it deletes."""
 
 
 class Since:
-    """The snapshots of a branch since one of its ancestors; `None`: since the table was made."""
+    """The snapshots of a branch since one of its ancestors; `None`: since the table was created."""
 
     def __init__(
         self, base: TableMetadata, head: Snapshot | None, starting_snapshot_id: int | None, reader: ManifestReader
@@ -85,11 +80,7 @@ class Since:
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Newest first, without the starting one.
-
-        Raises:
-            ConflictError: the starting snapshot is no ancestor of the branch, or those between are not all there.
-        """
+        """Newest first, without the starting one; `ConflictError` where that is no ancestor, or one between has expired."""
         newer: list[Snapshot] = []
         parent = None if self._head is None else self._head.snapshot_id
         for snapshot in self._base.ancestors(parent):
@@ -107,7 +98,7 @@ class Since:
         )
 
     def check_known(self) -> None:
-        """Raises `ConflictError` where it is not known what happened: see `snapshots`."""
+        """Raises `ConflictError` where `snapshots` does."""
         len(self.snapshots)
 
     def check_start(self) -> None:
@@ -118,43 +109,43 @@ class Since:
 
     @property
     def sequence_number(self) -> int:
-        """The sequence number of the starting snapshot; 0 where there is none."""
+        """Of the starting snapshot; 0 where there is none."""
         start = None if self._start is None else self._base.snapshots_by_id.get(self._start)
         return 0 if start is None else start.sequence_number
 
     def is_newer(self, entry: ManifestEntry) -> bool:
-        """Whether a file was added after the start, however old its rows are; false where there is no start."""
+        """Whether a file was added after the starting snapshot, by its file sequence number; false without one."""
         number = entry.file_sequence_number
         return self._start is not None and number is not None and number > self.sequence_number
 
     def changed_files(self, change: FileChange, rows: Expression = ALWAYS_TRUE) -> Iterator[ManifestEntry]:
-        """The files that were changed in this way, as far as they may matter to a filter that is bound to the base's schema."""
+        """Files with such a change that may match a filter; `rows` is bound to the base's schema."""
         matching = Matching(self._base, rows)
         for snapshot in self.snapshots:
-            # A snapshot that does not say what it did may have done anything.
+            # A snapshot without an operation may have done anything.
             if snapshot.operation is not None and snapshot.operation not in change.operations:
                 continue
             for manifest in self._reader.manifests(snapshot):
                 is_own = manifest.added_snapshot_id in (None, snapshot.snapshot_id)
                 if manifest.content is not change.content or not is_own:
                     continue
-                # Whatever its partition summaries say: where they are wrong, a conflict would be missed.
+                # Partition summaries are not asked: where they are wrong, a conflict would be missed.
                 for entry in self._reader.entries(manifest, self._base):
                     is_own = entry.status is change.status and entry.snapshot_id == snapshot.snapshot_id
                     if is_own and matching.entry(entry):
                         yield entry
 
     def check_none(self, change: FileChange, rows: Expression) -> None:
-        """Raises `ConflictError` if others changed files in this way that may matter to the filter."""
+        """Raises `ConflictError` if `changed_files` has any."""
         entry = next(self.changed_files(change, rows), None)
         if entry is not None:
             problem = change.problem.format(path=entry.data_file.file_path)
             raise ConflictError(f"{problem} meanwhile; read again and repeat the change")
 
     def check_not_reached(self, data: Iterable[ManifestEntry], deletes: Sequence[ManifestFile], asks: Gatherer) -> None:
-        """Raises `ConflictError` if a live delete file that is newer than the start reaches one of some data files.
+        """Raises `ConflictError` if a live delete file that is newer than the starting snapshot reaches one of the data files.
 
-        The start must be an ancestor, or the deletes that it had may be gone.
+        That snapshot must be an ancestor, or deletes that were live in it may be gone.
         """
         self.check_known()
         start = self.sequence_number
@@ -174,9 +165,9 @@ def _newer_than(number: int, live: Iterator[ManifestEntry]) -> list[ManifestEntr
 def live_at(
     paths: Iterable[str], manifests: Sequence[ManifestFile], attempt: Attempt, *, at_once: bool = False
 ) -> dict[str, ManifestEntry]:
-    """The live entries of the data files at some paths, by path, as far as there are any.
+    """The live entries of the data files at these paths, by path.
 
-    More and more manifests are asked, until no path is left to be found; or `at_once` all, where mostly none is there.
+    Growing batches of manifests are asked until each path has one; with `at_once` all, for paths that are rarely live.
     """
     digests = frozenset(map(path_digest, paths))
     key, answer = ("live at", digest_of_all(digests)), partial(_at_paths, digests)
@@ -196,7 +187,7 @@ def _at_paths(paths: frozenset[PathDigest], live: Iterator[ManifestEntry]) -> li
 def position_deletes_of(
     data: Iterable[DataFile], manifests: Sequence[ManifestFile], attempt: Attempt
 ) -> Iterator[ManifestEntry]:
-    """The live vectors and position delete files that may be for some data files, by path or partition."""
+    """The live vectors and position delete files that may apply to these data files, by path or partition."""
     files = list(data)
     paths = frozenset(path_digest(file.file_path) for file in files)
     partitions = frozenset(map(partition_key, files))
@@ -217,16 +208,16 @@ def _positions_for(
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """A manifest, and the entries of those of its live delete files that go."""
+    """A delete manifest, and the entries of its live files that a change would remove."""
 
     manifest: ManifestFile
     entries: tuple[ManifestEntry, ...]
 
 
 def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
-    """The delete files that a change would remove from a branch of a table as it is.
+    """The delete files that a change would remove from a branch: it is applied in memory, and nothing is committed.
 
-    Nothing is committed: the change is applied, and what it writes stays in memory. A branch without delete files needs none.
+    `change` is not called for a branch without delete files.
     """
     base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
     reader, head = ManifestReader(storage), base.head(branch)

@@ -1,11 +1,10 @@
-"""Delete files that reach no live data file once a change is made: found on its base, to go in the same commit.
+"""Dangling delete files: those that reach no live data file once a change is made, removed in the same commit.
 
-Iceberg removes them in a commit of its own that looks at nothing else, so that a commit between the look and the removal can
-make it wrong. Here the manifests of each attempt's base are asked, and what the change itself adds; what was asked of a
-manifest is not asked again by later attempts.
+Iceberg removes them in a later commit, which a commit in between can make wrong. Here each attempt asks the manifests of its
+base, and takes in the files that the change itself adds; answers are kept for later attempts.
 
-Two passes, since neither side fits into memory: delete manifests say where their files look for rows (`DeleteScopes`), data
-manifests the least data sequence number there (`MinNumbers`), and a delete file is dangling where it is too old for that.
+Two passes, since neither side fits into memory: the delete manifests give the scopes of their files (`DeleteScopes`), the data
+manifests the least data sequence number in each (`MinNumbers`), and a delete file that is too old for its scope is dangling.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,15 +46,15 @@ from icekeep.spec.types import OPAQUE, Type
 
 _Key = TypeVar("_Key")
 _Scope = tuple[tuple[Any, ...], int]
-"""A partition, and the greatest data sequence number that is reached there."""
+"""A partition, and the greatest data sequence number that delete files reach in it."""
 
 
 class DeleteScopes(msgspec.Struct, frozen=True):
-    """Where live delete files look for rows: what must be known of live data files to tell which of them are dangling.
+    """Where delete files apply.
 
     Attributes:
         partitions: those that delete files lie in, with the greatest data sequence number that any of them there reaches.
-        paths: digests of the data files that some are for alone, as `own_path` says.
+        paths: `path_digest` of each `own_path`.
     """
 
     partitions: Mapping[PartitionKey, int] = {}
@@ -63,7 +62,7 @@ class DeleteScopes(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, deletes: Iterable[ManifestEntry], specs: Specs) -> "DeleteScopes":
-        """The scopes of delete files; those of global equality deletes are none, since all they ask is the table's least."""
+        """Global equality deletes have no scope here: the least number of the table decides over them."""
         partitions: dict[PartitionKey, int] = {}
         paths: set[PathDigest] = set()
         for delete in deletes:
@@ -83,17 +82,14 @@ class DeleteScopes(msgspec.Struct, frozen=True):
 
 
 class MinNumbers(msgspec.Struct, frozen=True):
-    """The least data sequence numbers of live data files: in a partition, and at a path (of which there may be one file).
-
-    A scope without live data files has none.
-    """
+    """The least data sequence numbers of live data files by partition, and by the digest of their path."""
 
     partitions: Mapping[PartitionKey, int] = {}
     paths: Mapping[PathDigest, int] = {}
 
     @classmethod
     def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
-        """Those of data files, each with its data sequence number, in the scopes that are asked for; may be a stream."""
+        """Those of data files, each with its data sequence number, in the scopes that are asked for."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
         for file, number in data:
@@ -118,14 +114,13 @@ def _joined(parts: Iterable[Mapping[_Key, int]], choice: Callable[[int, int], in
 
 
 def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, specs: Specs) -> bool:
-    """Whether a live delete file reaches none of the live data files, by sequence numbers, partitions and its one data file.
+    """Whether a live delete file reaches no live data file, by sequence number, partition and the data file that it names.
 
-    Path bounds are not asked, and not whether a vector takes its place, so that a file which is not dangling may do nothing
-    all the same. One whose data file lies in another partition, which no table may have, is not either.
+    Neither bounds of paths nor vectors that supersede it count, so a file that is not dangling may still delete nothing.
 
     Args:
-        least: of all live data files, those that the same commit adds among them.
-        min_of_table: the least data sequence number of any of them, or one below it.
+        least: of all live data files, with those that the same commit adds.
+        min_of_table: the least data sequence number of any of them, or a lower one.
     """
     file = delete.data_file
     only = only_data_file(file)
@@ -139,9 +134,9 @@ def is_dangling(delete: ManifestEntry, least: MinNumbers, min_of_table: int, spe
 
 
 def seems_dangling(delete: ManifestEntry, least: MinNumbers) -> bool:
-    """Whether a live position delete file reaches nothing if all its rows are of the path that both its bounds are.
+    """Whether a live position delete file reaches nothing if all its rows are of the one path that both its bounds give.
 
-    Only its rows can show that they are: the bounds may be wrong, or were cut.
+    Only its rows can prove that: the bounds may be wrong or truncated.
     """
     file = delete.data_file
     if file.referenced_data_file is not None or (own := own_path(file)) is None:
@@ -151,10 +146,9 @@ def seems_dangling(delete: ManifestEntry, least: MinNumbers) -> bool:
 
 
 class Dangling:
-    """The delete files that reach none of the data files of which these are the least data sequence numbers.
+    """A `Selection` of the delete files that `is_dangling` names, and of those that `seems_dangling` does and rows have proven.
 
-    Those that do not name their data file are among them where their rows have shown that they are of one: `proven`, each an
-    `own_path_digest`. A `Selection`.
+    `proven` are `own_path_digest`.
     """
 
     def __init__(
@@ -167,7 +161,7 @@ class Dangling:
 
     @cached_property
     def numbers(self) -> Hashable:
-        """All that it goes by."""
+        """A key that is equal for the same selection."""
         least = self.least
         return (
             "dangling",
@@ -177,27 +171,11 @@ class Dangling:
             digest_of_all(self._proven),
         )
 
-    def manifest(self, manifest: ManifestFile) -> bool:
-        return True
-
     def entry(self, entry: ManifestEntry) -> bool:
         if is_dangling(entry, self.least, self.min_of_table, self.specs):
             return True
         is_proven = bool(self._proven) and own_path_digest(entry.data_file) in self._proven
         return is_proven and seems_dangling(entry, self.least)
-
-
-class _Unproven(msgspec.Struct, frozen=True):
-    """The delete files that are dangling only if equal bounds of paths say the truth: their rows must show it."""
-
-    dangling: Dangling
-
-    @property
-    def key(self) -> Hashable:
-        return "seeming", self.dangling.numbers
-
-    def asks(self, entry: ManifestEntry) -> bool:
-        return not self.dangling.entry(entry) and seems_dangling(entry, self.dangling.least)
 
 
 def dangling(
@@ -210,18 +188,17 @@ def dangling(
     added_number: int | None = None,
     proof: PathProof | None = None,
 ) -> Dangling | None:
-    """Which delete files go since they reach no live data file; `None` where there are no delete files at all.
+    """The delete files that reach no live data file; `None` where there are no delete manifests.
 
-    What the manifest list says of data manifests only tells which to ask first: a delete file goes if none of all of them has
-    a data file that it reaches.
+    The manifest list only decides which data manifests are asked first: a delete file is dangling if all of them agree.
 
     Args:
         deletes: the delete manifests of the base.
         data: its data manifests, without the files that the change removes.
         added: the data files that the change adds.
         added_number: their data sequence number; `None`: the commit's own.
-        proof: who reads the rows of position delete files that only equal bounds of paths say to be of one data file; without
-            it these are for any of their partition.
+        proof: reads position delete files whose bounds give one path without naming it; without a proof these apply to their
+            whole partition.
     """
     if not deletes:
         return None
@@ -238,8 +215,14 @@ def dangling(
     proved = _proved(by_lists, deletes, data, others, base, asks, number)
     if proof is None:
         return proved
-    proven = asks.gathered(deletes, ProvenPaths(without_history(base), _Unproven(proved), proof))
+    key, is_asked = ("proven", "seeming", proved.numbers), partial(_is_unproven, proved)
+    proven = asks.gathered(deletes, ProvenPaths(without_history(base), key, is_asked, proof))
     return Dangling(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
+
+
+def _is_unproven(by_numbers: Dangling, entry: ManifestEntry) -> bool:
+    """Whether a delete file is dangling only if its bounds of paths are right."""
+    return not by_numbers.entry(entry) and seems_dangling(entry, by_numbers.least)
 
 
 def _proved(
@@ -251,7 +234,7 @@ def _proved(
     asks: Gatherer,
     added_number: int,
 ) -> Dangling:
-    """What is dangling by the manifest list, as far as the data manifests that were not asked yet (`others`) agree."""
+    """The delete files that are dangling by the manifest list, as far as the remaining data manifests (`others`) agree."""
     work = LiveFilesQuestion.of(base, ("seeming", by_lists.numbers), partial(_seeming_scopes, by_lists))
     found = asks.gathered(deletes, work)
     scopes = DeleteScopes.union(one for one, _ in found)
@@ -266,7 +249,6 @@ def _proved(
 def dangling_deletes_count(
     metadata: TableMetadata, branch: str, reader: ManifestReader, proof: PathProof | None = None
 ) -> int:
-    """How many delete files of a branch reach no live data file, as `dangling` says; nothing is changed."""
     head = metadata.head(branch)
     live = live_among([] if head is None else reader.manifests(head))
     found = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
@@ -277,7 +259,6 @@ def dangling_deletes_count(
 
 
 def min_numbers_in(asked: DeleteScopes, base: TableMetadata) -> Gathering[MinNumbers]:
-    """Asks manifests for the least data sequence numbers of their data files in some scopes."""
     key = "least", digest_of_all(asked.partitions), digest_of_all(asked.paths)
     return LiveFilesQuestion.of(base, key, partial(_min_numbers, asked))
 
@@ -287,7 +268,7 @@ def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbe
 
 
 def _seeming_scopes(found: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
-    """The scopes of the delete files that are dangling or seem so, and whether one of these is global."""
+    """The scopes of the delete files that are or seem dangling, and whether one of these is global."""
     chosen = [entry for entry in live if found.entry(entry) or seems_dangling(entry, found.least)]
     return DeleteScopes.of(chosen, found.specs), any(is_global(entry.data_file, found.specs) for entry in chosen)
 
@@ -297,9 +278,9 @@ def _count(found: Dangling, live: Iterator[ManifestEntry]) -> int:
 
 
 class PossibleManifests:
-    """Tells by the manifest list alone which data manifests may hold a file that one of the delete files reaches.
+    """Which data manifests may, by the manifest list, hold a file that one of the delete files reaches.
 
-    Where one of these does, the delete file is not dangling, and the others need not be asked.
+    A delete file that reaches a file of these is not dangling, and the other manifests need not be asked about it.
     """
 
     def __init__(self, asked: DeleteScopes, base: TableMetadata) -> None:
@@ -321,10 +302,7 @@ class PossibleManifests:
 
 
 class _Partitions:
-    """Scopes of one spec in the order of their first values.
-
-    Manifests are many and so are partitions: each manifest asks those alone that lie within its bounds of the first field.
-    """
+    """Scopes of one spec in the order of their first values, so that a manifest asks those alone within its bounds there."""
 
     def __init__(self, scopes: Sequence[_Scope], types: Sequence[Type]) -> None:
         has_order = bool(types) and types[0] != OPAQUE
@@ -335,10 +313,10 @@ class _Partitions:
         self.greatest = max(number for _, number in scopes)
 
     def within(self, ranges: PartitionRanges) -> Iterator[_Scope]:
-        """Those that a manifest's bounds of the first field leave, and those that have no such value."""
+        """Scopes within a manifest's bounds of the first field, and those without an ordered value there."""
         yield from self._others
         lower, upper = ranges.first_bounds
         begin = 0 if lower is None else bisect_left(self._firsts, lower)
         end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
-        # A slice begins where it is to begin; an iterator would walk there.
+        # A slice: `islice` would walk from the beginning.
         yield from self._ordered[begin:end]

@@ -1,12 +1,10 @@
-"""Live files as they were read, which a change removes: few are held as they are, many lie in storage.
+"""Live files as they were read, which a change removes: a small set is held in memory, a large one is stored.
 
-To find them again in a base, a digest of all that must still be so is enough: sixteen bytes a file, wherever its entry is
-listed then. A stored set is kept in parts, one for each manifest that its files were read from, so that filtering a manifest
-loads what concerns it and no more.
+A file is found again in a base by a digest, 16 bytes, of all that may not have changed, whichever manifest lists its entry
+then. A stored set has one part for each manifest that its files were read from, so that filtering a manifest loads one part.
 
-Deletes of positions that come while a data file is rewritten follow its rows: a change only finds which these are. To read
-them, and to write them as deletes of the rows in the new files, it needs a `DeleteCarrier`, as it needs a `ManifestReader`
-for manifests.
+Deletes of positions that others commit while a data file is rewritten follow its rows. A change only finds them; a
+`DeleteCarrier` reads them, and writes them as deletes of the rows in the new files.
 """
 
 from collections import defaultdict
@@ -26,30 +24,29 @@ from icekeep.spec.reach import AppliedDelete, partition_key
 from icekeep.storage.base import Storage
 
 HELD_MAX_COUNT = 100_000
-"""A larger set is stored: the entries of this many files take some 100 MB of the driver."""
+"""A larger set is stored: the entries of this many files take about 100 MB of the driver."""
 
 Digest = bytes
 
 
 def digest_of(facts: object) -> Digest:
-    """Sixteen bytes that are equal for equal facts."""
     return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def digest_of_all(facts: Iterable[Hashable]) -> Digest:
-    """The same of many facts, whatever their order: what a large set is compared by in a key."""
+    """A digest of a set, whatever the order, which stands for the set in keys."""
     return digest_of(sorted(map(repr, facts)))
 
 
 def entry_digest(entry: ManifestEntry) -> Digest:
-    """Equal for a live entry as it was read and as a base holds it: same file, sequence number, partition, row id."""
+    """Equal for a live entry as it was read and as it is in a base: same file, sequence number, partition, first row id."""
     file = entry.data_file
     facts = (file.file_path, file.content_offset, entry.sequence_number, partition_key(file), file.first_row_id)
     return digest_of(facts)
 
 
 class FilesToFind(msgspec.Struct, frozen=True):
-    """The path of each file by the digest of its entry; of a stored set also the applied deletes, by path."""
+    """The path of each file by its `entry_digest`; of a stored set also the applied deletes, by path."""
 
     paths: Mapping[Digest, str]
     applied: Mapping[str, AbstractSet[AppliedDelete]]
@@ -64,7 +61,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 
 
 class StoredPart(msgspec.Struct, frozen=True):
-    """The files of a stored set that were read from one manifest; `number` names the file that says which they are."""
+    """The files of a stored set that were read from one manifest; `number` is in the name of the part's file."""
 
     manifest_path: str
     number: int
@@ -73,7 +70,7 @@ class StoredPart(msgspec.Struct, frozen=True):
 
 
 class StoredFileSet(msgspec.Struct, frozen=True):
-    """A set in storage, of whose parts `parts` says the number, by manifest path; its length is that in files."""
+    """A set in storage; `parts` has the number of each part by manifest path. Its length is that in files."""
 
     directory: str
     parts: Mapping[str, int]
@@ -82,7 +79,6 @@ class StoredFileSet(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, directory: str, parts: Sequence[StoredPart]) -> "StoredFileSet":
-        """The set whose parts were written to a directory."""
         numbers = {part.manifest_path: part.number for part in parts}
         if len(numbers) < len(parts):
             raise IcekeepBug(f"two parts of the set of files in {directory!r} are of one manifest")
@@ -92,11 +88,10 @@ class StoredFileSet(msgspec.Struct, frozen=True):
         return self.files_count
 
     def locations(self) -> list[str]:
-        """Where its parts lie."""
         return [_part_location(self.directory, number) for number in self.parts.values()]
 
     def load(self, storage: Storage, manifest_paths: Iterable[str]) -> FilesToFind:
-        """The files that were read from some manifests; raises `InvalidTableError` for a part that is broken."""
+        """The files that were read from these manifests; raises `InvalidTableError` for a corrupt part."""
         paths: dict[Digest, str] = {}
         applied: dict[str, AbstractSet[AppliedDelete]] = {}
         for path in manifest_paths:
@@ -106,7 +101,7 @@ class StoredFileSet(msgspec.Struct, frozen=True):
             except msgspec.DecodeError as error:
                 raise InvalidTableError(f"cannot read the set of files in {location!r}: {error}") from error
             paths.update(part.paths)
-            # Files with the same deletes have the same set, not equal ones.
+            # Files with the same deletes share one set.
             sets: dict[PositionSet, PartSet[AppliedDelete]] = {}
             for file_path, some in part.applied_by.items():
                 applied[file_path] = sets.setdefault(some, PartSet(part.deletes, some))
@@ -118,7 +113,7 @@ FileSet = tuple[ManifestEntry, ...] | StoredFileSet
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What a part of a set says: as `FilesToFind`, with each delete file once, since many files may share theirs."""
+    """`FilesToFind` as it is encoded: each delete file once, since many data files may share theirs."""
 
     paths: Mapping[Digest, str]
     deletes: tuple[AppliedDelete, ...]
@@ -130,10 +125,9 @@ def _part_location(directory: str, number: int) -> str:
 
 
 def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, number: int) -> StoredPart:
-    """Write the files of one manifest as a part of a set, of a number that no other part has; the same files, the same bytes.
+    """Write the files of one manifest as a part of a set; the same files are the same bytes.
 
-    Raises:
-        InvalidTableError: a file was read twice.
+    Raises `InvalidTableError` where a file was read twice. `number` is that of no other part of the set.
     """
     paths: dict[Digest, str] = {}
     applied: dict[str, PartSet[AppliedDelete]] = {}
@@ -160,7 +154,7 @@ def store_part(files: Sequence[ReadFile], storage: Storage, directory: str, numb
 def _numbered(
     applied: Mapping[str, PartSet[AppliedDelete]],
 ) -> tuple[tuple[AppliedDelete, ...], dict[str, PositionSet]]:
-    """The delete files of all, each once, and which of them each path has, if any."""
+    """All delete files, each once, and by data file path the positions of its own among them, if any."""
     by_whole: dict[int, list[str]] = defaultdict(list)
     for path, part in applied.items():
         by_whole[id(part.whole)].append(path)
@@ -174,18 +168,17 @@ def _numbered(
 
 
 def live_twice(path: str) -> InvalidTableError:
-    """The error for a data file that two live entries list."""
     # Its rows were read as often as it is listed, but only one of its entries would be removed.
     return InvalidTableError(f"data file {path!r} is live more than once in the table; it cannot be rewritten")
 
 
 class ChangedDeletes(msgspec.Struct, frozen=True, kw_only=True):
-    """What deletes positions of one replaced data file in a base, where it is not what the rewrite applied.
+    """The deletes of positions of one replaced data file in a base, where they differ from those that the rewrite applied.
 
     Attributes:
-        deletes: the live position delete files, or the vector, that must be looked at.
-        lacks_positions: of those that were applied one is not live any more: these must hold all positions that it held.
-        lacks_keys: an equality delete file that was applied is not: these must hold every row that the rewrite dropped.
+        deletes: the live position delete files, or the vector, to compare.
+        lacks_positions: an applied one is no longer live: `deletes` must hold all positions that it held.
+        lacks_keys: an applied equality delete file is no longer live: `deletes` must hold every row that the rewrite dropped.
     """
 
     deletes: tuple[ManifestEntry, ...]
@@ -194,22 +187,22 @@ class ChangedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """Deletes of rows of the new files, and the data files for which that cannot be done, each with why."""
+    """Deletes of rows of the new files, and the reasons for data files whose deletes cannot be carried, by path."""
 
     deletes: tuple[DataFile, ...] = ()
     refusals: Mapping[str, str] = {}
 
 
 class DeleteCarrier(Protocol):
-    """Knows where each row of the replaced files went; asked by every attempt of a commit, each with its own base."""
+    """Knows where each row of the replaced files went; each attempt of a commit asks with its own base."""
 
     def carried(
         self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, noted: Callable[[str], None]
     ) -> Carried:
-        """Write the deletes that came since the rewrite read, as deletes of the rows where they are now.
+        """Write deletes that others committed since the rewrite read, as deletes of the same rows in the new files.
 
         Args:
             changed: by the path of a replaced data file.
-            base: whose format version says what kind of delete files these are.
-            noted: is given each location once it is written, so that what no snapshot names is removed.
+            base: its format version decides the kind of delete files.
+            noted: called with each location once it is written, so that files which no snapshot names are removed.
         """

@@ -1,7 +1,6 @@
-"""What a change asks of manifests and makes of them: work that a `ManifestReader` does here or shares out to tasks.
+"""Questions to manifests, and the filtering and merging of manifests: work that a `ManifestReader` does here or in tasks.
 
-All of it can be pickled and has a key. What was answered for a manifest is not asked again by later attempts of a commit
-where the keys are equal.
+All of it can be pickled and has a key: later attempts of a commit reuse an answer about a manifest where the keys are equal.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -33,7 +32,7 @@ from icekeep.spec.values import are_crossed, value_from_bytes
 from icekeep.storage.base import Storage
 
 _HELD_ENTRIES_COUNT = 20_000
-"""A manifest of at most this many entries is held while it is filtered; a longer one is read a second time to be written."""
+"""A manifest of at most this many entries is held while it is filtered; a longer one is read again to be written."""
 
 Identity = tuple[str, int | None]
 Found = TypeVar("Found", covariant=True)
@@ -41,20 +40,20 @@ T = TypeVar("T")
 
 
 def identity(manifest: ManifestFile) -> Identity:
-    """What a manifest's entries are read as: after an upgrade to version 3 a commit may give row ids to one that is kept."""
+    """Path and first row id: after an upgrade to version 3 a commit may assign row ids to a manifest that it keeps."""
     return manifest.manifest_path, manifest.first_row_id
 
 
 def read_as(manifest: ManifestFile) -> Hashable:
-    """All of a manifest's row that its entries inherit: an answer about them holds only where this is equal.
+    """All that entries inherit from the row of their manifest: an answer about them holds only where this is equal.
 
-    Another commit may correct a row meanwhile, and its manifest stays.
+    Another commit may correct the row of a manifest that stays.
     """
     return identity(manifest), manifest.sequence_number, manifest.added_snapshot_id
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:
-    """A table's definitions alone, which do not grow with its age: what tasks are sent."""
+    """A table's definitions alone, which do not grow with its age: these are sent to tasks."""
     return msgspec.structs.replace(
         metadata,
         snapshots=(),
@@ -68,7 +67,7 @@ def without_history(metadata: TableMetadata) -> TableMetadata:
 
 
 class EntryReader(Protocol):
-    """The part of a `ManifestReader` that this work needs, parts of a stored set being read through its storage."""
+    """The part of a `ManifestReader` that this work needs; parts of a stored set are read through `storage`."""
 
     storage: Storage
 
@@ -76,14 +75,13 @@ class EntryReader(Protocol):
         """All entries of a manifest in order, deleted ones included."""
 
     def has_unknown_fields(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest, whose entries were read, has fields that we do not know."""
+        """Whether a manifest, whose entries were read, has unknown fields."""
 
-    def header(self, manifest: ManifestFile) -> ManifestHeader:
-        """What a manifest says of itself; only its head is read."""
+    def header(self, manifest: ManifestFile) -> ManifestHeader: ...
 
 
 class LastingKey(str):
-    """The key of a question that has short answers and depends on nothing but the manifest: they hold in all commits of a run."""
+    """The key of a question whose answers are short and depend on the manifest alone: they hold in all commits of a run."""
 
     __slots__ = ()
 
@@ -91,8 +89,7 @@ class LastingKey(str):
 class Gathering(Protocol[Found]):
     """A question to single manifests; can be pickled.
 
-    `key` is equal where the answers are, for a manifest that is read as the same: in one commit, or, where it is a
-    `LastingKey`, in all.
+    Equal keys mean equal answers for a manifest with the same `read_as`: in one commit, or, for a `LastingKey`, in all.
     """
 
     @property
@@ -102,13 +99,13 @@ class Gathering(Protocol[Found]):
 
 
 class Gatherer(Protocol):
-    """Asks manifests, and gives the answers in their order: an attempt, which remembers them, or a reader."""
+    """Asks manifests, and gives their answers in order: an attempt, which remembers them, or a reader."""
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]: ...
 
 
 class LiveFilesQuestion(msgspec.Struct, Generic[T], frozen=True):
-    """A `Gathering` that asks nothing but live entries; `answer` is a function of a module, or a `partial` of one."""
+    """A `Gathering` over the live entries of a manifest; `answer` is a function of a module, or a `partial` of one."""
 
     base: TableMetadata
     key: Hashable
@@ -118,7 +115,6 @@ class LiveFilesQuestion(msgspec.Struct, Generic[T], frozen=True):
     def of(
         cls, base: TableMetadata, key: Hashable, answer: Callable[[Iterator[ManifestEntry]], T]
     ) -> "LiveFilesQuestion[T]":
-        """The question with as much of the base as is needed to read entries."""
         return cls(without_history(base), key, answer)
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> T:
@@ -126,17 +122,17 @@ class LiveFilesQuestion(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Selection(Protocol):
-    """Which live files a change removes beside those that it names: a question to manifests, and one to their entries."""
+    """Which live files a change removes beside those that it names."""
 
     def key(self, manifest: ManifestFile) -> Hashable:
         """Equal only where the answers about the entries of a manifest are; `None` where it cannot list such a file."""
 
     def entry(self, entry: ManifestEntry) -> bool:
-        """Whether a live file is one."""
+        """Whether a live file is selected."""
 
 
 class Matching:
-    """Which manifests and files may hold rows of a filter that is bound to the current schema."""
+    """Which manifests and files may hold rows of a filter, which is bound to the current schema."""
 
     def __init__(self, base: TableMetadata, rows: Expression) -> None:
         self._base, self._rows = base, rows
@@ -144,14 +140,14 @@ class Matching:
         self._residuals: dict[PartitionKey, Expression] = {}
 
     def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list such a file, by its partition summaries."""
+        """By partition summaries."""
         if self._rows is ALWAYS_TRUE or manifest.partitions is None:
             return True
         fields = self._base.partition_type(manifest.partition_spec_id).fields
         return manifest_may_match(self._projected(manifest.partition_spec_id), fields, manifest.partitions)
 
     def entry(self, entry: ManifestEntry) -> bool:
-        """Whether a data file may hold such a row, or a delete file lies where one may be."""
+        """By partition, and for a data file by its bounds."""
         file = entry.data_file
         if self._rows is ALWAYS_TRUE:
             return True
@@ -161,11 +157,10 @@ class Matching:
         return file.content is not FileContent.DATA or file_may_match(self.residual(file), file)
 
     def holds_only(self, file: DataFile) -> bool:
-        """Whether all rows of a data file match."""
         return file_must_match(self.residual(file), file)
 
     def residual(self, file: DataFile) -> Expression:
-        """What is left to ask of the rows of a file's partition; `ALWAYS_TRUE` where all that it can have match."""
+        """The residual of the filter in a file's partition; `ALWAYS_TRUE` where all its rows match."""
         key = partition_key(file)
         if key not in self._residuals:
             spec = self._base.specs_by_id[file.spec_id]
@@ -180,10 +175,10 @@ class Matching:
 
 
 class DeleteFilesOf(Selection):
-    """The delete files of partitions all of whose rows match a filter that is bound to the current schema.
+    """The delete files of partitions all of whose rows match a filter, which is bound to the current schema.
 
-    Bounds are not asked: those of an equality delete file tell of the rows that were deleted, which need not be the values
-    that it is applied by.
+    Their bounds are not asked: those of an equality delete file are of the rows that its writer deleted, not of all that it
+    applies to.
     """
 
     def __init__(self, rows: Expression, base: TableMetadata) -> None:
@@ -197,7 +192,7 @@ class DeleteFilesOf(Selection):
 
 
 class DataFilesOf(DeleteFilesOf):
-    """The data files at some paths, and those all of whose rows match the filter."""
+    """The data files at these paths, and those all of whose rows match the filter."""
 
     def __init__(self, rows: Expression, base: TableMetadata, paths: frozenset[str] = frozenset()) -> None:
         super().__init__(rows, base)
@@ -207,7 +202,7 @@ class DataFilesOf(DeleteFilesOf):
         return ("rows and paths", self._schema_id) if self._paths else super().key(manifest)
 
     def entry(self, entry: ManifestEntry) -> bool:
-        """Raises `UnsupportedError` for a file of which some rows may match and some may not."""
+        """Raises `UnsupportedError` for a file of which some rows, but perhaps not all, match."""
         file = entry.data_file
         if file.file_path in self._paths:
             return True
@@ -222,10 +217,13 @@ class DataFilesOf(DeleteFilesOf):
 
 
 class LeftBehind(Selection):
-    """The delete files that are for a data file which goes, or too old for every data file that is left.
+    """The delete files that apply to removed data files alone, or are too old for every data file that is left.
 
-    `all_too_old` are the paths of manifests of which all live files are, by their entries; `proven` are the `own_path_digest` of
-    delete files that do not name their data file, and whose rows are all of one that goes.
+    Args:
+        paths: `path_digest` of the removed data files.
+        min_sequence_number: the least data sequence number of the data files that are left.
+        all_too_old: paths of manifests all of whose live files are too old, by their entries.
+        proven: `own_path_digest` of delete files that do not name their data file, and whose rows are all of that one.
     """
 
     def __init__(
@@ -242,7 +240,7 @@ class LeftBehind(Selection):
 
     def key(self, manifest: ManifestFile) -> Hashable:
         if manifest.manifest_path in self._all_too_old:
-            # All go, whatever else is asked, and in each attempt whose base proves it again: see `live_files`.
+            # All go, whatever else is asked, in each attempt whose base proves it again (`live_files.remove_deletes`).
             return "all too old"
         return "left", self._digests, self._least, None if self._other is None else self._other.key(manifest)
 
@@ -257,7 +255,7 @@ class LeftBehind(Selection):
 
 
 class Among(Selection):
-    """Of the files that another selection selects, those whose `entry_digest` is one of some."""
+    """The files of another selection that have one of these digests (`entry_digest`)."""
 
     def __init__(self, selected: Selection, digests: frozenset[Digest]) -> None:
         self._selected, self._digests, self._digest = selected, digests, digest_of_all(digests)
@@ -271,10 +269,9 @@ class Among(Selection):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """What became of one manifest: those in its place, and what they have no more.
+    """The result of filtering one manifest: the manifests in its place, and the files removed from it.
 
-    `named_count` is how many of the files that were named it had, `files_count` how many went in all; `paths` are the
-    digests of their paths.
+    `files_count` of them were removed, `named_count` of these by name; `paths` are the digests of their paths.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -285,14 +282,13 @@ class Filtered(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What a check says of removed files, by path: why some may not go, and whose deletes of positions have changed."""
+    """The result of a check, by the path of a file: reasons against its removal, and changed deletes of its positions."""
 
     refusals: Mapping[str, str] = {}
     changed: Mapping[str, ChangedDeletes] = {}
 
     @classmethod
     def joined(cls, some: Iterable["Checked"]) -> "Checked":
-        """What checks of different files say."""
         refusals: dict[str, str] = {}
         changed: dict[str, ChangedDeletes] = {}
         for one in some:
@@ -302,40 +298,37 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class FilteredShare(msgspec.Struct, frozen=True):
-    """What came of one share of the work; whether what the check found is a conflict, the attempt decides."""
+    """The result of one share of the work; the attempt decides whether refusals of the check are a conflict."""
 
     filtered: Mapping[Identity, Filtered]
     checked: Checked = Checked()
 
     def written(self, others: Set[str]) -> list[str]:
-        """The locations of the manifests that were written for it: those of its manifests that are not among the others."""
+        """The locations of its manifests that are not in `others`: those that were written for it."""
         new = dict.fromkeys(m.manifest_path for filtered in self.filtered.values() for m in filtered.manifests)
         return [location for location in new if location not in others]
 
 
 class RemovalCheck(Protocol):
-    """What must hold of files before they may go; can be pickled.
-
-    `key` is equal for checks of the same base as far as they ask it.
-    """
+    """A condition of the removal of files; can be pickled. Equal keys mean equal results for a file."""
 
     @property
     def key(self) -> Hashable: ...
 
     def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
-        """Which of them may not, and which only if their deletes of positions are carried over."""
+        """Which of them may not be removed, and which only if their deletes of positions are carried over."""
 
 
 class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     """Mark files as deleted in manifests of one content; can be pickled.
 
     Args:
-        base: the table, of which only definitions are asked.
-        files: which files are named; of a stored set, those that were read from the manifests of a share are looked for,
-            and those of `strays`, manifests that the base does not have any more, anywhere.
-        remaining_count: how many of the named files are still to be found; then only `selected` is asked.
-        selected: which other files go.
-        filtered_before: manifests that an earlier attempt has filtered: they are read for `check` alone.
+        base: only its definitions are used.
+        files: the named files; of a stored set, those that were read from the manifests of a share, and in every share those
+            of `strays`, manifests that the base no longer has.
+        remaining_count: how many of the named files are still to be found; at zero, only `selected` is asked.
+        selected: which other files to remove.
+        filtered_before: results of an earlier attempt: these manifests are read for `check` alone.
     """
 
     base: TableMetadata
@@ -348,12 +341,11 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     filtered_before: Mapping[Identity, Filtered] = {}
 
     def question(self, manifest: ManifestFile) -> Hashable:
-        """Equal for what asks the same of the manifest in another attempt."""
+        """Equal in another attempt that would filter the manifest in the same way."""
         selected = self._selection_key(manifest)
         return read_as(manifest), manifest.content, selected, self.strays, self.writer.format_version
 
     def run(self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]) -> FilteredShare:
-        """Filter a share of the manifests; new ones are written at the next of some locations."""
         if isinstance(self.files, FilesToFind):
             named = self.files
         else:
@@ -379,7 +371,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
     def _filter(
         self, manifest: ManifestFile, named: FilesToFind, reader: EntryReader, locations: Iterator[str]
     ) -> tuple[Filtered, list[ManifestEntry]]:
-        """What became of a manifest, and the entries that go."""
+        """The result, and the entries of the removed files."""
 
         def read() -> Iterator[ManifestEntry]:
             return (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
@@ -417,7 +409,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
         reader: EntryReader,
         locations: Iterator[str],
     ) -> tuple[ManifestFile, ...]:
-        """A manifest with these files marked as deleted by this snapshot; what we do not know of it stays as it is."""
+        """Mark these files as deleted by this snapshot; unknown transforms and fields are carried as they are."""
 
         def marked(entry: ManifestEntry) -> ManifestEntry:
             if entry_digest(entry) in gone:
@@ -432,10 +424,10 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeManifests(msgspec.Struct, frozen=True, kw_only=True):
-    """Put the entries of some manifests of one spec and content into new ones.
+    """Merge manifests of one spec and content, entry by entry.
 
-    An entry that the writer's snapshot adds or deletes keeps its status, other live ones become existing, and what was
-    deleted before is dropped.
+    An entry that the writer's snapshot adds or deletes keeps its status, other live ones become existing, and earlier deleted
+    ones are dropped.
     """
 
     base: TableMetadata
@@ -446,12 +438,10 @@ class MergeManifests(msgspec.Struct, frozen=True, kw_only=True):
     def run(
         self, manifests: Sequence[ManifestFile], reader: EntryReader, locations: Iterator[str]
     ) -> list[ManifestFile]:
-        """Merge, entry by entry; new manifests are written at the next of some locations."""
         entries = (entry for manifest in manifests for entry in self.kept(reader.entries(manifest, self.base)))
         return [*self.writer.write(entries, self.spec_id, self.content, locations)]
 
     def kept(self, entries: Iterable[ManifestEntry]) -> Iterator[ManifestEntry]:
-        """The entries that are not dropped, as they are written."""
         for entry in entries:
             if entry.snapshot_id == self.writer.snapshot_id:
                 yield entry
@@ -460,7 +450,7 @@ class MergeManifests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionRanges:
-    """The partitions that the summaries of a manifest leave possible, by its row of the manifest list; all where it has none."""
+    """The partitions that a manifest may hold by the field summaries in its row of the list; all where there are none."""
 
     def __init__(self, manifest: ManifestFile, base: TableMetadata) -> None:
         self._ranges: list[_Range] = []
@@ -470,16 +460,15 @@ class PartitionRanges:
 
     @property
     def first_bounds(self) -> tuple[Any, Any]:
-        """The least and the greatest value of the first partition field that may be there; `None` where it is not known."""
+        """Lower and upper bound of the first partition field; `None` where unknown."""
         return (self._ranges[0].lower, self._ranges[0].upper) if self._ranges else (None, None)
 
     def may_hold(self, values: Sequence[Any]) -> bool:
-        """Whether a file of the partition with these values may be there."""
         return all(one.may_hold(value) for one, value in zip(self._ranges, values, strict=False))
 
 
 class _Range(NamedTuple):
-    """The values that a field summary leaves possible: all where it has no bounds, or not in an order that writers share."""
+    """The values that a field summary allows: all without bounds, or for a type whose order differs between writers."""
 
     may_hold_null: bool
     may_hold_values: bool
@@ -495,7 +484,7 @@ class _Range(NamedTuple):
             lower, upper = (_decoded(field, bound) for bound in (summary.lower_bound, summary.upper_bound))
         if are_crossed(lower, upper):
             lower = upper = None
-        # Both bounds are null where all values are; where they cannot be, the summary tells nothing.
+        # Both bounds are null where all values are; without nulls, missing bounds say nothing.
         may_hold_values = is_bounded or not is_ordered or not summary.contains_null
         return cls(summary.contains_null, may_hold_values, lower, upper)
 

@@ -1,13 +1,13 @@
-"""Manifests of a base with some of their files removed, and manifests of new files: what changes of files are made of.
+"""Remove live files from the manifests of a base, and write manifests of new files.
 
-A commit that appends merges manifests as well, once too many have piled up: properties `commit.manifest-merge.enabled` (true),
+A commit that appends also merges manifests: properties `commit.manifest-merge.enabled` (true),
 `commit.manifest.min-count-to-merge` (100) and `commit.manifest.target-size-bytes` (8 MB). They are packed in the order of the
-list, the oldest bins first, so that what was merged once stays as it is and the newest bin is the one that grows.
+list, the oldest bins first, so that merged manifests stay as they are and only the newest bin grows.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Protocol
+from functools import partial
 
 import msgspec
 
@@ -40,9 +40,9 @@ from icekeep.storage.base import Storage
 FileKey = tuple[str, int | None]
 
 PathProof = Callable[[Storage, Sequence[DataFile]], Iterable[DataFile]]
-"""Reads position delete files: those all of whose rows are of the path that both their bounds are.
+"""Reads position delete files, and gives those all of whose rows are of the one path that both their bounds give.
 
-It can be pickled; a file that cannot be read is not among them.
+Can be pickled; a file that cannot be read is left out.
 """
 
 
@@ -54,10 +54,10 @@ class Manifests(msgspec.Struct, frozen=True):
 
 
 class KeptManifests(msgspec.Struct, frozen=True):
-    """Manifests without the files that were removed, and what is to be known of these.
+    """Manifests without the files that were removed.
 
-    `paths` are the digests of their paths, `summary` has counted them; `changed` says whose deletes of positions are not
-    those that were applied, where a check let them pass.
+    `paths` are the digests of the removed files' paths, `summary` has counted them; `changed` has those whose deletes of
+    positions are to be carried over.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -68,7 +68,6 @@ class KeptManifests(msgspec.Struct, frozen=True):
 
 
 def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
-    """Those of some manifests that may list live files."""
     rows = [m for m in manifests if m.may_have_live_files]
     return Manifests(
         data=tuple(m for m in rows if m.content is ManifestContent.DATA),
@@ -77,10 +76,9 @@ def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
 
 
 def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
-    """All manifests of a branch, none for a table without a snapshot; those may be dropped that the list calls empty.
+    """All manifests of a branch; a new snapshot may drop those that the list calls empty, since each of them was read.
 
-    What a new snapshot leaves out is gone, and nobody would look for it. So the counts of a list alone drop nothing: each
-    manifest that it calls empty was read. Raises `InvalidTableError` where entries, list and summary count other files.
+    Raises `InvalidTableError` where entries, list and summary disagree on how many files there are.
     """
     head = attempt.base.head(branch)
     if head is None:
@@ -92,15 +90,13 @@ def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
 
 
 def live_manifests(attempt: Attempt, branch: str) -> Manifests:
-    """Those of `head_manifests` that list live files."""
     return live_among(head_manifests(attempt, branch))
 
 
 def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
-    """Hold the counts of a snapshot's manifest list against its summary, and tell whether both have all of them.
+    """Compare the counts of a snapshot's manifest list with its summary; returns whether both have all counts.
 
-    Raises:
-        InvalidTableError: they differ: the list was cut short, or one of the two is wrong.
+    Raises `InvalidTableError` where they differ: the list was cut short, or one of the two is wrong.
     """
     location, summary, are_all = snapshot.manifest_list, snapshot.summary or {}, True
     where = f"snapshot {snapshot.snapshot_id}" if location is None else f"manifest list {location!r}"
@@ -114,25 +110,23 @@ def check_totals(rows: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
 
 
 def require_spec(base: TableMetadata, spec_id: int) -> None:
-    """Raise `ConflictError` if a table has lost the partition spec that new files were written with."""
     if spec_id not in base.specs_by_id:
         raise ConflictError(f"partition spec {spec_id}, which the new files were written with, is no longer there")
 
 
 def require_format_version(base: TableMetadata, version: int) -> None:
-    """Raise `ConflictError` if a table has another format version than the one that a change was planned for."""
     if version != base.format_version:
         raise ConflictError(f"the table has format version {base.format_version} now, and was read with {version}")
 
 
 def raise_refusals(refusals: Mapping[str, str]) -> None:
-    """Raise a `ConflictError` where data files may not be replaced; it says why of the first of them, and names all."""
+    """Raise a `ConflictError` that gives the reason for the first of the data files, and names all of them."""
     if refusals:
         raise ConflictError(refusals[min(refusals)], data_files=frozenset(refusals))
 
 
 def file_key(file: DataFile) -> FileKey:
-    """What names a file in a snapshot; the vectors of one Puffin file differ in their offset."""
+    """Identifies a file in a snapshot; the vectors of one Puffin file differ in their offset."""
     return file.file_path, file.content_offset
 
 
@@ -145,17 +139,15 @@ def remove(
     first: Set[str] = frozenset(),
     check: RemovalCheck | None = None,
 ) -> KeptManifests:
-    """Mark live files as deleted in manifests of one content; those that hold none of them stay as they are.
+    """Mark live files as deleted in manifests of one content; manifests without such files stay as they are.
+
+    Raises `ConflictError` where a file of `as_read` is not live as it was read or `check` refuses one, `InvalidTableError`
+    where a file of `as_read` is live more than once.
 
     Args:
         as_read: files that must be live as they were read: same sequence number, spec, partition and first row id.
         selected: which other files to remove.
         first: paths of manifests to look into first; only saves work.
-        check: what must hold of the files that go.
-
-    Raises:
-        ConflictError: a file of `as_read` is not live, or not as it was read, or the check says so.
-        InvalidTableError: a file of `as_read` is live more than once.
     """
     files: FilesToFind | StoredFileSet
     strays = frozenset[str]()
@@ -227,19 +219,18 @@ def remove_deletes(
     added_number: int | None = None,
     proof: PathProof | None = None,
 ) -> KeptManifests:
-    """The delete manifests that go with data manifests: without what is named, and what removed data files leave behind.
+    """The delete manifests without the files that are named or selected, and those that removed data files leave behind.
 
-    Delete files that are for one removed data file go with it: those that name it, and those whose bounds of paths are both
-    its path, once their rows have shown that they are of no other. Where manifests are opened for that, delete files go that
-    are too old for every data file that is left or added: the table's least data sequence number is worked out, and proved by
-    all its data files before any delete file goes by it.
+    Delete files of one removed data file go with it: those that name it, and those whose bounds of paths both give its path,
+    once their rows have proven it. Delete files go as well that are too old for every data file that is left or added: by the
+    table's least data sequence number, as all entries of its data files have it.
 
     Args:
         manifests: of the base.
         kept: its data manifests, and the data files that were removed from them.
-        as_read, selected: which delete files to remove beside these, as for `remove`.
-        added_number: the data sequence number that added data files are given; `None`: the commit's own.
-        proof: reads these rows; without it only names count.
+        as_read, selected: which other delete files to remove, as for `remove`.
+        added_number: the data sequence number of added data files; `None`: the commit's own.
+        proof: reads rows of delete files; without it only names count.
     """
     if kept.removed_count:
         base = attempt.base
@@ -255,21 +246,22 @@ def remove_deletes(
                 if numbers is not None and numbers[1] < least
             )
         else:
-            # By the list none is too old; if it is wrong, some that are stay.
+            # By the list none is too old; where it is wrong, some of those stay.
             least = -1
         proven: frozenset[PathDigest] = frozenset()
         if proof is not None:
-            work = ProvenPaths(without_history(base), _OwnPathsIn(kept.paths), proof)
+            key, is_asked = ("proven", "own paths in", digest_of_all(kept.paths)), partial(_has_own_path_in, kept.paths)
+            work = ProvenPaths(without_history(base), key, is_asked, proof)
             proven = frozenset().union(*attempt.gathered(manifests.deletes, work))
         selected = LeftBehind(kept.paths, least, selected, all_too_old, proven)
     return remove(manifests.deletes, attempt, as_read=as_read, selected=selected)
 
 
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
-    """The least data sequence number of live data files, those of this commit included, as the manifest list says.
+    """The least data sequence number of live and added data files by the manifest list.
 
-    It may be below that, or wrong, so that no delete file goes by it alone. `added_number` is that of added data files, `None`
-    for the commit's own.
+    The true one may be greater, or the list wrong, so this alone proves no delete file too old. `added_number`: of added data
+    files; `None`: the commit's own.
     """
     numbers = [m.min_sequence_number or 0 for m in manifests if m.may_have_live_files]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
@@ -278,7 +270,7 @@ def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetad
 def proven_min_number(
     manifests: Sequence[ManifestFile], base: TableMetadata, asks: Gatherer, added_number: int | None
 ) -> int:
-    """The same by the entries of all data manifests, whatever the list says."""
+    """As `min_data_sequence_number`, by the entries of all data manifests."""
     numbers = [one[0] for one in asks.gathered(manifests, _number_range(base)) if one is not None]
     return min([*numbers, base.next_sequence_number if added_number is None else added_number])
 
@@ -293,48 +285,28 @@ def _range_of_numbers(live: Iterator[ManifestEntry]) -> tuple[int, int] | None:
     return (min(numbers), max(numbers)) if numbers else None
 
 
-class OwnPaths(Protocol):
-    """Which delete files are to be read; can be pickled, and `key` is equal where the answers are."""
-
-    @property
-    def key(self) -> Hashable:
-        """See above."""
-
-    def asks(self, entry: ManifestEntry) -> bool:
-        """Whether a live delete file goes if all its rows are of the path that its bounds are."""
-
-
 class ProvenPaths(msgspec.Struct, frozen=True):
-    """The delete files of a manifest, by their `own_path_digest`, that are asked for and whose rows show what bounds say."""
+    """A `Gathering` of the live delete files that are asked about and that `proof` gives, by their `own_path_digest`.
+
+    `is_asked` is a `partial` of a module's function; `key` is equal where the answers are.
+    """
 
     base: TableMetadata
-    asked: OwnPaths
+    key: Hashable
+    is_asked: Callable[[ManifestEntry], bool]
     proof: PathProof
-
-    @property
-    def key(self) -> Hashable:
-        return "proven", self.asked.key
 
     def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
-        files = [entry.data_file for entry in live if self.asked.asks(entry)]
+        files = [entry.data_file for entry in live if self.is_asked(entry)]
         proven = self.proof(reader.storage, files) if files else ()
         return frozenset(map(own_path_digest, proven))
 
 
-class _OwnPathsIn(msgspec.Struct, frozen=True):
-    """The delete files of some data files, by the digests of their paths."""
-
-    paths: Set[PathDigest]
-
-    @property
-    def key(self) -> Hashable:
-        return "own paths in", digest_of_all(self.paths)
-
-    def asks(self, entry: ManifestEntry) -> bool:
-        file = entry.data_file
-        own = own_path(file) if file.referenced_data_file is None else None
-        return own is not None and path_digest(own) in self.paths
+def _has_own_path_in(paths: Set[PathDigest], entry: ManifestEntry) -> bool:
+    """Whether a delete file names no data file, and its bounds give one of these paths."""
+    own = own_path(entry.data_file) if entry.data_file.referenced_data_file is None else None
+    return own is not None and path_digest(own) in paths
 
 
 def add(
@@ -346,11 +318,11 @@ def add(
     sequence_number: int | None = None,
     key: Hashable = "added",
 ) -> list[ManifestFile]:
-    """Count new files, all of them data files or all delete files, and write manifests of them for each partition spec.
+    """Count new files, all of one content, in the summary, and write manifests of them for each partition spec.
 
     Args:
-        sequence_number: the data sequence number that they are given; `None`: the commit's own.
-        key: what tells these files from others that an attempt of the commit may add.
+        sequence_number: their data sequence number; `None`: the commit's own.
+        key: distinguishes these files from others that an attempt of the commit adds.
     """
     return add_numbered(((file, sequence_number) for file in files), attempt, summary, content=content, key=key)
 
@@ -363,7 +335,7 @@ def add_numbered(
     content: ManifestContent,
     key: Hashable = "added",
 ) -> list[ManifestFile]:
-    """The same for files each with its data sequence number."""
+    """As `add`, for files each with its data sequence number."""
     by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
     for file, number in files:
         if (file.content is FileContent.DATA) is not (content is ManifestContent.DATA):
@@ -380,28 +352,27 @@ def add_numbered(
 
 
 class MergePolicy(msgspec.Struct, frozen=True):
-    """When manifests are merged: bins of about `target_bytes`; the newest bin only once it has `min_count` manifests."""
+    """Manifests are merged in bins of about `target_bytes`; the newest bin only once it has `min_count` manifests."""
 
     min_count: int
     target_bytes: int
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "MergePolicy | None":
-        """What a table's properties say, `None` where they turn merging off; raises `PropertyError` where they are wrong."""
+        """From table properties; `None` where they turn merging off; raises `PropertyError` where they are wrong."""
         properties = metadata.properties
         if not boolean_property(properties, "commit.manifest-merge.enabled", default=True):
             return None
-        # Of fewer than two none is merged, whatever a number below that says.
+        # A number below two is as good as two: a single manifest is never merged.
         min_count = whole_number(properties, "commit.manifest.min-count-to-merge", 100, least=None)
         return cls(min_count, manifest_target_bytes(metadata))
 
 
 def merged(manifests: Sequence[ManifestFile], attempt: Attempt) -> list[ManifestFile]:
-    """The manifests of one kind of a new snapshot, newest first, with those merged that its table wants merged.
+    """The manifests of one content of a new snapshot, newest first, with those merged that `MergePolicy` says.
 
-    Only manifests of one partition spec are merged (`filtering.MergeManifests`). Those that hold what we do not know, the
-    values of a transform or fields of their own, stay as they are: merged they would lose it. So do those whose spec the table
-    has lost.
+    Only manifests of one partition spec are merged. Those with an unknown transform or unknown fields, whose values a merge
+    would lose, stay as they are, and those whose spec the table has lost.
     """
     policy = MergePolicy.of(attempt.base)
     if policy is None or not manifests:

@@ -1,14 +1,14 @@
-"""What became of a swap, where the catalog's answer does not tell; and what may be removed then.
+"""The outcome of a swap whose answer leaves it in doubt, and which files of a commit may be removed.
 
-Finding our snapshot, or our metadata file in the table's history, proves that a commit landed. Not finding it proves nothing:
-the request may still be on its way. So unknown stays unknown, and nothing is cleaned up.
+Our snapshot, or our metadata file in the table's history, proves that a commit landed. Their absence proves nothing: the
+request may still be on its way. So unknown stays unknown, and nothing is cleaned up.
 
-A swap that was refused may land all the same: a request that was sent twice, by a proxy that lost patience for example, may
-be refused while its twin is still at work. Then the table as it is a moment later shows no snapshot of ours, and a moment
-after that it does. So removing what such a swap names takes more than its absence: what it was made for must be over.
+A swap that was refused may land all the same: a request that was sent twice, by a proxy that timed out for example, may be
+refused while its twin is still being served. The table then shows our snapshot only some time later. So files that such a swap
+names are removed only once it cannot land any more (`is_over`).
 
-Only locations that this very commit wrote are ever given to the storage; nothing is listed. A file that cannot be removed
-stays as an orphan: the commit's outcome is decided already, and cleaning must not change it.
+Only locations that this very commit wrote are removed; nothing is listed. A file that cannot be removed stays as an orphan:
+the outcome of the commit is decided, and cleaning up must not change it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from icekeep.spec.types import MINUTE_MS
 from icekeep.spec.updates import AddSnapshot, AssertRefSnapshotId, Requirement, Update, failing, requirements_for
 
 _LEAST_MS = MINUTE_MS
-"""For how long the table is looked at whatever the swap took: one request that hung may have taken all of the time."""
+"""The table is checked for at least this long: one request that hung may have taken all of the time."""
 
 
 def settle(
@@ -39,17 +39,17 @@ def settle(
     requirements: Sequence[Requirement] = (),
     spent_ms: int = 0,
 ) -> Committed | Conflict | Unknown:
-    """An outcome, made more certain where it is in doubt; raises no `IcekeepError`.
+    """Make an outcome that is in doubt more certain, by loading the table; raises no `IcekeepError`.
 
-    A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): then it is
-    `Committed`, and where the table cannot be loaded to see, it is `Unknown`. So it is where snapshots have expired since,
-    ours perhaps among them. It is final where the table has moved on, so that a twin of the request cannot land any more. The
-    table is looked at as often and as long as the properties `commit.status-check.*` say.
+    A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): it becomes
+    `Committed`, or `Unknown` where the table cannot be loaded, or where our snapshot may have expired since. It becomes final
+    where the table has moved on, so that a twin of the request cannot land any more. The properties `commit.status-check.*`
+    limit how often and how long the table is loaded.
 
     Args:
-        snapshot_id: of the snapshot that the commit was to add, `None` if it was to add none.
-        requirements: those that the swap was made with.
-        spent_ms: how long the swap took, which may have asked again itself: the table says how long both may take.
+        snapshot_id: of the snapshot that the commit adds, `None` if it adds none.
+        requirements: those of the swap.
+        spent_ms: how long the swap took, with its own retries; it counts against the same limit.
     """
     if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
@@ -69,11 +69,11 @@ def settle(
 
 
 def _looks(base: Table, runtime: Runtime, spent_ms: int) -> Iterator[Table | None]:
-    """The table as each look finds it, `None` where it is gone; a look that fails shows nothing.
+    """Each table that a check loads, `None` where it is gone; a check that fails yields nothing.
 
-    While the catalog is out of reach looks cost no more than time: the table says how many may fail to find the commit.
+    A check during which the catalog is out of reach does not count against `num_retries`.
     """
-    # A bad value was refused before the first attempt; one that was set since then must not hide what became of it.
+    # A bad value was refused before the first attempt; one that was set since then must not hide the outcome.
     checks = StatusChecks.of(base.metadata, is_lenient=True)
     left_count = checks.num_retries + 1
     left_ms = max(checks.total_timeout_ms - spent_ms, min(checks.total_timeout_ms, _LEAST_MS))
@@ -99,12 +99,12 @@ def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -
 
 
 def is_over(base: Table, requirements: Sequence[Requirement], now: Table) -> bool:
-    """Whether a swap that adds a snapshot, was made for `base` and is not to be seen in `now` has not landed and cannot any more.
+    """Whether a swap that adds a snapshot to `base`, and whose snapshot is not in `now`, has not landed and cannot any more.
 
-    A catalog that compares metadata refuses it once that has moved. Others apply it to whatever is current: they refuse what
-    does not meet the requirements, and somebody would have to move the branch back to the very snapshot of `base` while the
-    request is under way; and a sequence number that another snapshot has (spec, "Sequence Numbers"), but for a snapshot
-    without a parent.
+    A catalog that compares metadata refuses it once the metadata has changed. Others apply it to whatever is current. They
+    refuse it where the requirements fail, unless somebody moves the branch back to the very snapshot of `base` while the
+    request is under way; and where another snapshot has its sequence number (spec, "Sequence Numbers"), unless it has no
+    parent.
     """
     old, new = base.metadata, now.metadata
     if old.table_uuid != new.table_uuid and old.table_uuid is not None:
@@ -120,9 +120,9 @@ def is_over(base: Table, requirements: Sequence[Requirement], now: Table) -> boo
 
 
 def may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
-    """Whether a snapshot that was committed on `base`, and is not in `now`, could have come and gone.
+    """Whether a snapshot that was committed on `base`, and is not in `now`, may have expired in between.
 
-    The one with its sequence number is not there; in version 1, which has none, history has any gap at all.
+    So it may where no snapshot in `now` has its sequence number, or, in version 1, where the history has any gap.
     """
     if base.format_version == 1:
         before, after = base.snapshots_by_id.keys(), now.snapshots_by_id.keys()
@@ -134,29 +134,29 @@ def may_have_expired(now: TableMetadata, base: TableMetadata) -> bool:
 
 
 class RefusedSwaps:
-    """The refused swaps of one commit that may land still; those alone that add its snapshot, as others name no new files."""
+    """The refused swaps of one commit that may still land; only those that add its snapshot, as others name no new files."""
 
     def __init__(self, table: Table, snapshot_id: int) -> None:
         self._table, self._snapshot_id = table, snapshot_id
         self._open: list[tuple[Table, Sequence[Requirement]]] = []
 
     def note(self, base: Table, updates: Sequence[Update], answer: Conflict | UnavailableError) -> None:
-        """Take note of a swap that was made for `base`, unless the answer proves that it will not land."""
+        """Record a swap on `base`, unless the answer proves that it will not land."""
         is_final = answer.is_final if isinstance(answer, Conflict) else not answer.was_sent
         if not is_final and any(isinstance(update, AddSnapshot) for update in updates):
             self._open.append((base, requirements_for(base.metadata, updates)))
 
     def landed(self, now: Table) -> Snapshot | None:
-        """The commit's snapshot, if the table has it now; else what is over is no longer in doubt."""
+        """The commit's snapshot, if the table has it now; otherwise swaps that are over are no longer in doubt."""
         snapshot = now.metadata.snapshots_by_id.get(self._snapshot_id)
         if snapshot is None:
             self._open = [(base, needed) for base, needed in self._open if not is_over(base, needed, now)]
         return snapshot
 
     def may_land(self) -> bool:
-        """Whether one may have landed or may come yet; raises no error: one that hid the answer would prove that nothing landed.
+        """Whether one may have landed or may still land, by the table as it is now.
 
-        The table is looked at once more, unless nothing is in doubt.
+        Raises no error: to callers, an error would prove that nothing landed.
         """
         if not self._open:
             return False
@@ -165,11 +165,11 @@ class RefusedSwaps:
         except NotFoundError:
             # Nothing lands on a table that is gone.
             return False
-        except Exception:  # noqa: BLE001 - a look that fails, in whatever way, proves nothing about the swap
+        except Exception:  # noqa: BLE001 - a failure to load, of whatever kind, proves nothing about the swap
             return True
 
     def in_doubt(self, cause: str) -> OutcomeUnknownError:
-        """What to raise where one may land: the commit ends by `cause`, and an attempt before may still be carried out."""
+        """The error where the commit ends by `cause` and an earlier swap may still land."""
         return OutcomeUnknownError(
             f"the commit to {self._table.name!r} ended ({cause}), but an attempt that was refused may have landed or land still; "
             f"nothing was deleted; see in a while whether snapshot {self._snapshot_id} is there before anything is run again",
@@ -179,16 +179,13 @@ class RefusedSwaps:
 
     @contextmanager
     def leaving_nothing(self, files: CommitFiles, undo: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Remove everything that the commit wrote where the block raises, as long as none of the swaps may land.
+        """Remove everything that the commit wrote where the block raises; `OutcomeUnknownError` where a swap may still land.
 
-        Only for a block before which nothing is seen to have landed.
+        Only for a block before which nothing is known to have landed.
 
         Args:
-            undo: removes what was made for the commit before it began; called where what is raised is no `IcekeepError`, as
-                one of these tells the commit's callers that nothing landed.
-
-        Raises:
-            OutcomeUnknownError: one may land; from what the block raised.
+            undo: removes what was made for the commit before it began; not called for an `IcekeepError`, by which callers of
+                the commit know that nothing landed.
         """
         try:
             yield
@@ -203,14 +200,14 @@ class RefusedSwaps:
 
 
 def remove_all(files: CommitFiles) -> None:
-    """Remove everything that a commit wrote which did not land."""
+    """Remove everything that a failed commit wrote."""
     _remove(files, files.written)
 
 
 def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
-    """Remove the lists of earlier attempts, and manifests and delete files that the snapshot which landed does not name."""
+    """Remove the lists of earlier attempts, and the manifests and delete files that the committed snapshot does not name."""
     if snapshot is None or snapshot.manifest_list not in files.named:
-        # The change made no snapshot, or another writer has expired it already: then nobody knows what it named.
+        # The change made no snapshot, or another writer has expired it already, and what it named is unknown.
         return
     named = files.named[snapshot.manifest_list] | {snapshot.manifest_list}
     _remove(files, [location for location in files.written if location not in named])

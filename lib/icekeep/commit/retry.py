@@ -1,8 +1,8 @@
-"""Commit a change: the loop that tries a change again, and the only caller of a catalog's swap.
+"""Commit a change: the retry loop, and the only caller of a catalog's swap.
 
-Load the table, apply the change to it, swap the pointer; after a conflict, once more on the new base. While a catalog or a
-store is out of reach, which proves that nothing landed, it is tried again for minutes: hours of work may wait to be
-committed. An unknown outcome ends the loop: looking settles it (`outcome.py`), or it stays unknown and nothing is cleaned up.
+Load the table, apply the change to it, swap the pointer; after a conflict, again on the new base. While a catalog or a store
+is out of reach, which proves that nothing landed, attempts go on for minutes: hours of work may wait to be committed. An
+unknown outcome ends the loop: `outcome.settle` decides it, or it stays unknown and nothing is cleaned up.
 """
 
 import logging
@@ -31,11 +31,11 @@ from icekeep.storage.locations import canonical
 
 
 def check_submitter(runtime: Runtime) -> None:
-    """Ask before work and before each swap.
+    """To be called before work and before each swap.
 
     Raises:
         UnavailableError: this process is abandoned (`Runtime.is_abandoned`).
-        OptionError: the environment variable `ICEKEEP_SUBMITTER`, which says who decides that, has another value than it can.
+        OptionError: the environment variable `ICEKEEP_SUBMITTER`, which says who submitted this process, has a bad value.
     """
     submitter = os.environ.get(SUBMITTER, "")
     if submitter not in ("", *SUBMITTERS):
@@ -49,11 +49,11 @@ def check_submitter(runtime: Runtime) -> None:
 
 _OUTAGE_WAIT_MS = 100
 _OUTAGE_WAIT_MAX_MS = 10_000
-"""Least waits while something is out of reach, doubled from the first to the second: a table that wants its conflicts tried
-again at once does not want its catalog stormed."""
+"""The least wait during an outage, doubled up to a maximum: table properties that want conflicts retried at once must not
+flood a catalog that is down."""
 
 _LOCKED_WORK_MAX_MS = 5_000
-"""Others wait while an attempt holds their lock from the load to the swap; they give up after some fourteen seconds."""
+"""Others wait while an attempt holds the lock from the load to the swap; they give up after about 14 seconds."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,8 +63,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     Attributes:
         num_retries: how many conflicts are followed by another attempt.
-        total_timeout_ms: for how long there are attempts after conflicts, but for the first; and for how long a catalog or
-            store that is out of reach is waited for.
+        total_timeout_ms: how long conflicts are retried, the first one always; and how long an outage is waited for.
     """
 
     num_retries: int
@@ -74,7 +73,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "RetryPolicy":
-        """Read the properties, with Iceberg's defaults."""
         defaults = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000, "total-timeout-ms": 1_800_000}
         return cls(*(retry_number(metadata.properties, f"commit.retry.{name}", one) for name, one in defaults.items()))
 
@@ -85,10 +83,10 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class _Patience:
-    """What one commit has seen go wrong, and whether it goes on.
+    """The failures of one commit so far, and whether it goes on.
 
-    Conflicts are counted: each costs work. An outage is timed from its first failure on. Two are timed apart: one in which the
-    change cannot be applied ends when it is applied, one in which the catalog takes no swap ends when it answers one.
+    Conflicts are counted: each costs work. An outage is timed from its first failure on, of two kinds: one in which the change
+    cannot be applied ends when it is applied, one in which the catalog takes no swap ends when it answers one.
     """
 
     def __init__(self, table: Table, policy: RetryPolicy, runtime: Runtime, listener: Listener) -> None:
@@ -103,22 +101,22 @@ class _Patience:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One attempt, from the load to the swap, after a wait as the last failure said.
+        """One attempt, from the load to the swap, after the wait that the last failure set.
 
-        After a conflict others are kept out of the table in the meantime, if that does not take long.
-        A writer that waits for a catalog's lock only at the swap has mostly waited for another commit, and comes too late.
+        After a conflict the catalog's lock is held throughout, unless applying takes long: a writer that takes it only at the
+        swap has mostly waited for another commit, and comes too late.
         """
         if self._wait_ms is not None:
             self._runtime.sleep_ms(self._wait_ms)
         takes_long = self._applied_ms - self._attempt_began_ms > _LOCKED_WORK_MAX_MS
         is_contended = self._conflicts_count > 0 and not takes_long
         with self._table.catalog.locked(self._table) if is_contended else nullcontext():
-            # However long the lock was waited for, others waited no longer for it.
+            # Time spent waiting for the lock is no time that others wait for us.
             self._attempt_began_ms = self._runtime.monotonic_ms()
             yield
 
     def applied(self, number: int, base: Table) -> None:
-        """The table was loaded and the change applied to it, and is tried: whatever kept that from being done is over."""
+        """The table was loaded and the change applied: any outage that prevented this is over."""
         _LOG.info(
             "%s: attempt %d to commit to %s",
             self._table.name,
@@ -129,20 +127,20 @@ class _Patience:
         self._bases.add(base.metadata_location)
         self._applying = _Outage()
         self._applied_ms = self._runtime.monotonic_ms()
-        # However long that took, it says nothing about a catalog that takes no swap.
+        # The time this took is no part of an outage in which the catalog takes no swap.
         self._swapping.since_ms += max(0, self._applied_ms - self._swapping.waits_until_ms)
 
     def after_failed_apply(self, number: int, error: UnavailableError) -> None:
-        """Take note of attempt `number`, in which the table could not be loaded or the change applied.
+        """Record that in attempt `number` the table could not be loaded or the change applied.
 
-        Raises where no attempt is left, and whatever ends the job when it is told of the wait.
+        Raises where no attempt is left, and anything that the listener raises on the wait.
         """
-        # What is waited for in vain takes time as well.
+        # A failed wait takes time as well.
         self._applied_ms = self._runtime.monotonic_ms()
         self._after_failure(number, error, self._applying)
 
     def after(self, number: int, outcome: Conflict | UnavailableError) -> None:
-        """The same after a swap that was refused, or that the catalog did not take."""
+        """As `after_failed_apply`, for a swap that was refused, or that the catalog did not take."""
         if isinstance(outcome, UnavailableError):
             self._after_failure(number, outcome, self._swapping)
             return
@@ -152,7 +150,7 @@ class _Patience:
         left_ms = self._left_ms(self._began_ms)
         is_late = self._conflicts_count > 1 and left_ms < 0
         if is_late or self._conflicts_count > self._policy.num_retries:
-            # One refusal alone does not show that nobody changed it: the table was not loaded again.
+            # A single refusal does not show that nobody changed it: the table was not loaded again.
             if len(self._bases) == 1 and self._conflicts_count > 1:
                 raise ConflictError(
                     f"the catalog refused all {self._conflicts_count} commits to {self._table.name!r} although nobody else "
@@ -179,12 +177,12 @@ class _Patience:
         outage.waits_until_ms = now_ms + self._wait(number, wait_ms, left_ms, error.message)
 
     def _left_ms(self, since_ms: int) -> int:
-        """How much of the time is left that is waited from a moment on; little where the work is being stopped."""
+        """What is left of the timeout that began at `since_ms`; little while the work is being stopped."""
         timeout_ms = patience_ms(self._runtime, self._policy.total_timeout_ms)
         return since_ms + timeout_ms - self._runtime.monotonic_ms()
 
     def _wait(self, number: int, wait_ms: int, left_ms: int, reason: str, *, is_conflict: bool = False) -> int:
-        """Have the next turn wait; where the work is being stopped, no longer than there is time left."""
+        """Have the next turn wait; while the work is being stopped, no longer than there is time left."""
         if self._runtime.is_stopping():
             wait_ms = min(wait_ms, max(left_ms, 0) + 1)
         self._wait_ms = wait_ms
@@ -193,7 +191,7 @@ class _Patience:
 
 
 class _Outage(msgspec.Struct):
-    """Failures in a row, when the first was, and until when the last one is waited for, by the monotonic clock."""
+    """Consecutive failures: the time of the first, and the end of the wait after the last, by the monotonic clock."""
 
     failures_count: int = 0
     since_ms: int = 0
@@ -203,9 +201,8 @@ class _Outage(msgspec.Struct):
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     """A table after a commit.
 
-    `base` is the table that the change was applied to, the true predecessor. `snapshot_id` is `None` where the change made
-    no snapshot, `changed` false where there was nothing to change and nothing was committed. `summary` is that of the
-    snapshot, also where others have expired it since.
+    `base` is the table that the change was applied to. `snapshot_id` is `None` where the change made no snapshot, `changed`
+    false where there was nothing to change. `summary` is that of the snapshot, even if others have expired it since.
     """
 
     table: Table
@@ -231,16 +228,15 @@ def commit(
         reader: how the change reads manifests; by default through the table's storage.
         runtime: the catalog's if `None`.
         undo: removes what was made for the change; called where an interrupt, or another error that is not icekeep's, ends
-            this call and nothing landed. Only this call knows that: an interrupt that its caller sees may have come after
-            the commit, and proves nothing.
+            this call and nothing landed. Only this call knows that: an interrupt that its caller catches may have come
+            after the commit.
 
     Raises:
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
             this call wrote is removed.
-        OutcomeUnknownError: the last attempt may have landed, also where an interrupt met it, or one before may land still
-            whose refusal proves nothing; nothing was removed, and whoever catches this may remove nothing. Any other error
-            proves that nothing landed.
-        SafetyError: the table was dropped and made again since it was loaded.
+        OutcomeUnknownError: the last attempt may have landed, perhaps interrupted, or an earlier one that was refused may
+            still land; nothing was removed, and callers may remove nothing. Any other error proves that nothing landed.
+        SafetyError: the table was dropped and created again since it was loaded.
         UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or for some
             seconds while the work is being stopped (`Runtime.is_stopping`), or this process is abandoned
             (`Runtime.is_abandoned`). What this call wrote is removed.
@@ -249,7 +245,7 @@ def commit(
 
 
 class _Commit:
-    """One commit: what it has written over its attempts, which of its swaps may land still, and whether it goes on."""
+    """One commit: the files of all its attempts, its swaps that may still land, and whether it goes on."""
 
     def __init__(
         self,
@@ -276,7 +272,7 @@ class _Commit:
         self._refused = RefusedSwaps(table, self.snapshot_id)
 
     def run(self) -> CommitResult:
-        """Attempts, until one lands, or there is nothing to change, or an error says why there is no other."""
+        """Attempt until a swap lands, there is nothing to change, or an error ends the commit."""
         base = self._table
         for number in count(1):
             with ExitStack() as turn:
@@ -286,7 +282,7 @@ class _Commit:
                     base = reloaded(self._table)
                     # That of the first load may be hours old.
                     self.files.reach_through(base.storage)
-                    # Before the first attempt it can only be another's, of the same id by chance.
+                    # Before the first attempt a snapshot with this id can only be another's, by chance.
                     landed = self._refused.landed(base) if number > 1 else None
                     updates = self._apply(base, number) if landed is None else ()
                 except UnavailableError as error:
@@ -302,7 +298,7 @@ class _Commit:
                 self._patience.applied(number, base)
                 try:
                     if landed is not None:
-                        # Whatever the catalog said of it: what it names is the live table's.
+                        # Whatever the catalog answered: the files that it names are live.
                         return self._landed(base, tried, landed)
                     outcome = self._swap(base, updates, turn)
                     if isinstance(outcome, Committed):
@@ -310,7 +306,7 @@ class _Commit:
                 except IcekeepError:
                     raise
                 except BaseException as interrupt:
-                    # Whoever catches this must not clean up either, so it may not look like an interrupt before the swap.
+                    # Callers must not clean up either, so it may not look like an interrupt before the swap.
                     raise self._in_doubt(updates, repr(interrupt)) from interrupt
                 self._refused.note(base, updates, outcome)
                 with self._refused.leaving_nothing(self.files, self._undo):
@@ -323,18 +319,15 @@ class _Commit:
         return self._change.apply(base.metadata, attempt)
 
     def _swap(self, base: Table, updates: Sequence[Update], turn: ExitStack) -> Committed | Conflict | UnavailableError:
-        """The outcome of one swap, as certain as looking makes it; an `IcekeepError` proves that nothing landed.
+        """The outcome of one swap, settled where it was in doubt; `OutcomeUnknownError` where it stays unknown.
 
-        One that is about reach is no more than an outcome, and the files stay: another attempt may succeed. The turn ends with
-        the swap: looking at what became of it can take long.
-
-        Raises:
-            OutcomeUnknownError: it stays unknown.
+        Any other `IcekeepError` proves that nothing landed. An `UnavailableError` is returned, and the files stay: another
+        attempt may succeed. The turn ends with the swap, since settling can take long.
         """
         began_ms = self._runtime.monotonic_ms()
         try:
             requirements = requirements_for(base.metadata, updates)
-            # As late as it can be: what is asked earlier says nothing of a death in between.
+            # As late as possible: the submitter may have died since the last check.
             check_submitter(self._runtime)
             with turn:
                 outcome = base.catalog.swap(base, requirements, updates)
@@ -359,16 +352,16 @@ class _Commit:
         return outcome
 
     def _landed(self, committed: Table, base: Table, added: Snapshot | None) -> CommitResult:
-        """What a commit that landed leaves; `added` is the snapshot that this attempt was to add, if any."""
+        """The result of a commit that landed; `added` is the snapshot that this attempt was to add, if any."""
         snapshot = None if added is None else committed.metadata.snapshots_by_id.get(added.snapshot_id)
         if added is not None:
             remove_unused(self.files, snapshot)
         elif not self._refused.may_land():
-            # Only earlier attempts wrote anything, and those were refused.
+            # Only earlier attempts wrote files, and those were refused.
             remove_all(self.files)
         snapshot_id = None if snapshot is None else snapshot.snapshot_id
         self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
-        # The one that landed may be that of an attempt before, with the same id and other counts.
+        # The snapshot that landed may be that of an earlier attempt, with the same id and other counts.
         reported = snapshot or added
         summary = {} if reported is None else reported.summary or {}
         return CommitResult(
@@ -376,7 +369,6 @@ class _Commit:
         )
 
     def _unchanged(self, base: Table) -> CommitResult:
-        """What a commit leaves that has nothing to change, or nothing any more."""
         if self._refused.may_land():
             raise self._refused.in_doubt("nothing is left to change")
         remove_all(self.files)
@@ -402,16 +394,13 @@ def _added_snapshot(updates: Sequence[Update]) -> Snapshot | None:
 
 
 def reloaded(table: Table) -> Table:
-    """The table as it is now, if it is the one that was loaded.
+    """The table as it is now; `SafetyError` where it was dropped and another was created in its place, or it was moved.
 
-    What others may change under a job: all that a change can be applied to again, schemas, specs, properties, snapshots and
-    refs, and the format version upwards, since an upgrade leaves every file valid (a change that cannot be made in the new
-    version refuses by itself). A table of version 1 without a uuid may be given one, if its history shows that it is the
-    same. What they may not change, since the work was planned on it: the uuid, and the location, below which the job has
-    put its files and by which it tells its own from others'. A format version that went down is no history of one table.
-
-    Raises:
-        SafetyError: it was dropped and another was made in its place, or it was moved.
+    Others may change all that a change can be applied to again: schemas, specs, properties, snapshots and refs; also the
+    format version upwards, since an upgrade leaves every file valid (a change that cannot be made in the new version refuses
+    by itself), and a table of version 1 without a uuid may be given one, if its history shows that it is the same. They may
+    not change the uuid, nor the location, below which the job has put its files and by which it recognises them. No table's
+    format version goes down.
     """
     now = table.refresh()
     old, new = table.metadata, now.metadata
@@ -430,13 +419,13 @@ def reloaded(table: Table) -> Table:
 
 
 def attach(table: Table, listener: Listener) -> Table:
-    """Have a table begin again from the metadata of `table`, as `Catalog.reattach` does; returns it as it is then.
+    """Have a catalog's table point to the metadata of `table` (`Catalog.reattach`); returns the table then.
 
-    For a table whose current metadata file cannot be read: no change that could be tried again, so one attempt.
+    For a table whose current metadata file cannot be read. A single attempt, since there is no base to apply it to again.
 
     Raises:
-        ConflictError: the file at `metadata_location` is not the current one any more; nothing was changed.
-        OutcomeUnknownError: it may have landed, also where an interrupt met it. Any other error proves that it did not.
+        ConflictError: the file at `metadata_location` is no longer the current one; nothing was changed.
+        OutcomeUnknownError: it may have landed, perhaps interrupted. Any other error proves that it did not.
         UnsupportedError: the catalog takes no metadata.
         UnavailableError: the catalog or the store is out of reach, or this process is abandoned.
     """

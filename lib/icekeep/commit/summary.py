@@ -1,10 +1,10 @@
-"""The summary of a snapshot (spec, Appendix F "Optional Snapshot Summary Fields"): its counters, and which engine made it.
+"""The summary of a snapshot (spec, Appendix F "Optional Snapshot Summary Fields"): its counters, and its engine.
 
-Counts of what was added and removed are written where they are not zero. Totals are the parent's plus the difference;
-where the parent has none, or they would fall below zero, none are written, since a wrong total is worse than none.
+Counts of added and removed files are written where they are not zero. Totals are the parent's plus the difference; where the
+parent has none, or they would fall below zero, none are written, since a wrong total is worse than none.
 
-Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` for whatever engine it works in, and so
-does icekeep; Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has icekeep for its runs.
+Iceberg Java writes `engine-name`, `engine-version`, `app-id` and `iceberg-version` in whatever engine it runs; icekeep writes
+the first three. Spark, Flink, Trino, Presto and Kafka Connect have keys of their own, and so has icekeep for its runs.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestConten
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
 
 COMMIT_ID = "icekeep.commit-id"
-"""Names the commit that made a snapshot, so that its writer can recognise it after a lost answer."""
+"""The commit that made a snapshot, by which its writer recognises it after a lost answer."""
 
 TOTALS = {
     "total-records": ("added-records", "deleted-records"),
@@ -28,22 +28,19 @@ TOTALS = {
 }
 
 FILE_TOTALS = {ManifestContent.DATA: "total-data-files", ManifestContent.DELETES: "total-delete-files"}
-"""The totals that a manifest list can be held against: nothing else shows that it was cut between two blocks."""
+"""The totals to compare a manifest list with: nothing else shows that it was cut between two blocks."""
 
 
 def check_file_total(
     where: str, content: ManifestContent, listed: int, recorded: str, snapshot_id: int, *, otherwise: str = ""
 ) -> None:
-    """Hold the live files that a manifest list leads to against the total in a snapshot's summary.
+    """Raise `InvalidTableError` where the live files by a manifest list differ from the total in the snapshot's summary.
 
     Args:
-        where: what leads to them, to begin a sentence with.
+        where: the list, as the subject of the error text.
         listed: by the counts of the list.
         recorded: by the summary.
-        otherwise: what else can be done, to end the sentence with.
-
-    Raises:
-        InvalidTableError: they differ.
+        otherwise: appended to the error text, another remedy.
     """
     if recorded != str(listed):
         kind = "data files" if content is ManifestContent.DATA else "delete files"
@@ -57,7 +54,7 @@ def check_file_total(
 
 
 def live_counts(rows: Iterable[ManifestFile]) -> dict[ManifestContent, int | None]:
-    """The live files that rows of a manifest list lead to; `None` where a row does not say how many."""
+    """The live files by the counts in rows of a manifest list; `None` where a row lacks its counts."""
     counts: dict[ManifestContent, int | None] = dict.fromkeys(FILE_TOTALS, 0)
     for row in rows:
         before, more = counts[row.content], row.live_files_count
@@ -66,7 +63,7 @@ def live_counts(rows: Iterable[ManifestFile]) -> dict[ManifestContent, int | Non
 
 
 def totals_of(files: Iterable[DataFile]) -> Counter[str]:
-    """The totals of a snapshot whose live files are these."""
+    """The totals of a snapshot with these live files."""
     totals = Counter(dict.fromkeys(TOTALS, 0))
     for file in files:
         totals["total-files-size"] += file.file_size_in_bytes
@@ -81,10 +78,7 @@ def totals_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 class SummaryBuilder:
-    """Counts files as they are added and removed, on top of what other builders have `counted`.
-
-    `extra` is written as it is, where it claims no key of ours.
-    """
+    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to keys of ours."""
 
     def __init__(self, extra: Mapping[str, str] | None = None, *counted: "SummaryBuilder") -> None:
         self._extra = dict(extra or {})
@@ -98,24 +92,22 @@ class SummaryBuilder:
             self._partitions |= other._partitions
 
     def add(self, file: DataFile) -> None:
-        """Count a file that the snapshot adds."""
         self._count(file, "added", "added")
 
     def remove(self, file: DataFile) -> None:
-        """Count a file that the snapshot removes."""
         self._count(file, "removed", "deleted")
 
     def correct(self, before: DataFile, after: DataFile | None) -> None:
-        """Have totals count a file as it is described now, which is neither added nor removed; `None`: not once more."""
+        """Count in totals a file whose entry is corrected, neither added nor removed; `None`: it was listed once too often."""
         self._corrections.update(totals_of(() if after is None else [after]))
         self._corrections.subtract(totals_of([before]))
 
     def set_totals(self, totals: Mapping[str, int]) -> None:
-        """Have totals say this, whatever those of the parent are."""
+        """Write these totals, in place of the parent's and the difference."""
         self._totals = totals
 
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
-        """The summary of a snapshot whose parent on the branch has the summary `parent`; `None`: there is no parent."""
+        """`parent` is the summary of the parent snapshot; `None`: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
         out.update({key: str(count) for key, count in self._counts.items() if count})
         if self._partitions:
@@ -153,7 +145,7 @@ RUN_KEY = "icekeep.run-id"
 POLICY_KEY = "icekeep.policy"
 PLAN_KEY = "icekeep.plan"
 _OLD_RUN_KEY = "icekeep.run"
-"""In which `repair` named its runs before all jobs did so."""
+"""The key by which `repair` named its runs before all jobs did."""
 
 _ENGINE_KEY, _ENGINE_VERSION_KEY, _APPLICATION_KEY = "engine-name", "engine-version", "app-id"
 _NAMES = {name.lower(): name for name in ("Spark", "Flink", "Trino", "Presto", "Hive", "icekeep")}
@@ -163,11 +155,11 @@ _RUNS = (
     ("presto_query_id", "Presto", "query"),
     ("flink.job-id", "Flink", "job"),
 )
-"""Keys that only one engine writes: whose they are, and what their value names."""
+"""Keys that only one engine writes: the key, the engine, and the kind of work that the value names."""
 
 
 def producer_keys(run: Run | None) -> dict[str, str]:
-    """What a snapshot of ours says of its producer; without a run it says nothing of the job, the run and the policy."""
+    """The summary keys that name the producer of our snapshots; without a run, the engine and application alone."""
     keys = {
         _ENGINE_KEY: "icekeep",
         _ENGINE_VERSION_KEY: icekeep_version(),
@@ -181,12 +173,12 @@ def producer_keys(run: Run | None) -> dict[str, str]:
 
 
 def run_of(summary: Mapping[str, str] | None) -> str:
-    """The run of icekeep that made a snapshot; empty where it names none."""
+    """The run of icekeep that made a snapshot; empty where the summary names none."""
     return (summary or {}).get(RUN_KEY) or (summary or {}).get(_OLD_RUN_KEY, "")
 
 
 def made_by(summary: Mapping[str, str] | None) -> str | None:
-    """The engine that made a snapshot, with its version and its run as far as it says so; `None` where nothing tells.
+    """The engine that made a snapshot, with its version and run if they are known; `None` where the summary names none.
 
     >>> made_by({"engine-name": "spark", "engine-version": "3.5.5", "app-id": "a-1", "iceberg-version": "Apache Iceberg 1.9.0"})
     'Spark 3.5.5, application a-1, Iceberg 1.9.0'
@@ -202,7 +194,7 @@ def made_by(summary: Mapping[str, str] | None) -> str | None:
     if not work and summary.get(_APPLICATION_KEY):
         work = f"application {summary[_APPLICATION_KEY]}"
     policy = ""
-    # Others may keep keys that they find in a summary of ours.
+    # Other engines may copy our keys from the summary of the parent.
     if engine.startswith("icekeep"):
         work = f"run {run_of(summary)}" if run_of(summary) else work
         policy = f"policy {summary[POLICY_KEY]}" if summary.get(POLICY_KEY) else ""

@@ -51,9 +51,9 @@ class ChangeProperties(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics files to set, each in place of the one of its kind that its snapshot has, and snapshots to have none of a kind.
+    """Statistics files to set, one of each kind for a snapshot, and snapshots whose statistics or partition statistics to remove.
 
-    A snapshot that is not there any more is a `NotFoundError` for a file, and fine for a removal.
+    A snapshot that no longer exists is a `NotFoundError` for a file to set, and is ignored for a removal.
     """
 
     updates: tuple[StatisticsFile | PartitionStatisticsFile, ...] = ()
@@ -76,7 +76,7 @@ class ChangeStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaiseLowCounters(msgspec.Struct, frozen=True):
-    """Counters to be raised, by their attributes of `TableMetadata`; by how much is worked out from each base."""
+    """Counters to raise, by attribute of `TableMetadata`, to the least values that each base allows."""
 
     names: frozenset[str]
 
@@ -86,7 +86,7 @@ class RaiseLowCounters(msgspec.Struct, frozen=True):
 
 
 class UpdateSchema(msgspec.Struct, frozen=True):
-    """Changes of the current schema, in order; properties that name columns follow."""
+    """Changes of the current schema, in order; properties that name columns are changed with them."""
 
     changes: tuple[SchemaChange, ...]
 
@@ -102,7 +102,7 @@ class UpdateSchema(msgspec.Struct, frozen=True):
 
 
 class UpdateSortOrder(msgspec.Struct, frozen=True):
-    """The keys that new files are sorted by, in place of those that are now; without keys they are not sorted."""
+    """The sort keys of new files, none for unsorted files."""
 
     keys: tuple[SortKey, ...]
 
@@ -116,7 +116,7 @@ class UpdateSortOrder(msgspec.Struct, frozen=True):
 
 
 class UpdateSpec(msgspec.Struct, frozen=True):
-    """Changes of the default partition spec, in order; files that are there keep the spec that they were written with."""
+    """Changes of the default partition spec, in order; existing files keep the spec that they were written with."""
 
     changes: tuple[PartitionChange, ...]
 
@@ -130,7 +130,7 @@ class UpdateSpec(msgspec.Struct, frozen=True):
 
 
 class UpgradeTable(msgspec.Struct, frozen=True):
-    """The format version that a table is to have, and the uuid that it gets if it has none (format version 1)."""
+    """The format version to upgrade to, and the uuid for a table that has none (format version 1)."""
 
     format_version: int
     new_uuid: str

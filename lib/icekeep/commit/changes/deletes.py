@@ -1,13 +1,13 @@
 """Add, replace and convert delete files.
 
-`RowDelta` is what UPDATE, DELETE and MERGE commit where they rewrite no data file. `RewriteDeletes` puts fewer position
-delete files, or vectors, in the place of others that delete the same rows, and drops those that delete nothing.
-`ConvertDeletes` puts deletes of positions in the place of equality deletes: no row comes back, and none goes.
+`RowDelta` is committed by UPDATE, DELETE and MERGE that rewrite no data file. `RewriteDeletes` replaces position delete files
+by fewer, or by vectors, that delete the same rows, and drops those that delete nothing. `ConvertDeletes` replaces equality
+deletes by deletes of the same rows by position.
 
-An equality delete file goes only if each live data file that it reaches was looked through for its rows. Which files these
-are is asked of every attempt's base: one may have come since, as old as the others, from a compaction that kept its starting
-sequence number or by a rollback. The commit says that it deletes, never `replace`: other engines look for new deletes of
-positions in no snapshot of that kind, so a compaction of theirs that began before would lose them (apache/iceberg #10312).
+An equality delete file is removed only if each live data file that it reaches was searched for its rows. Each attempt asks its
+base which files these are: one may have come since, as old as the others, from a compaction that kept its starting sequence
+number or by a rollback. The operation is a delete, never `replace`: other engines look for new deletes of positions in no
+`replace`, so a compaction of theirs that began before would lose them (apache/iceberg #10312).
 """
 
 from bisect import bisect_left
@@ -64,8 +64,8 @@ from icekeep.spec.updates import Update
 class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Data files and delete files to add, and live entries of both to remove, as they were read.
 
-    `named` holds the paths of the data files that position delete files without `referenced_data_file` have rows of. A
-    vector that takes the place of another removes it. `isolation` is asked over `conflict_rows`, which are not bound.
+    `named` holds the paths of the data files in the rows of position delete files without `referenced_data_file`. A vector
+    that replaces another must remove it. `isolation` is checked for `conflict_rows`, an unbound filter.
     `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty.
     """
 
@@ -81,12 +81,12 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base with these files; each data file that positions are deleted of must be live in it.
+        """Apply it to a base.
 
         Raises:
-            ConflictError: a data file that positions are deleted of is not live any more, others gave it a vector, what is
-                removed is not live as it was read or has new deletes, or the isolation is broken.
-            UnsupportedError: the table's format version has no delete files of that kind.
+            ConflictError: a data file with deleted positions is no longer live, or others gave it a vector; a removed file is
+                not live as it was read, or has new deletes; the isolation is violated.
+            UnsupportedError: the format version lacks a kind of delete file.
         """
         if not (self.added or self.added_deletes or self.removed or self.removed_deletes):
             return ()
@@ -128,7 +128,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def _check_named(self, manifests: Manifests, base: TableMetadata, attempt: Attempt, since: Since) -> None:
-        """Each data file that positions are deleted of is live, or new, and no position of it is forgotten."""
+        """Each data file with deleted positions is live or added, and no vector drops a position."""
         named = self._named_files()
         added = {file.file_path: file for file in self.added}
         for entry in self.removed:
@@ -158,7 +158,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         attempt: Attempt,
         since: Since,
     ) -> None:
-        """A vector holds all deleted positions of its data file, so none may be live that its writer did not see."""
+        """A vector holds all deleted positions of its data file, so no others may be live that its writer did not see."""
         positions = position_deletes_of([entry.data_file for entry in data], manifests.deletes, attempt)
         replaced = {file_key(entry.data_file) for entry in self.removed_deletes}
         for path, reaching in reaching_deletes(data, positions, base.specs_by_id).items():
@@ -173,7 +173,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                     )
 
     def _named_files(self) -> dict[str, list[DataFile]]:
-        """The data files that positions are deleted of, each with the delete files that may hold them."""
+        """By the path of each data file with deleted positions, the delete files that may hold them."""
         named: dict[str, list[DataFile]] = defaultdict(list)
         for file in self.added_deletes:
             if file.content is not FileContent.POSITION_DELETES:
@@ -193,7 +193,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
-    """Raises `UnsupportedError` for a delete file that a table of a format version may not be given."""
+    """Raises `UnsupportedError` for a delete file of a kind that must not be added in a format version."""
     for file in deletes:
         if format_version < 2:
             raise UnsupportedError(f"tables of format version 1 have no delete files; {file.file_path!r} was not added")
@@ -212,18 +212,18 @@ def check_kinds(deletes: Iterable[DataFile], format_version: int) -> None:
 
 
 class AddedDeletes(msgspec.Struct, frozen=True):
-    """A new delete file and the greatest data sequence number of those whose rows it holds, which it is given."""
+    """A new delete file and its data sequence number: the greatest of the delete files whose rows it holds."""
 
     file: DataFile
     sequence_number: int
 
 
 class NamedFile(msgspec.Struct, frozen=True):
-    """What became of the rows that rewritten delete files hold for one data file.
+    """How the rows that rewritten delete files hold for one data file were treated.
 
     Attributes:
-        kept_from: the least data sequence number of a delete file whose rows were kept; null: of none.
-        dropped_up_to: the greatest of one whose rows were dropped since it does not reach the data file; null: of none.
+        kept_from: the least data sequence number of a delete file whose rows were kept; `None`: no rows.
+        dropped_up_to: the greatest of one whose rows were dropped since it does not reach the data file; `None`: no rows.
         has_vector: rows were dropped since a deletion vector of the data file holds them.
     """
 
@@ -232,7 +232,6 @@ class NamedFile(msgspec.Struct, frozen=True):
     has_vector: bool = False
 
     def and_also(self, other: "NamedFile") -> "NamedFile":
-        """What became of the rows of both."""
         kept = [n for n in (self.kept_from, other.kept_from) if n is not None]
         dropped = [n for n in (self.dropped_up_to, other.dropped_up_to) if n is not None]
         return NamedFile(
@@ -240,12 +239,12 @@ class NamedFile(msgspec.Struct, frozen=True):
         )
 
     def problem(self, number: int | None, *, has_vector: bool, makes_vectors: bool) -> str | None:
-        """Why that was wrong for the data file as it is, to be read behind its name; `None` if it was right.
+        """Why that is wrong in a base, as a predicate of the data file; `None` if it is right.
 
         Args:
-            number: its data sequence number, `None` where it is not live.
-            has_vector: whether it has a deletion vector.
-            makes_vectors: whether the rows that were kept are in a new vector.
+            number: the data sequence number of the data file, `None` where it is not live.
+            has_vector: whether the data file has a deletion vector.
+            makes_vectors: whether kept rows are in a new vector.
         """
         if number is None:
             return "is not live any more" if makes_vectors and self.kept_from is not None else None
@@ -263,17 +262,16 @@ class NamedFile(msgspec.Struct, frozen=True):
 class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     """Live position delete files to remove, as they were read, and the files to add in their place; no row changes.
 
-    The snapshot is a `replace`. Compaction of other engines that started before it looks for new deletes in no such
-    snapshot, and need not: each position that is added here was deleted before, by a snapshot that such a look does see
-    (or, where that one expired, misses, and then refuses to commit). Our own compaction compares what is deleted, whichever
-    files say it.
+    The snapshot is a `replace`. A compaction of another engine that started before it does not look for new deletes there, and
+    need not: each position that is added here was deleted before, by a snapshot that it does look at (or that has expired,
+    and then it refuses to commit). Our own compaction compares the deleted rows, whichever files hold them.
 
     Attributes:
-        rewritten: whose rows are in `added`, but for those that were dropped.
-        named: by the digest of its path, what became of the rows of each data file that `rewritten` have rows for.
-        dangling: delete files and vectors that go as a whole since they reach no data file.
+        rewritten: their rows are in `added`, except those that were dropped.
+        named: by path digest, the treatment of the rows of each data file that `rewritten` have rows of.
+        dangling: delete files and vectors to remove since they reach no data file.
         format_version: of the table that was read.
-        manifest_paths: where the removed entries were read; only saves work.
+        manifest_paths: the manifests of the removed entries; only saves work.
     """
 
     rewritten: tuple[ManifestEntry, ...] = ()
@@ -286,12 +284,12 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Needs no history: in this base, too, the removed files are live, and delete what the added ones do.
+        """Checks the base alone, not its history: the removed files are live in it, and delete what the added ones do.
 
         Rows of a data file were dropped where it was not live or too new: a rollback may have revived it. A merged file has
         a greater sequence number than some of its rows had: a data file that was added again may have become reachable. A
-        new vector holds all deleted positions of its data file, so nobody else may have given it one. Where one of this is
-        not so in the base, that is a conflict, as are another format version and lost specs.
+        new vector holds all deleted positions of its data file, so no other may have been added. All these are conflicts, as
+        are another format version and lost specs.
         """
         if not self.rewritten and not self.dangling:
             return ()
@@ -338,7 +336,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         least = MinNumbers.union(attempt.gathered(manifests.data, min_numbers_in(asked, base)))
         for entry in self.dangling:
-            # Deletes for the whole table, of which there are none, would not be dangling.
+            # Global equality deletes, of which there are none here, would not be dangling with 0.
             if not is_dangling(entry, least, 0, specs):
                 raise ConflictError(
                     f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
@@ -354,7 +352,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
             )
             if problem is not None:
-                # Only digests are known of the data files, so one can look but into the delete files.
+                # Of the data files only digests are known, so the error names the delete files.
                 first, count = self.rewritten[0].data_file.file_path, len(self.rewritten)
                 names = (
                     f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
@@ -364,7 +362,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
             self._check_left_out(manifests, least, attempt)
 
     def _check_left_out(self, manifests: Manifests, least: MinNumbers, attempt: Attempt) -> None:
-        """No delete file beside those that are rewritten reaches a data file that is given a vector, which would replace it."""
+        """No other delete file reaches a data file that gets a vector, which would supersede it."""
         targets: dict[PartitionKey, list[tuple[bytes, int]]] = defaultdict(list)
         for file in (added.file for added in self.added):
             path = str(file.referenced_data_file)
@@ -381,7 +379,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Targets(NamedTuple):
-    """Data files of one partition, in the order of their paths, and their data sequence numbers."""
+    """Data files of one partition in the order of their paths, and their data sequence numbers."""
 
     paths: tuple[bytes, ...]
     numbers: tuple[int, ...]
@@ -390,7 +388,7 @@ class _Targets(NamedTuple):
 def _left_out(
     targets: Mapping[PartitionKey, _Targets], rewritten: frozenset[Digest], live: Iterator[ManifestEntry]
 ) -> str | None:
-    """A position delete file, none of the rewritten ones, that reaches one of some data files, by their partition."""
+    """The path of a position delete file that is not rewritten and reaches one of the data files, if there is one."""
     for entry in live:
         file = entry.data_file
         if file.content is not FileContent.POSITION_DELETES or is_deletion_vector(file):
@@ -407,7 +405,7 @@ def _left_out(
 def _files_with_vectors(
     paths: frozenset[PathDigest], going: frozenset[Digest], live: Iterator[ManifestEntry]
 ) -> frozenset[PathDigest]:
-    """Which of some data files have deletion vectors, but for those that go since they reach nothing."""
+    """The data files with a deletion vector that is not to be removed, of those at `paths`."""
     vectors = (
         entry.data_file.referenced_data_file
         for entry in live
@@ -420,18 +418,16 @@ _DIGEST_BYTES = 16
 
 
 class EntryDigests(msgspec.Struct, frozen=True):
-    """Live files as they were read, sixteen bytes each: which of them there are is all that can be asked."""
+    """A set of `entry_digest`, packed and sorted: 16 bytes for each file."""
 
     packed: bytes = b""
 
     @classmethod
     def of(cls, digests: Iterable[Digest]) -> "EntryDigests":
-        """The set of some digests."""
         return cls(b"".join(sorted(set(digests))))
 
     @classmethod
     def union(cls, some: Iterable["EntryDigests"]) -> "EntryDigests":
-        """All that are in one of some sets."""
         return cls.of(digest for one in some for digest in one)
 
     def __iter__(self) -> Iterator[Digest]:
@@ -449,7 +445,7 @@ class EntryDigests(msgspec.Struct, frozen=True):
 
 
 class ConvertedFile(msgspec.Struct, frozen=True):
-    """A data file as it was read, of which rows are deleted by their values; and the deletes of its positions that reach it.
+    """A data file as it was read, with rows that equality deletes delete, and the deletes of positions that reach it.
 
     In format version 2, where these do not matter, there are none.
     """
@@ -459,16 +455,15 @@ class ConvertedFile(msgspec.Struct, frozen=True):
 
 
 class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
-    """Equality delete files to remove, and what takes their place.
+    """Equality delete files to remove, and the deletes of positions in their place.
 
     Attributes:
-        converted: live entries of equality delete files, as they were read; those that reach nothing among them.
-        data_files: every data file that one of them reaches, as it was read; each was looked through for all of them.
+        converted: live entries of equality delete files as they were read, also of those that reach nothing.
+        data_files: every data file that one of them reaches, as it was read; each was searched for rows of all of them.
         added: delete files or vectors of the positions of the deleted rows.
-        named: the data files that have such rows.
-        replaced: live entries of vectors and position delete files that `added` hold the positions of, and that go.
-        format_version: of the table that was read.
-        starting_sequence_number: of the snapshot that was read.
+        named: the data files with such rows.
+        replaced: live entries of vectors and position delete files to remove, whose positions `added` hold as well.
+        format_version, starting_sequence_number: of the table and snapshot that were read.
     """
 
     converted: tuple[ManifestEntry, ...]
@@ -482,13 +477,13 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base with the new deletes and without the converted ones.
+        """Apply it to a base.
 
         Raises:
-            ConflictError: a live data file that a converted delete file reaches was not looked through, one that positions
-                are deleted of is not live as it was read, or has other vectors or position deletes in format version 3,
-                what is to go is gone, or the table was upgraded.
-            UnsupportedError: the table's format version has no delete files of that kind.
+            ConflictError: a live data file that a converted delete file reaches was not searched; a data file with deleted
+                positions is not live as it was read, or, in format version 3, has other vectors or position deletes; a file
+                to remove is gone; the table was upgraded.
+            UnsupportedError: the format version lacks a kind of delete file.
         """
         if not self.converted:
             return ()
@@ -510,7 +505,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return attempt.snapshot_updates(operation, new, summary, branch=self.branch)
 
     def _check_added(self) -> None:
-        """What goes and what comes is of the right kind, and each new delete file lies where a data file of its own does."""
+        """All files are of the right kind, and each new delete file is in the partition of its data file."""
         kinds = (self.converted, FileContent.EQUALITY_DELETES), (self.replaced, FileContent.POSITION_DELETES)
         for entries, content in kinds:
             for entry in entries:
@@ -532,13 +527,13 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 raise IcekeepBug(f"{file.file_path!r} deletes positions of no data file that is named in its partition")
 
     def _check_reached(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
-        """Each live data file that is reached was looked through, and each that is named is live."""
+        """Each live data file that is reached was searched, and each that is named is live."""
         reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
         answer = partial(
             _reached_files, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
         )
-        # By their specs alone: their numbers may be wrong in the list.
+        # Chosen by spec alone: sequence numbers may be wrong in the list.
         spec_ids = {spec_id for spec_id, _ in reached.partitions}
         matter = [m for m in manifests.data if reached.anywhere >= 0 or m.partition_spec_id in spec_ids]
         answers = attempt.ask_live_files(matter, "converted", answer)
@@ -557,7 +552,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _check_position_deletes(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
-        """The positions that are deleted already in each named file are those that its new vector was made with."""
+        """The deletes of positions of each named file are those that its new vector includes."""
         if not self.named:
             return
         files = [one.entry.data_file for one in self.named]
@@ -570,9 +565,9 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OldVectors(Selection):
-    """The deletion vectors that are older than their data files, of some by path with their data sequence numbers.
+    """The deletion vectors that are older than their data files, of those given by path with their data sequence number.
 
-    They delete no row, but a data file may have one vector alone (spec, "Delete Formats").
+    They delete no row, but a data file may have only one vector (spec, "Delete Formats").
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
@@ -587,19 +582,18 @@ class _OldVectors(Selection):
 
 
 class ReachedNumbers(msgspec.Struct, frozen=True):
-    """The greatest data sequence numbers that some equality deletes reach: anywhere, and in single partitions."""
+    """The greatest data sequence numbers that equality deletes reach: in the whole table, and in single partitions."""
 
     anywhere: int
     partitions: Mapping[PartitionKey, int]
 
     @classmethod
     def of(cls, deletes: Sequence[ManifestEntry], specs: Specs) -> "ReachedNumbers":
-        """What equality delete files reach; raises `InvalidTableError` where the partition spec of one of them is missing."""
+        """Raises `InvalidTableError` where the partition spec of a delete file is missing."""
         anywhere = max((max_reached(one) for one in deletes if is_global(one.data_file, specs)), default=-1)
         return cls(anywhere, DeleteScopes.of(deletes, specs).partitions)
 
     def has(self, data: ManifestEntry) -> bool:
-        """Whether a data file is reached."""
         return sequence_number(data) <= max(self.anywhere, self.partitions.get(partition_key(data.data_file), -1))
 
 
@@ -610,13 +604,13 @@ def _reached_files(
     starting_sequence_number: int,
     live: Iterator[ManifestEntry],
 ) -> tuple[str | None, tuple[Digest, ...]]:
-    """The path of a reached file that was not looked through, if there is one; and which of the named files are reached."""
+    """The path of a reached file that was not searched, if there is one; and which of the named files are reached."""
     live_and_named: list[Digest] = []
     for entry in live:
         if not reached.has(entry):
             continue
         digest = entry_digest(entry)
-        # A file that went and came back may be another one by the same name.
+        # A file that was removed and added again may be another one by the same name.
         is_old = (entry.file_sequence_number or 0) <= starting_sequence_number
         if not is_old or digest not in looked_through:
             return entry.data_file.file_path, ()

@@ -1,8 +1,8 @@
-"""Add and remove data files whole: append, overwrite, delete, and the replay of a snapshot that was staged.
+"""Add and remove whole data files: append, overwrite, delete and cherry-pick.
 
 `CherryPick` publishes a snapshot that is not in the history of `main`: one that was staged (write, audit, publish), or of a
-branch. Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append and a
-dynamic overwrite are replayed as a new snapshot, which names the one it was made from.
+branch. Where `main` is still at its parent, the snapshot itself becomes current. Where `main` has moved on, an append or a
+dynamic overwrite is replayed as a new snapshot, whose summary names the original.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,7 +26,7 @@ from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
 class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files to add; an append has no condition but that the specs it wrote with still exist.
+    """Files to add; the only conflict is a partition spec of theirs that no longer exists.
 
     Without `merges_manifests` the table's manifests stay as they are, however many there are (a fast append).
     """
@@ -48,11 +48,11 @@ class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Live entries to remove, as they were read, a filter whose rows go, and data files to add.
+    """Live entries to remove, as they were read, a filter whose rows are removed, and data files to add.
 
     Filters are not bound. `starting_snapshot_id` is the snapshot that was read; `None`: the table was empty. `isolation` is
-    asked over `conflict_rows`; `None`: over `rows`, and over all new data where entries were named. Whatever the isolation,
-    rows of a named file that were deleted since it was read do not come back in the files that replace it.
+    checked for `conflict_rows`; `None`: for `rows`, and for all new data where entries are named. Whatever the isolation, rows
+    of a named file that were deleted since it was read do not come back in the files that replace it.
     """
 
     removed: tuple[ManifestEntry, ...] = ()
@@ -66,12 +66,12 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base without what is to go, with what is to come.
+        """Apply it to a base.
 
         Raises:
-            ConflictError: a removed file is not live as it was read, new deletes reach it, or the isolation is broken.
+            ConflictError: a removed file is not live as it was read, new deletes reach it, or the isolation is violated.
             UnsupportedError: the filter matches some rows of a file, but perhaps not all.
-            UsageError: an added file may hold rows that do not match the filter, and `added_match_rows`.
+            UsageError: with `added_match_rows`, an added file may hold rows that do not match the filter.
         """
         rows = bind(self.rows, base.schema, base.partition_specs)
         if not self.removed and not self.added and rows is ALWAYS_FALSE:
@@ -110,15 +110,15 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             since.check_none(ADDED_DELETES, asked or rows)
             since.check_none(REMOVED_DATA, asked or rows)
         if self.isolation is Isolation.SERIALIZABLE:
-            # The rows of named files may have been chosen by any other row.
+            # Named files may have been chosen by any row of the table.
             read = ALWAYS_TRUE if self.removed or rows is ALWAYS_FALSE else rows
             since.check_none(ADDED_DATA, asked or read)
 
 
 class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Data files to remove, by path and by an unbound filter over rows; both are looked up in the base, so nobody can conflict.
+    """Data files to remove, by path and by an unbound filter of rows; both are evaluated on the base, so nothing can conflict.
 
-    `must_exist` says that a path which is not live is an error, not done already.
+    With `must_exist` a path that is not live is an error.
     """
 
     paths: frozenset[str] = frozenset()
@@ -128,7 +128,7 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The base without these files, and without the delete files that were for them alone."""
+        """Delete files that apply to these data files alone are removed with them."""
         rows = bind(self.rows, base.schema, base.partition_specs)
         if not self.paths and rows is ALWAYS_FALSE:
             return ()
@@ -145,14 +145,14 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STAGED_WAP_ID = "wap.id"
-"""Summary entry of a snapshot that was staged: what its writer calls it."""
+"""Summary key of a staged snapshot: the name that its writer gave it."""
 
 _PUBLISHED_WAP_ID = "published-wap-id"
 _SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 
 class CherryPick(msgspec.Struct, frozen=True):
-    """The snapshot to publish on `main`; one that is in its history is published already, and that is fine."""
+    """The snapshot to publish on `main`; nothing is done for one that is in its history."""
 
     snapshot_id: int
 
@@ -180,7 +180,7 @@ class CherryPick(msgspec.Struct, frozen=True):
 
 
 def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
-    """Raise `UsageError` where a snapshot of main's history was made from this one, or has its `wap.id`."""
+    """Raise `UsageError` where a snapshot in the history of main was cherry-picked from this one, or has its `wap.id`."""
     wap_id = (picked.summary or {}).get(STAGED_WAP_ID)
     for ancestor in base.ancestors(base.current_snapshot_id):
         summary = ancestor.summary or {}
@@ -196,14 +196,14 @@ def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
 
 
 def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[Update, ...]:
-    """A new snapshot on main that adds what the picked one added, and removes what it removed."""
+    """A new snapshot on main that adds and removes the same files as the picked one."""
     extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
     if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
         extra[_PUBLISHED_WAP_ID] = wap_id
     _check_history(base, picked)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(attempt, MAIN)
-    # Main may have a file already: by history that has expired, or another pick of the same files.
+    # Main may have a file already, from expired history, or from another pick of the same files.
     spec_ids = {file.spec_id for file in files}
     likely = [m for m in manifests.data if m.partition_spec_id in spec_ids]
     if live := live_at({file.file_path for file in files}, likely, attempt, at_once=True):
@@ -230,9 +230,9 @@ def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[
 
 
 def _check_history(base: TableMetadata, picked: Snapshot) -> None:
-    """Raise `SafetyError` where main may have held a snapshot at a time whose history has expired.
+    """Raise `SafetyError` where main may have held the snapshot in history that has expired.
 
-    Its rows may be in other files since, so that nothing but the history can tell.
+    Its rows may have been moved to other files since, so nothing but the history can show it.
     """
     oldest = [*base.ancestors(base.current_snapshot_id)][-1:]
     for first in oldest:
@@ -245,14 +245,14 @@ def _check_history(base: TableMetadata, picked: Snapshot) -> None:
 
 
 def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[list[DataFile], frozenset[str]]:
-    """The data files that a snapshot added, without row ids, and the paths of those that it removed."""
+    """The data files that a snapshot added, without first row ids, and the paths of those that it removed."""
     added: list[DataFile] = []
     removed: set[str] = set()
     for manifest in attempt.reader.manifests(picked):
         if manifest.added_snapshot_id != picked.snapshot_id:
             continue
         if manifest.content is ManifestContent.DELETES:
-            # One that the list says adds none is read: it may be wrong.
+            # Entries are read even if the list counts no added file, since it may be wrong.
             if manifest.added_files_count != 0 or any(
                 entry.status is Status.ADDED for entry in attempt.reader.entries(manifest, base)
             ):
@@ -263,10 +263,10 @@ def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tup
             continue
         for entry in attempt.reader.entries(manifest, base):
             if entry.snapshot_id != picked.snapshot_id:
-                # Merged into its manifest: from older snapshots, which main may have or not.
+                # Of an older snapshot, merged into this manifest; main may have it or not.
                 continue
             if entry.status is Status.ADDED:
-                # The row ids that the picked snapshot gave are those of other rows now.
+                # The row ids that the picked snapshot assigned may be those of other rows on main.
                 added.append(msgspec.structs.replace(entry.data_file, first_row_id=None))
             elif entry.status is Status.DELETED:
                 removed.add(entry.data_file.file_path)
@@ -274,7 +274,7 @@ def _differences(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tup
 
 
 class _Replaced(Selection):
-    """The files that a dynamic overwrite replaced, which must be all that its partitions hold in the base."""
+    """The files that a dynamic overwrite replaced, which must be all files of its partitions in the base."""
 
     def __init__(self, base: TableMetadata, picked: Snapshot, added: Sequence[DataFile], paths: frozenset[str]) -> None:
         self._paths = paths
@@ -288,7 +288,7 @@ class _Replaced(Selection):
         return "replaced"
 
     def entry(self, entry: ManifestEntry) -> bool:
-        """Whether a live file is one of them; raises `UsageError` for another one in their partitions."""
+        """Raises `UsageError` for any other file in these partitions."""
         path = entry.data_file.file_path
         if path in self._paths:
             return True
@@ -297,7 +297,6 @@ class _Replaced(Selection):
         return False
 
     def check_removed(self, kept: KeptManifests) -> None:
-        """Raise `UsageError` where one of them is no longer live."""
         if missing := [path for path in self._paths if path_digest(path) not in kept.paths]:
             raise UsageError(
                 f"{self._problem}: data file {min(missing)!r} ({len(missing)} in all), which it replaced, is gone"

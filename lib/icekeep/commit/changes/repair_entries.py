@@ -1,4 +1,4 @@
-"""Rewrite manifests whose entries, or whose rows of the manifest list, say what is not so."""
+"""Rewrite manifests with wrong entries, or with wrong rows in the manifest list."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,16 +32,15 @@ from icekeep.storage.base import Storage
 
 
 class RepairedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one entry.
+    """The repair of one entry.
 
     Attributes:
-        manifest, index: which it is: the location of its manifest, and its place among all entries there, from 0.
+        manifest, index: the location of its manifest, and its position among all entries there, from 0.
         planned: as it was read.
-        file: as its file is to be described; `None` where the entry goes.
-        is_replaced: of one that goes, whether its rows are in files that the same change adds.
-        is_deleted: of one that goes, whether it is marked as deleted. Not where the same file is live by another entry:
-            engines delete the files of such marks when snapshots expire. So a vector is not marked either while its Puffin
-            file has others that are live.
+        file: the corrected data file; `None` removes the entry.
+        is_replaced: of a removed one, whether its rows are in files that the same change adds.
+        is_deleted: of a removed one, whether it is marked as deleted. Not where the same file is live by another entry, since
+            engines delete the files of such entries when snapshots expire; nor a vector whose Puffin file has other live ones.
     """
 
     manifest: str
@@ -53,23 +52,23 @@ class RepairedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddedCopy(msgspec.Struct, frozen=True):
-    """A data file that holds what one of an older snapshot holds, whose data sequence number and first row id it takes."""
+    """A copy of a data file of an older snapshot, with its data sequence number and first row id."""
 
     file: DataFile
     sequence_number: int
 
 
 class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries to be described as they are or to go, on one branch; what else their manifests list is carried, as it was read.
+    """Entries to correct or remove, on one branch; all other entries of their manifests stay as they were read.
 
-    An entry that stays keeps its snapshot, both sequence numbers, first row id, spec and partition, and is an existing one.
+    An entry that stays keeps its snapshot, both sequence numbers, first row id, spec and partition, and becomes an existing one.
 
     Attributes:
-        rows: locations of manifests that are rewritten since their rows are wrong.
-        once: locations of manifests that the list is to name once.
-        added: delete files in the place of those that go.
-        copies: data files in the place of those that go.
-        recounts_totals: whether the totals are counted from all live entries, in place of being carried on.
+        rows: locations of manifests to rewrite since their rows in the list are wrong.
+        once: locations of manifests that the list is to name only once.
+        added: delete files in the place of removed ones.
+        copies: data files in the place of removed ones.
+        recounts_totals: whether the totals of the summary are counted from all live entries.
         format_version: of the table that was read.
     """
 
@@ -84,7 +83,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Nothing that a plan says of a manifest is trusted: each is read again, and its entries must be what was planned."""
+        """Each manifest is read again, and its entries must be as they were planned."""
         if not (self.entries or self.rows or self.once or self.recounts_totals):
             return ()
         require_format_version(base, self.format_version)
@@ -127,7 +126,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _operation(self) -> str:
-        """`delete` and `overwrite` where rows that somebody has read are gone, or come back."""
+        """`delete` or `overwrite` where readers lose rows, or get rows back."""
         gone = [one for one in self.entries if one.file is None and not one.is_replaced]
         if not gone and not self.once:
             return "replace"
@@ -151,7 +150,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
                 raise IcekeepBug(f"the entry of {old.file_path!r} would be one of another file")
 
     def _listed_once(self, rows: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The rows of a list, in which each manifest that is to be rewritten or named once is one row."""
+        """The rows of a list, with a single row for each manifest that is to be rewritten or named once."""
         first: dict[str, ManifestFile] = {}
         kept = []
         for row in rows:
@@ -183,7 +182,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
         base: TableMetadata,
         attempt: Attempt,
     ) -> list[ManifestEntry]:
-        """The entries of the manifest that comes in the place of one; `used`: Puffin files in which live vectors stay."""
+        """The entries of the rewritten manifest; `used`: Puffin files in which live vectors stay."""
         read, has_unknown_fields = self._read(row, base, attempt)
         if has_unknown_fields or base.specs_by_id[row.partition_spec_id].has_unknown_transform:
             raise UnsupportedError(
@@ -210,7 +209,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
         return entries
 
     def _used_puffins(self, rows: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt) -> frozenset[str]:
-        """The Puffin files of vectors that go, in which other vectors stay; all, where not every manifest can be read."""
+        """The Puffin files of removed vectors in which other vectors stay; all, where not every manifest can be read."""
         files = [one.planned.data_file for one in self.entries if one.file is None]
         going = {file_key(file) for file in files if is_deletion_vector(file)}
         if not going:
@@ -228,7 +227,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(path for some in vectors for path, offset in some if (path, offset) not in going)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:
-        """The entries of a manifest, and whether it has fields that are not known."""
+        """The entries of a manifest, and whether it has unknown fields."""
         if row.manifest_path not in self.rows:
             return [*attempt.reader.entries(row, base)], attempt.reader.has_unknown_fields(row)
         return read_by_wrong_row(row, base.partition_type(row.partition_spec_id), attempt.reader.storage)
@@ -239,7 +238,6 @@ def _vectors_in(paths: frozenset[str], live: Iterable[ManifestEntry]) -> list[Fi
 
 
 def live_totals(base: TableMetadata) -> LiveFilesQuestion[Counter[str]]:
-    """Asks for the totals of the live files of a manifest."""
     return LiveFilesQuestion.of(base, "totals", _totals)
 
 
@@ -248,14 +246,10 @@ def _totals(live: Iterator[ManifestEntry]) -> Counter[str]:
 
 
 def read_by_wrong_row(row: ManifestFile, partition: StructType, storage: Storage) -> tuple[list[ManifestEntry], bool]:
-    """All entries of a manifest of which the list says a wrong length, or wrong counts, summaries or numbers.
+    """All entries of a manifest whose row in the list is wrong, and whether it has unknown fields.
 
-    With them whether it has fields that are not known.
-
-    One of length and counts must be right, since a file that is cut off between two blocks reads well, and lacks entries.
-
-    Raises:
-        InvalidTableError: neither is, or the file is damaged.
+    The length or the counts in the row must be right, since a file that is cut off between two blocks reads without an error,
+    and lacks entries; raises `InvalidTableError` where neither is, or the file is damaged.
     """
     refuse_encrypted_manifest(row)
     data = storage.read(row.manifest_path)
@@ -274,7 +268,7 @@ def read_by_wrong_row(row: ManifestFile, partition: StructType, storage: Storage
 
 
 def _is_same(entry: ManifestEntry, other: ManifestEntry) -> bool:
-    """Whether two entries say the same; a NaN in their partitions equals every NaN."""
+    """Whether two entries are equal; a NaN in their partitions equals every NaN."""
     one, two = (
         msgspec.structs.replace(e, data_file=msgspec.structs.replace(e.data_file, partition=())) for e in (entry, other)
     )

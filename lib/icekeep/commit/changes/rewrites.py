@@ -1,6 +1,4 @@
-"""Replace data files by others that hold the same rows, which compaction commits, and manifests by others that list the same
-live files.
-"""
+"""Replace data files by others with the same rows (compaction), and manifests by others with the same live files."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
@@ -48,21 +46,20 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Live files to remove, as they were read, and the files to add in their place.
 
     Attributes:
-        added: fewer rows than are removed where deletes were applied; none where no row is left.
-        schema_id: that the added files were written with.
-        applied_deletes: by the path of a removed file, which delete files its rewrite applied; a stored set says so itself.
-        moved_spec_ids: the partition specs of removed files whose rows are in files of another spec now; `None`: those that
+        added: with fewer rows than the removed files where deletes were applied; empty where no row is left.
+        schema_id: of the added files.
+        applied_deletes: by the path of a removed file, the delete files that its rewrite applied; a stored set has them itself.
+        moved_spec_ids: the partition specs of removed files whose rows may now be in files of another spec; `None`: those that
             any added file differs from.
         format_version: of the table that was read, `None` where it does not matter.
         starting_sequence_number: of the snapshot that was read; `None`: `data_sequence_number`.
-        data_sequence_number: given to the added files, so that deletes that are newer still reach their rows; `None`: they
-            take the commit's own.
-        remove_dangling: remove the delete files, too, that reach no data file of the branch once this is done.
-        only_dangling: which of these may go; `None` for all.
-        manifest_paths: where the removed entries were read; only saves work.
-        proof: reads the rows of position delete files, as `remove_deletes` and `dangling` ask for it.
-        carrier: knows where the rows of removed files went, so that positions which others have deleted in these meanwhile
-            are deleted in the added files, too; without one they are a conflict.
+        data_sequence_number: of the added files, so that newer deletes still reach their rows; `None`: the commit's own.
+        remove_dangling: also remove the delete files that reach no data file of the branch afterwards.
+        only_dangling: which of these may be removed; `None` for all.
+        manifest_paths: the manifests of the removed entries; only saves work.
+        proof: as for `remove_deletes` and `dangling`.
+        carrier: carries deletes of positions that others commit meanwhile over to the added files; without one, they are a
+            conflict.
     """
 
     removed: FileSet
@@ -82,15 +79,15 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Needs no history: in this base each removed file is live as it was read, with the deletes that were applied.
+        """Checks the base alone, not its history: each removed file is live as it was read, with the deletes that were applied.
 
-        More positions may be deleted in it than were when it was read: deletes of the same rows in the new files are part
-        of this snapshot. They inherit its sequence number and name no file that is older, so that a rewrite by another
-        engine which began before has no need to know of them.
+        More positions may be deleted in it than when it was read: this snapshot then has deletes of the same rows in the new
+        files. They inherit its sequence number and name no older file, so a rewrite by another engine that began before need
+        not look at them.
 
-        An equality delete that is newer may have come, where it reaches the rows in the new files too: these keep the
-        starting sequence number and the spec, and were written with a schema that has the columns it deletes by. Where rows
-        move to another spec, any equality delete that is newer than the start is a conflict.
+        A newer equality delete is no conflict where it also reaches the rows in the new files: these keep the starting
+        sequence number and the spec, and their schema has the columns that it compares. Where rows move to another spec, any
+        equality delete that is newer than the start is a conflict.
         """
         replaces = bool(self.removed or self.added)
         if not replaces and not self.remove_dangling:
@@ -115,9 +112,9 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidTableError("a data file that is to be rewritten is live more than once in the table")
         carried = self._carried(kept.changed, base, attempt)
         selected = self._dangling(manifests, kept, base, attempt) if self.remove_dangling else None
-        # What is dangling has the delete files of replaced data files among it: their rows were read.
+        # The delete files of replaced data files are among the dangling ones, and their rows were read there.
         proof = None if self.remove_dangling else self.proof
-        # What no live file has is no number that counts.
+        # Without added files no live file has this number.
         number = self.data_sequence_number if self.added else None
         deletes = remove_deletes(manifests, kept, attempt, selected=selected, added_number=number, proof=proof)
         if not replaces and not deletes.removed_count:
@@ -149,7 +146,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _carried(
         self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, attempt: Attempt
     ) -> tuple[DataFile, ...]:
-        """Deletes in the new files for what has been deleted in the removed ones since these were read."""
+        """Deletes in the new files of rows that have been deleted in the removed ones since these were read."""
         if not changed:
             return ()
         assert self.carrier is not None
@@ -171,16 +168,16 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
-    """What deletes rows of a removed file is what its rewrite applied, or reaches its rows in the new files as well.
+    """Checks that the deletes of a removed file were applied by its rewrite, or reach its rows in the new files as well.
 
     Args:
         deletes: the live delete manifests of `base`.
-        applied: what the rewrite applied, by the path of the removed file; a stored set says so itself.
-        start: the sequence number of the snapshot that was read, `None` if nobody says.
+        applied: by the path of a removed file, as `RewriteFiles.applied_deletes`.
+        start: the sequence number of the snapshot that was read, `None` if unknown.
         number: the data sequence number of the new files, `None` for the commit's own.
-        moved_spec_ids: the partition specs of removed files whose rows may be in files of another spec now.
-        field_ids: the columns of the schema that they were written with.
-        carries: whether deletes of positions that have changed are carried over, and so no conflict.
+        moved_spec_ids: as of `RewriteFiles`.
+        field_ids: the columns of the new files.
+        carries: whether changed deletes of positions are carried over, and so no conflict.
     """
 
     base: TableMetadata
@@ -219,7 +216,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return Checked(refusals, changed)
 
     def _check_number(self, entry: ManifestEntry) -> None:
-        """No file is newer than the table: a rewrite would make its rows older, or they would lose a column that it needs."""
+        """No file may be newer than the table: a rewrite would make rows older, or drop a column that a delete compares."""
         if sequence_number(entry) > self.base.last_sequence_number:
             raise InvalidTableError(
                 f"file {entry.data_file.file_path!r} has sequence number {sequence_number(entry)}, and the table is at "
@@ -235,9 +232,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                     yield entry
 
     def _problem_of_moving(self, reader: EntryReader) -> str | None:
-        """An equality delete that came meanwhile: it may reach rows where they were and not where they are put, or there alone.
+        """An equality delete that others committed meanwhile may reach the rows in one of the two specs alone.
 
-        Which of both it does depends on partitions that are not the same in two specs, so none is let pass.
+        Partitions of two specs cannot be compared to decide this, so any is a conflict.
         """
         if self.start is None:
             raise IcekeepBug("a rewrite that moves rows to another partition spec does not say what snapshot it read")
@@ -250,7 +247,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _problem_of(self, path: str, spec_id: int, difference: Difference) -> str | None:
-        """Why a file may not be replaced now that other deletes reach it than were applied."""
+        """Why a file may not be replaced, where other deletes reach it than were applied."""
         if difference.gone and not self.carries:
             name = min(delete.file_path for delete in difference.gone)
             return f"delete file {name!r} no longer reaches data file {path!r}, whose rewrite applied it"
@@ -262,7 +259,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _still_reaches(self, delete: ManifestEntry, spec_id: int) -> bool:
-        """Whether an equality delete that came meanwhile deletes the same rows of the new files."""
+        """Whether a new equality delete also deletes the same rows in the new files."""
         file = delete.data_file
         return (
             file.content is FileContent.EQUALITY_DELETES
@@ -279,7 +276,7 @@ def _is_of_positions(delete: ManifestEntry) -> bool:
 
 
 def _changed(reached: ReachedFiles, path: str, difference: Difference) -> ChangedDeletes | None:
-    """The deletes of positions to look at, where a file's deletes are not those that were applied."""
+    """The deletes of positions to compare, where a file's deletes are not those that were applied."""
     if not difference.gone:
         positions = tuple(filter(_is_of_positions, difference.new))
         return ChangedDeletes(deletes=positions) if positions else None
@@ -292,18 +289,17 @@ def _changed(reached: ReachedFiles, path: str, difference: Difference) -> Change
 
 
 class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests to leave out and manifests, written already, to list in their place.
+    """Manifests to remove from the list and manifests, written already, to add in their place.
 
     The added ones hold existing entries only, each with its snapshot id, sequence numbers and first row id, so that they
-    belong to no snapshot and stay good over attempts. One of them of which delete files were left out again is removed with
-    the rest when the commit ends.
+    belong to no snapshot and serve all attempts. One that was rewritten again without dangling deletes is removed with the
+    rest when the commit ends.
 
     Attributes:
-        drop_dangling_deletes: remove the delete files, too, that reach no live data file of the branch.
-        only_dangling: which of these may go; `None` for all.
-        proof: reads the rows of position delete files, as `dangling` asks for it.
-        format_version: of the table that was read, `None` where it does not matter: entries of one version are not those of
-            another.
+        drop_dangling_deletes: also remove the delete files that reach no live data file of the branch.
+        only_dangling: which of these may be removed; `None` for all.
+        proof: as for `dangling`.
+        format_version: of the table that was read and the added manifests; `None` where it does not matter.
     """
 
     replaced: tuple[ManifestFile, ...]
@@ -316,7 +312,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     summary: Mapping[str, str] = {}
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """What others have added meanwhile stays; a conflict is a manifest that they have replaced, by a delete or a merge."""
+        """Manifests that others have added stay; it is a conflict where they have removed one of `replaced`."""
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
         if self.format_version not in (None, base.format_version):
@@ -328,7 +324,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         _check_counts(replaced, self.added)
         gone = {identity(m) for m in replaced}
         new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
-        # One without any live file may not even say which snapshot added it, if a version 1 snapshot names it without a list.
+        # Manifests without live files are dropped: in a version 1 snapshot without a list they may lack `added_snapshot_id`.
         kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
         rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
@@ -339,7 +335,7 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         created = [m for m in rows if identity(m) not in here]
         stays = [m for m in rows if identity(m) in here]
-        # As Iceberg counts them; entries processed are those that were written, where Iceberg's actions always say none.
+        # Iceberg's keys; `entries-processed` counts written entries, where Iceberg's actions always write zero.
         counts = {
             "manifests-created": str(len(created)),
             "manifests-kept": str(len(stays)),
@@ -350,8 +346,8 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
 
     def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
-        """The manifests to leave out of a base, by what its manifests are; raises `ConflictError` where one is gone from it."""
-        # Most commits leave out manifests without live files.
+        """The manifests to remove from a base; raises `ConflictError` where it lacks one."""
+        # Most commits drop manifests without live files.
         replaced = [m for m in self.replaced if m.may_have_live_files or identity(m) in here]
         if missing := {identity(m) for m in replaced} - here:
             path = min(path for path, _ in missing)
@@ -361,9 +357,9 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
     def _without_dangling(
         self, rows: Sequence[ManifestFile], current: Sequence[ManifestFile], attempt: Attempt
     ) -> tuple[list[ManifestFile], SummaryBuilder]:
-        """Manifests without the delete files that reach nothing, and a count of these.
+        """Manifests without the delete files that reach nothing, and the summary of these.
 
-        Which these are is asked of the base: its manifests list the same live files, and later attempts know most of them.
+        The manifests of the base are asked, which list the same live files and whose answers later attempts reuse.
         """
         live = live_among(current)
         dangling_files = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)

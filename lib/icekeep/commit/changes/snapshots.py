@@ -1,10 +1,8 @@
-"""Which snapshots a table has, and what its branches and tags name: expire and restore, references, rollback. No file is
-written or deleted here.
+"""Changes of snapshots and references: expire and restore snapshots, branches and tags, rollback. No file is deleted here.
 
-Names are resolved before: a change holds the snapshot that a reference was seen at. So it can tell what it is to do from
-what others did meanwhile, and one that is applied again after it landed has nothing left to do. What takes snapshots out of
-the history of `main` is a conflict as soon as `main` is elsewhere than it was seen: what another writer committed meanwhile
-is never undone unseen.
+Names are resolved before: a change holds the snapshot at which a reference was read. So it recognises what others did
+meanwhile, and a change that is applied again after it landed has nothing left to do. A change that takes snapshots out of the
+history of `main` conflicts as soon as `main` has moved: commits of other writers are never undone unseen.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -46,13 +44,12 @@ from icekeep.spec.updates import (
 
 
 class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy and the moment that ages are measured against (epoch ms), the same for every attempt.
+    """A policy, and the time that ages are measured against (epoch ms), the same for every attempt.
 
     Attributes:
-        clean_expired_metadata: schemas and partition specs that neither snapshots nor their files use any more are removed as
-            well.
-        expected: what was planned: that goes and no more, as far as it is still there; where the policy keeps any of it now,
-            it is a conflict. `None`: whatever the policy expires.
+        clean_expired_metadata: also remove schemas and partition specs that neither snapshots nor their files use.
+        expected: the plan: that and no more is removed, as far as it still exists; it is a conflict where the policy now keeps
+            any of it. `None`: whatever the policy expires.
     """
 
     policy: RetentionPolicy
@@ -61,7 +58,7 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
     expected: Expired | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """The policy is evaluated on this base alone, so that a reference made meanwhile keeps what it names."""
+        """The policy is evaluated on this base alone, so that a reference created meanwhile keeps its snapshots."""
         expired = select_expired(base, self.policy, self.now_ms)
         if self.expected is not None:
             expired = _as_planned(base, expired, self.expected)
@@ -72,13 +69,12 @@ class ExpireSnapshots(msgspec.Struct, frozen=True, kw_only=True):
         return removals(expired)
 
     def expired(self, base: TableMetadata, reader: ManifestReader) -> Expired:
-        """What would go if the change were applied to a base; `expected` does not count."""
+        """What the change would remove from a base, whatever is `expected`."""
         expired = select_expired(base, self.policy, self.now_ms)
         return _with_unused(base, expired, reader, reader) if self.clean_expired_metadata else expired
 
 
 def removals(expired: Expired) -> tuple[Update, ...]:
-    """The updates that take what expires out of the metadata."""
     updates: list[Update] = [RemoveSnapshotRef(name) for name in sorted(expired.ref_names)]
     if expired.snapshot_ids:
         updates.append(RemoveSnapshots(tuple(sorted(expired.snapshot_ids))))
@@ -90,8 +86,8 @@ def removals(expired: Expired) -> tuple[Update, ...]:
 
 
 def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, asks: Gatherer) -> Expired:
-    """The same, and the schemas and partition specs that nothing uses without it."""
-    # Heads first, whose manifests are most often of every spec that is in use at all.
+    """`expired` with the schemas and partition specs that retained snapshots do not use."""
+    # Heads first: their manifests mostly have every spec that is in use.
     heads = {ref.snapshot_id for ref in base.refs.values()}
     retained = [s for s in reversed(base.snapshots) if s.snapshot_id not in expired.snapshot_ids]
     retained.sort(key=lambda s: s.snapshot_id not in heads)
@@ -100,12 +96,12 @@ def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, 
     )
     spec_ids = unused_spec_ids(base, used)
     if spec_ids:
-        # A manifest list may be wrong about them, and without its spec nobody can read a manifest's partitions.
+        # A manifest list may have wrong spec ids, and without its spec the partitions of a manifest are unreadable.
         written = asks.gathered(_manifests_of(retained, reader), _WrittenSpec())
         spec_ids = unused_spec_ids(base, used | {spec_id for spec_id in written if spec_id is not None})
     schema_ids = unused_schema_ids(base, expired.snapshot_ids, spec_ids)
     if columns := columns_of_schemas(base, schema_ids):
-        # All delete manifests are read, whatever their lists say of counts.
+        # All delete manifests are read, whatever the counts in their lists.
         question = LiveFilesQuestion.of(base, ("compared", columns), partial(_compared, columns))
         deletes = [m for m in _manifests_of(retained, reader) if m.content is ManifestContent.DELETES]
         compared = frozenset[int]().union(*asks.gathered(deletes, question))
@@ -118,9 +114,9 @@ def _manifests_of(snapshots: Sequence[Snapshot], reader: ManifestReader) -> list
 
 
 def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
-    """Those of some partition specs that a manifest of any of the snapshots has.
+    """The partition specs, of those given, that a manifest of any of the snapshots has.
 
-    More and more manifest lists are read, until none of the specs is left to be found: so the more likely come first.
+    Growing batches of manifest lists are read until all are found, so likely snapshots should come first.
     """
     asked = frozenset(spec_ids)
     unseen = set(asked)
@@ -132,7 +128,7 @@ def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reade
 
 
 class _WrittenSpec(msgspec.Struct, frozen=True):
-    """A question: the partition spec that a manifest names itself; `None` where it names none."""
+    """A `Gathering`: the partition spec in the header of a manifest; `None` where it has none."""
 
     key: Hashable = LastingKey("written spec")
 
@@ -141,12 +137,12 @@ class _WrittenSpec(msgspec.Struct, frozen=True):
 
 
 def _compared(columns: frozenset[int], live: Iterator[ManifestEntry]) -> frozenset[int]:
-    """Which of some columns the equality deletes of a manifest compare."""
+    """The columns, of those given, that equality deletes of a manifest compare."""
     return columns.intersection(chain.from_iterable(entry.data_file.equality_ids or () for entry in live))
 
 
 def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
-    """What was planned, without what others have removed."""
+    """The planned snapshots and references that still exist; raises where any of them must stay."""
     planned = Expired(
         expected.snapshot_ids & base.snapshots_by_id.keys(), expected.ref_names & base.refs.keys(), expired.kept
     )
@@ -161,7 +157,7 @@ def _as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Exp
 
 
 def _unused_as_planned(base: TableMetadata, expired: Expired, expected: Expired) -> Expired:
-    """What was planned of schemas and specs, without what others have removed; raises where any of it is in use."""
+    """The planned schemas and specs that still exist; raises where any of them is in use."""
     schema_ids = expected.schema_ids & base.schemas_by_id.keys()
     spec_ids = expected.spec_ids & base.specs_by_id.keys()
     used_count = len(schema_ids - expired.schema_ids) + len(spec_ids - expired.spec_ids)
@@ -178,9 +174,9 @@ RefType = Literal["branch", "tag"]
 
 
 class CreateRef(msgspec.Struct, frozen=True):
-    """A branch or tag to make; one that is there already, with the same snapshot and limits, is fine.
+    """A branch or tag to create; no error where it exists with the same snapshot and limits.
 
-    With `exists_ok` any other of its type is fine as well, and stays as it is.
+    With `exists_ok` any existing one of its type is left as it is.
     """
 
     name: str
@@ -204,7 +200,7 @@ class CreateRef(msgspec.Struct, frozen=True):
 class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
     """A branch of a table without data, at a new snapshot without files; the limits are those of `SnapshotRef`.
 
-    With `exists_ok` a branch that is there already is fine, and stays as it is.
+    With `exists_ok` an existing branch is left as it is.
     """
 
     name: str
@@ -219,7 +215,7 @@ class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
                 return ()
             raise ref_exists(self.name, there)
         if base.current_snapshot_id is not None:
-            # Which of main's snapshots the branch starts from is for the caller to say, who saw none.
+            # The caller saw no snapshot on main, and must choose where the branch starts.
             raise ConflictError(f"the table at {base.location!r} is no longer empty; create the branch again")
         ref = SnapshotRef(
             snapshot_id=attempt.snapshot_id,
@@ -229,13 +225,13 @@ class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
             max_ref_age_ms=self.max_ref_age_ms,
         )
         validated_ref(self.name, ref)
-        # On top of main, which has no snapshot either; only where the new one is published differs.
+        # Built on main, which has no snapshot either; only the reference differs.
         added, _ = attempt.snapshot_updates("append", [], SummaryBuilder())
         return added, SetSnapshotRef(self.name, ref)
 
 
 class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or tag to be moved from the snapshot that it was seen at to any other, its limits unchanged."""
+    """A branch or tag to move from `expected_id` to any other snapshot, its limits unchanged."""
 
     name: str
     type: RefType
@@ -252,9 +248,9 @@ class ReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or tag to make, or to move while it is at the snapshot that it was seen at; limits of `ref` that are null stay.
+    """A branch or tag to create, or to move from `expected_id`; limits that are null in `ref` stay.
 
-    `expected_id` is null where there was none: one that others have made since is not moved.
+    `expected_id` is null where there was none: one that others have created since is not moved.
     """
 
     name: str
@@ -281,9 +277,9 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FastForwardBranch(msgspec.Struct, frozen=True):
-    """A branch to be moved on to a snapshot that its head leads to; a branch that holds it already is fine.
+    """A branch to move forward to a descendant of its head; nothing is done where the branch already contains the snapshot.
 
-    Nothing that is on the branch leaves it, so it does not matter where the branch was seen.
+    Nothing leaves the branch, so it does not matter which snapshot it was at.
     """
 
     branch: str
@@ -305,9 +301,9 @@ class FastForwardBranch(msgspec.Struct, frozen=True):
 
 
 class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch to have another name; what others commit to it meanwhile moves with it.
+    """A branch to rename; commits of others to it meanwhile are kept.
 
-    `snapshot_id` is where it was seen, by which a branch that has its new name already is recognised.
+    `snapshot_id` is where it was read, by which a branch that already has the new name is recognised.
     """
 
     name: str
@@ -320,7 +316,7 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
         taken = base.refs.get(self.new_name)
         is_free = self.name not in base.refs
         if is_free and taken and taken.is_branch and is_ancestor(base, self.snapshot_id, of=taken.snapshot_id):
-            # A commit of ours whose answer was lost has renamed it; others may have committed to it since.
+            # An attempt of ours whose answer was lost has renamed it; others may have committed to it since.
             return ()
         ref = existing_ref(base, self.name, "branch")
         if taken is not None:
@@ -329,10 +325,7 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or tag to go, while it is at the snapshot that it was seen at; one that is gone already is fine.
-
-    Its snapshots stay until they expire.
-    """
+    """A branch or tag to drop, while it is at `expected_id`; no error where it does not exist."""
 
     name: str
     type: RefType
@@ -348,7 +341,7 @@ class DropRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropRefs(msgspec.Struct, frozen=True):
-    """Branches and tags to go together: where one cannot, none does."""
+    """Branches and tags to drop together: all or none."""
 
     drops: tuple[DropRef, ...]
 
@@ -357,7 +350,7 @@ class DropRefs(msgspec.Struct, frozen=True):
 
 
 class SetRefRetention(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits to set on a branch or tag, wherever it is; those that are null stay as they are."""
+    """Limits to set on a branch or tag, whatever its snapshot; those that are null stay as they are."""
 
     name: str
     min_snapshots_to_keep: int | None = None
@@ -379,7 +372,7 @@ def _given(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def existing_ref(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
-    """The branch or tag of this name; raises `NotFoundError` where there is none, `UsageError` where it is of the other type."""
+    """Raises `NotFoundError` where there is none of this name, `UsageError` where it is of the other type."""
     ref = base.refs.get(name)
     if ref is None:
         raise no_such_ref(base, name, kind)
@@ -389,7 +382,7 @@ def existing_ref(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:
 
 
 def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
-    """Raise `ConflictError` where a reference is not where it was seen when the change was decided."""
+    """Raise `ConflictError` where a reference is not at the snapshot where it was read."""
     if ref.snapshot_id != expected_id:
         raise ConflictError(
             f"{ref.type} {name!r} was moved from snapshot {expected_id} to {ref.snapshot_id} meanwhile; look at what is "
@@ -399,7 +392,7 @@ def check_unmoved(name: str, ref: SnapshotRef, expected_id: int) -> None:
 
 
 def no_such_ref(base: TableMetadata, name: str, kind: str) -> NotFoundError:
-    """The error for a reference that is not there, with those that are."""
+    """The error for a missing reference; it lists the existing ones of the kind."""
     others = ", ".join(repr(n) for n, ref in sorted(base.refs.items()) if ref.type in kind)
     return NotFoundError(
         f"the table at {base.location!r} has no {kind} {name!r}{f'; there is {others}' if others else ''}", ref=name
@@ -407,21 +400,18 @@ def no_such_ref(base: TableMetadata, name: str, kind: str) -> NotFoundError:
 
 
 def ref_exists(name: str, ref: SnapshotRef) -> UsageError:
-    """The error for a name that is taken."""
     return UsageError(f"{ref.type} {name!r} exists already, at snapshot {ref.snapshot_id}; drop or replace it")
 
 
 FOREVER_MS = MAX_LONG
-"""An age that no reference reaches: a tag without one would have the table's default."""
+"""An age that no reference reaches: a tag without a maximum age would have the table's default."""
 
 
 class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshots to be taken back as they were in the metadata `before` they expired.
+    """Snapshots to restore as they were in the metadata `before` they expired, each with a tag.
 
-    Those that are there stay as they are, with no tag: they did not expire, or others have taken them back.
-
-    Attributes:
-        keep_for_ms: how long from now on the tags keep them; `None`: until they are dropped.
+    Existing ones get no tag: they did not expire, or others have restored them. `keep_for_ms` is how long from now on the tags
+    keep them; `None`: until they are dropped.
     """
 
     before: TableMetadata
@@ -433,11 +423,11 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
         if not snapshots:
             return ()
         tags = tuple(self._tag(snapshot, base, attempt.now_ms) for snapshot in snapshots)
-        # What the base has not, or has with another content.
+        # Missing in the base, or different there.
         specs = [s for s in self.before.partition_specs if base.specs_by_id.get(s.spec_id) != s]
         used = _used_spec_ids((s.spec_id for s in specs), snapshots, attempt.reader)
         specs = [s for s in specs if s.spec_id in used]
-        # Their own schemas, and those that alone know the columns of the partition specs that come back.
+        # Their own schemas, and those with columns that restored partition specs need and the base lacks.
         schema_ids = {s.schema_id for s in snapshots}
         sources = {field.source_id for spec in specs for field in spec.fields}
         columns = {field_id for schema in base.schemas for field_id in schema.fields_by_id}
@@ -455,7 +445,7 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
         return restored, *tags
 
     def check(self, base: TableMetadata) -> None:
-        """Raise what `apply` would raise on this base, as far as it can be told while files are not in their places."""
+        """Raise what `apply` would raise on this base, as far as that is known before files are back in their places."""
         for snapshot in missing(self._snapshots(), base.snapshots, "snapshot", "snapshot_id"):
             self._tag(snapshot, base, 0)
 
@@ -479,18 +469,18 @@ class RestoreExpired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restored_tag(snapshot_id: int) -> str:
-    """The name of the tag under which a snapshot comes back."""
+    """The tag of a restored snapshot."""
     return f"restored-{snapshot_id}"
 
 
 class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Any snapshot of the table, to take the place of the one that was seen as current; `None`: the table was empty."""
+    """Any snapshot of the table, to become current in the place of `expected_id`; `None`: the table was empty."""
 
     snapshot_id: int
     expected_id: int | None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        # Others may have gone on from there before a lost answer of ours is looked into: then too there is nothing left to do.
+        # An attempt whose answer was lost may have landed, and others may have committed on top of it.
         if has_been_current_since(base, self.snapshot_id, self.expected_id):
             return ()
         if base.current_snapshot_id != self.expected_id:
@@ -504,7 +494,7 @@ class SetCurrentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RollbackToSnapshot(SetCurrentSnapshot, frozen=True, kw_only=True):
-    """An ancestor of the snapshot that was seen as current, to take its place."""
+    """An ancestor of `expected_id`, to become current in its place."""
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
         updates = SetCurrentSnapshot.apply(self, base, attempt)
