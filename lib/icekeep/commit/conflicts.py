@@ -230,8 +230,8 @@ def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> 
     if not added:
         return []
     after = {identity(one): one for one in live_among(reader.manifests(added[-1])).deletes}
-    stay = {identity(one) for one in before}
-    new = (entry for key, one in after.items() if key not in stay for entry in reader.entries(one, base))
+    identities_before = {identity(one) for one in before}
+    new = (entry for key, one in after.items() if key not in identities_before for entry in reader.entries(one, base))
     kept = {entry_digest(entry) for entry in new if entry.is_live}
     removed = []
     for manifest in before:

@@ -207,8 +207,8 @@ def dangling(
     possible = PossibleManifests(asked, base)
     likely = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    found = asks.gathered(likely, min_numbers_in(asked, base))
-    least = MinNumbers.union([*found, MinNumbers.of(((file, number) for file in added), asked)])
+    of_added = MinNumbers.of(((file, number) for file in added), asked)
+    least = MinNumbers.union([*asks.gathered(likely, min_numbers_in(asked, base)), of_added])
     by_lists = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
     likely_ids = {*map(identity, likely)}
     others = [manifest for manifest in data if identity(manifest) not in likely_ids]
@@ -236,12 +236,12 @@ def _proved(
 ) -> Dangling:
     """The delete files that are dangling by the manifest list, as far as the remaining data manifests (`others`) agree."""
     work = LiveFilesQuestion.of(base, ("seeming", by_lists.numbers), partial(_seeming_scopes, by_lists))
-    found = asks.gathered(deletes, work)
-    scopes = DeleteScopes.union(one for one, _ in found)
+    answers = asks.gathered(deletes, work)
+    scopes = DeleteScopes.union(one for one, _ in answers)
     least, min_of_table = by_lists.least, by_lists.min_of_table
     if scopes.partitions and others:
         least = MinNumbers.union([least, *asks.gathered(others, min_numbers_in(scopes, base))])
-    if any(has_global for _, has_global in found):
+    if any(has_global for _, has_global in answers):
         min_of_table = min(min_of_table, proven_min_number(data, base, asks, added_number))
     return Dangling(least, min_of_table, base.specs_by_id)
 
@@ -251,10 +251,10 @@ def dangling_deletes_count(
 ) -> int:
     head = metadata.head(branch)
     live = live_among([] if head is None else reader.manifests(head))
-    found = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
-    if found is None:
+    selected = dangling(live.deletes, live.data, (), metadata, reader, proof=proof)
+    if selected is None:
         return 0
-    work = LiveFilesQuestion.of(metadata, ("count", found.numbers), partial(_count, found))
+    work = LiveFilesQuestion.of(metadata, ("count", selected.numbers), partial(_count, selected))
     return sum(reader.gathered(live.deletes, work))
 
 
@@ -267,14 +267,14 @@ def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbe
     return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), asked)
 
 
-def _seeming_scopes(found: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
+def _seeming_scopes(by_lists: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
     """The scopes of the delete files that are or seem dangling, and whether one of these is global."""
-    chosen = [entry for entry in live if found.entry(entry) or seems_dangling(entry, found.least)]
-    return DeleteScopes.of(chosen, found.specs), any(is_global(entry.data_file, found.specs) for entry in chosen)
+    chosen = [entry for entry in live if by_lists.entry(entry) or seems_dangling(entry, by_lists.least)]
+    return DeleteScopes.of(chosen, by_lists.specs), any(is_global(entry.data_file, by_lists.specs) for entry in chosen)
 
 
-def _count(found: Dangling, live: Iterator[ManifestEntry]) -> int:
-    return sum(map(found.entry, live))
+def _count(selected: Dangling, live: Iterator[ManifestEntry]) -> int:
+    return sum(map(selected.entry, live))
 
 
 class PossibleManifests:

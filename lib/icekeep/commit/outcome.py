@@ -54,7 +54,7 @@ def settle(
     if isinstance(outcome, Committed) or (isinstance(outcome, Conflict) and outcome.is_final):
         return outcome
     location = outcome.metadata_location if isinstance(outcome, Unknown) else ""
-    for table in _looks(base, runtime, spent_ms):
+    for table in _loaded_tables(base, runtime, spent_ms):
         if table is not None and _has_landed(table, snapshot_id, location):
             return Committed(table)
         if isinstance(outcome, Conflict):
@@ -68,7 +68,7 @@ def settle(
     return outcome
 
 
-def _looks(base: Table, runtime: Runtime, spent_ms: int) -> Iterator[Table | None]:
+def _loaded_tables(base: Table, runtime: Runtime, spent_ms: int) -> Iterator[Table | None]:
     """Each table that a check loads, `None` where it is gone; a check that fails yields nothing.
 
     A check during which the catalog is out of reach does not count against `num_retries`.

@@ -139,7 +139,7 @@ class _Patience:
         self._applied_ms = self._runtime.monotonic_ms()
         self._after_failure(number, error, self._applying)
 
-    def after(self, number: int, outcome: Conflict | UnavailableError) -> None:
+    def after_failed_swap(self, number: int, outcome: Conflict | UnavailableError) -> None:
         """As `after_failed_apply`, for a swap that was refused, or that the catalog did not take."""
         if isinstance(outcome, UnavailableError):
             self._after_failure(number, outcome, self._swapping)
@@ -310,7 +310,7 @@ class _Commit:
                     raise self._in_doubt(updates, repr(interrupt)) from interrupt
                 self._refused.note(base, updates, outcome)
                 with self._refused.leaving_nothing(self.files, self._undo):
-                    self._patience.after(number, outcome)
+                    self._patience.after_failed_swap(number, outcome)
         raise AssertionError("count() does not end")
 
     def _apply(self, base: Table, number: int) -> Sequence[Update]:

@@ -343,9 +343,9 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 )
         with_vectors: frozenset[PathDigest] = frozenset()
         if self._makes_vectors and self.named:
-            paths, going = frozenset(self.named), frozenset(map(entry_digest, self.dangling))
-            key = "vectors", digest_of_all(paths), digest_of_all(going)
-            answer = partial(_files_with_vectors, paths, going)
+            paths, removed = frozenset(self.named), frozenset(map(entry_digest, self.dangling))
+            key = "vectors", digest_of_all(paths), digest_of_all(removed)
+            answer = partial(_files_with_vectors, paths, removed)
             with_vectors = with_vectors.union(*attempt.ask_live_files(manifests.deletes, key, answer))
         for digest, named in self.named.items():
             problem = named.problem(
@@ -403,13 +403,13 @@ def _left_out(
 
 
 def _files_with_vectors(
-    paths: frozenset[PathDigest], going: frozenset[Digest], live: Iterator[ManifestEntry]
+    paths: frozenset[PathDigest], removed: frozenset[Digest], live: Iterator[ManifestEntry]
 ) -> frozenset[PathDigest]:
     """The data files with a deletion vector that is not to be removed, of those at `paths`."""
     vectors = (
         entry.data_file.referenced_data_file
         for entry in live
-        if is_deletion_vector(entry.data_file) and entry_digest(entry) not in going
+        if is_deletion_vector(entry.data_file) and entry_digest(entry) not in removed
     )
     return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in paths)
 
@@ -531,16 +531,16 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
         answer = partial(
-            _reached_files, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
+            _unsearched_and_named, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
         )
         # Chosen by spec alone: sequence numbers may be wrong in the list.
         spec_ids = {spec_id for spec_id, _ in reached.partitions}
         matter = [m for m in manifests.data if reached.anywhere >= 0 or m.partition_spec_id in spec_ids]
         answers = attempt.ask_live_files(matter, "converted", answer)
-        for stranger, _ in answers:
-            if stranger is not None:
+        for unsearched, _ in answers:
+            if unsearched is not None:
                 raise ConflictError(
-                    f"data file {stranger!r}, which equality deletes reach that are to go, came after it was planned "
+                    f"data file {unsearched!r}, which equality deletes reach that are to go, came after it was planned "
                     "which of its rows they delete"
                 )
         live = {digest for _, some in answers for digest in some}
@@ -597,9 +597,9 @@ class ReachedNumbers(msgspec.Struct, frozen=True):
         return sequence_number(data) <= max(self.anywhere, self.partitions.get(partition_key(data.data_file), -1))
 
 
-def _reached_files(
+def _unsearched_and_named(
     reached: ReachedNumbers,
-    looked_through: EntryDigests,
+    searched_files: EntryDigests,
     named: EntryDigests,
     starting_sequence_number: int,
     live: Iterator[ManifestEntry],
@@ -612,7 +612,7 @@ def _reached_files(
         digest = entry_digest(entry)
         # A file that was removed and added again may be another one by the same name.
         is_old = (entry.file_sequence_number or 0) <= starting_sequence_number
-        if not is_old or digest not in looked_through:
+        if not is_old or digest not in searched_files:
             return entry.data_file.file_path, ()
         if digest in named:
             live_and_named.append(digest)

@@ -118,8 +118,8 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
             added += add([file], attempt, summary, content=content, sequence_number=number, key=key)
         if self.recounts_totals:
             totals.update(totals_of(file for file, _ in new))
-            stays = [row for row in rows if row.manifest_path not in repairs]
-            for of_manifest in attempt.gathered(stays, live_totals(base)):
+            unchanged = [row for row in rows if row.manifest_path not in repairs]
+            for of_manifest in attempt.gathered(unchanged, live_totals(base)):
                 totals.update(of_manifest)
             summary.set_totals(totals)
         return attempt.snapshot_updates(self._operation, [*added, *manifests], summary, branch=self.branch)
@@ -211,10 +211,10 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
     def _used_puffins(self, rows: Sequence[ManifestFile], base: TableMetadata, attempt: Attempt) -> frozenset[str]:
         """The Puffin files of removed vectors in which other vectors stay; all, where not every manifest can be read."""
         files = [one.planned.data_file for one in self.entries if one.file is None]
-        going = {file_key(file) for file in files if is_deletion_vector(file)}
-        if not going:
+        removed = {file_key(file) for file in files if is_deletion_vector(file)}
+        if not removed:
             return frozenset()
-        paths = frozenset(path for path, _ in going)
+        paths = frozenset(path for path, _ in removed)
         deletes = [row for row in rows if row.content is ManifestContent.DELETES]
         sound = [row for row in deletes if row.manifest_path not in self.rows]
         try:
@@ -224,7 +224,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
                     vectors.append(_vectors_in(paths, (e for e in self._read(row, base, attempt)[0] if e.is_live)))
         except (InvalidTableError, UnsupportedError):
             return paths
-        return frozenset(path for some in vectors for path, offset in some if (path, offset) not in going)
+        return frozenset(path for some in vectors for path, offset in some if (path, offset) not in removed)
 
     def _read(self, row: ManifestFile, base: TableMetadata, attempt: Attempt) -> tuple[list[ManifestEntry], bool]:
         """The entries of a manifest, and whether it has unknown fields."""

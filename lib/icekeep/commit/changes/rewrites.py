@@ -334,16 +334,16 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         if listed == here:
             return ()
         created = [m for m in rows if identity(m) not in here]
-        stays = [m for m in rows if identity(m) in here]
+        unchanged = [m for m in rows if identity(m) in here]
         # Iceberg's keys; `entries-processed` counts written entries, where Iceberg's actions always write zero.
         counts = {
             "manifests-created": str(len(created)),
-            "manifests-kept": str(len(stays)),
+            "manifests-kept": str(len(unchanged)),
             "manifests-replaced": str(len(here - listed)),
             "entries-processed": str(sum(m.existing_files_count or 0 for m in created)),
         }
         summary = SummaryBuilder({**self.summary, **counts}, dropped)
-        return attempt.snapshot_updates("replace", [*created, *stays], summary, branch=self.branch)
+        return attempt.snapshot_updates("replace", [*created, *unchanged], summary, branch=self.branch)
 
     def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
         """The manifests to remove from a base; raises `ConflictError` where it lacks one."""

@@ -184,14 +184,14 @@ class CreateRef(msgspec.Struct, frozen=True):
     exists_ok: bool = False
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        there = base.refs.get(self.name)
-        if there is not None and self.exists_ok:
+        current = base.refs.get(self.name)
+        if current is not None and self.exists_ok:
             existing_ref(base, self.name, self.ref.type)
             return ()
-        if there == self.ref:
+        if current == self.ref:
             return ()
-        if there is not None:
-            raise ref_exists(self.name, there)
+        if current is not None:
+            raise ref_exists(self.name, current)
         validated_ref(self.name, self.ref)
         base.snapshot(self.ref.snapshot_id)
         return (SetSnapshotRef(self.name, self.ref),)
@@ -210,10 +210,10 @@ class CreateBranchOfEmptyTable(msgspec.Struct, frozen=True, kw_only=True):
     max_ref_age_ms: int | None = None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        if (there := base.refs.get(self.name)) is not None:
-            if self.exists_ok and there.is_branch:
+        if (current := base.refs.get(self.name)) is not None:
+            if self.exists_ok and current.is_branch:
                 return ()
-            raise ref_exists(self.name, there)
+            raise ref_exists(self.name, current)
         if base.current_snapshot_id is not None:
             # The caller saw no snapshot on main, and must choose where the branch starts.
             raise ConflictError(f"the table at {base.location!r} is no longer empty; create the branch again")
@@ -258,19 +258,19 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
     expected_id: int | None
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        new, there = self.ref, base.refs.get(self.name)
-        if there is not None:
-            there = existing_ref(base, self.name, self.ref.type)
-            new = msgspec.structs.replace(there, **_given(self.ref))
-            if new == there:
+        new, current = self.ref, base.refs.get(self.name)
+        if current is not None:
+            current = existing_ref(base, self.name, self.ref.type)
+            new = msgspec.structs.replace(current, **_given(self.ref))
+            if new == current:
                 return ()
             if self.expected_id is None:
                 raise ConflictError(
-                    f"{there.type} {self.name!r} was made meanwhile, at snapshot {there.snapshot_id}; look at what is there now "
-                    "and run it again",
+                    f"{current.type} {self.name!r} was made meanwhile, at snapshot {current.snapshot_id}; look at what is "
+                    "there now and run it again",
                     ref=self.name,
                 )
-            check_unmoved(self.name, there, self.expected_id)
+            check_unmoved(self.name, current, self.expected_id)
         validated_ref(self.name, new)
         base.snapshot(new.snapshot_id)
         return (SetSnapshotRef(self.name, new),)
