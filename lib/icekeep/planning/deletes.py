@@ -65,6 +65,10 @@ _WHOLE_TABLE = bytearray(b"t")
 _Numbers = NDArray[np.int64]
 
 
+MATCHED_DATA_COLUMNS = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
+"""The columns of data files that `reaching` needs."""
+
+
 class Reaching(DeleteRuns, frozen=True, kw_only=True):
     """The runs of `deletes` that reach each row of a table of data files.
 
@@ -79,10 +83,10 @@ class Reaching(DeleteRuns, frozen=True, kw_only=True):
         A position in two of them counts twice, so a count may exceed the rows of the data file.
         """
         path = pc.coalesce(self.deletes["referenced_data_file"].cast(SOLE_PATH.type), self.deletes[SOLE_PATH.name])
-        found = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
-        is_own = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(found)).to_numpy()
+        row_of_path = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
+        is_own = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(row_of_path)).to_numpy()
         own = np.flatnonzero(is_own)
-        rows = pc.fill_null(found, 0).to_numpy()[own].astype(np.int64)
+        rows = pc.fill_null(row_of_path, 0).to_numpy()[own].astype(np.int64)
         counts = np.zeros(len(self.offsets) - 1, np.int64)
         if len(self.starts):
             # Runs are in the order of their rows, and those of a row in that of their starts.
@@ -100,8 +104,8 @@ def reaching(
     """Match delete files to data files; `None` where too many reach too many.
 
     Args:
-        data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `ENTRIES`.
-        deletes: live delete files; the columns `MATCHED_COLUMNS`.
+        data: live data files; at least the columns `MATCHED_DATA_COLUMNS`.
+        deletes: live delete files; the columns `planning.manifests.MATCHED_COLUMNS`.
         max_pairs: of a data file and a delete file; runs are limited to `MAX_RUNS`.
 
     Raises:
@@ -202,9 +206,9 @@ def with_deletes(
     scopes = _scopes(deletes, specs)
     is_small = deletes_count is not None and deletes_count <= BROADCAST_MAX_COUNT
     # Spark's own estimate of the tasks' output is far too low; it would bring a million deletion vectors to the driver.
-    known = F.broadcast(scopes) if is_small else scopes.hint("merge")
-    of_file = known.select(F.col("scope").alias("file_scope"), F.col("members").alias("of_file"))
-    of_partition = known.select(F.col("scope").alias("partition_scope"), F.col("members").alias("of_partition"))
+    hinted = F.broadcast(scopes) if is_small else scopes.hint("merge")
+    of_file = hinted.select(F.col("scope").alias("file_scope"), F.col("members").alias("of_file"))
+    of_partition = hinted.select(F.col("scope").alias("partition_scope"), F.col("members").alias("of_partition"))
     # Deletes of single files come first: there are few for each, and the next join may shuffle what this one adds.
     joined = data.join(of_file, _file_scope(F.col("file_path")) == F.col("file_scope"), "left")
     joined = joined.join(of_partition, _partition_scope() == F.col("partition_scope"), "left")
@@ -416,9 +420,9 @@ def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatc
 
 
 def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec]) -> Iterator[pa.RecordBatch]:
-    found = reaching(data, deletes, specs, EVERY_PAIR)
-    if found is not None:
-        yield from _written_out(data, found)
+    matched = reaching(data, deletes, specs, EVERY_PAIR)
+    if matched is not None:
+        yield from _written_out(data, matched)
         return
     if data.num_rows < 2:
         raise IcekeepBug(f"{deletes.num_rows} delete files are too many for one data file")
@@ -427,29 +431,31 @@ def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, Partiti
         yield from _with_deletes(some, deletes, specs)
 
 
-def _written_out(data: pa.Table, found: Reaching) -> Iterator[pa.RecordBatch]:
+def _written_out(data: pa.Table, matched: Reaching) -> Iterator[pa.RecordBatch]:
     """Data files with their lists of deletes, in batches: a delete file that reaches many is in many lists."""
-    lengths = (found.stops - found.starts).astype(np.int64)
-    counts = np.bincount(found.rows, lengths, data.num_rows).astype(np.int64)
+    lengths = (matched.stops - matched.starts).astype(np.int64)
+    counts = np.bincount(matched.rows, lengths, data.num_rows).astype(np.int64)
     ends = np.cumsum(counts)
-    members = pa.concat_arrays(found.deletes.to_struct_array().chunks) if found.deletes.num_rows else None
+    members = pa.concat_arrays(matched.deletes.to_struct_array().chunks) if matched.deletes.num_rows else None
     start = 0
     while start < data.num_rows:
         before = ends[start] - counts[start]
         stop = max(start + 1, int(np.searchsorted(ends, before + _BATCH_PAIRS, "right")))
         rows = data[start:stop].combine_chunks()
-        lists = _lists(found, members, lengths, start, stop)
+        lists = _lists(matched, members, lengths, start, stop)
         yield from rows.append_column(pa.field("deletes", lists.type, nullable=False), lists).to_batches()
         start = stop
 
 
-def _lists(found: Reaching, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int) -> pa.ListArray:
+def _lists(
+    matched: Reaching, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int
+) -> pa.ListArray:
     """The deletes of rows `start` to `stop`, in the order of a plan's column `deletes`."""
-    runs = slice(found.offsets[start], found.offsets[stop])
-    some, of_run = lengths[runs], found.starts[runs].astype(np.int64)
+    runs = slice(matched.offsets[start], matched.offsets[stop])
+    some, of_run = lengths[runs], matched.starts[runs].astype(np.int64)
     positions = np.arange(some.sum()) + np.repeat(of_run - (np.cumsum(some) - some), some)
-    rows = np.repeat(found.rows[runs] - start, some)
-    order = np.lexsort((found.ranks[positions], rows))
+    rows = np.repeat(matched.rows[runs] - start, some)
+    order = np.lexsort((matched.ranks[positions], rows))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
     if members is None:
         return pa.array([[]] * (stop - start), REACHING_DELETES)

@@ -374,8 +374,8 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
     """As `decode`, for manifests of one spec and content."""
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
-    known = known_columns(task.storage)
-    read = read_manifests if known is None else partial(read_through, known)
+    in_memory = known_columns(task.storage)
+    read = read_manifests if in_memory is None else partial(read_through, in_memory)
     slow_manifests: list[str] = []
 
     def note_slow(location: str, error: Exception) -> None:

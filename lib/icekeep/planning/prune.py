@@ -87,43 +87,43 @@ def in_java_order(uuids: pa.Array) -> pa.Array:
 
 
 def _integers(bounds: pa.BinaryArray, name: str) -> pa.Array:
-    numbers, known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
+    numbers, is_known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
     width = INTEGER_WIDTHS.get(name, 1)
     at, raw = _of_length(bounds, width)
     read = raw.view(f"<i{width}")[:, 0]
-    numbers[at], known[at] = read != 0 if name == "boolean" else read, True
+    numbers[at], is_known[at] = read != 0 if name == "boolean" else read, True
     if name in ("long", "timestamp", "timestamp_ns"):
         at, raw = _of_length(bounds, 4)
         before = raw.view("<i4")[:, 0].astype(np.int64)
         # A bound of four bytes was written when the column was still an int or a date.
         scale = 1 if name == "long" else DAY_SECONDS * TICKS_PER_SECOND[name]
         in_range = np.abs(before) <= MAX_LONG // scale
-        numbers[at], known[at] = np.where(in_range, before, 0) * scale, in_range
-    return pa.array(numbers, mask=~known)
+        numbers[at], is_known[at] = np.where(in_range, before, 0) * scale, in_range
+    return pa.array(numbers, mask=~is_known)
 
 
 def _floats(bounds: pa.BinaryArray, widths: Sequence[int]) -> pa.Array:
-    numbers, known = np.zeros(len(bounds), np.float64), np.zeros(len(bounds), np.bool_)
+    numbers, is_known = np.zeros(len(bounds), np.float64), np.zeros(len(bounds), np.bool_)
     for width in widths:
         at, raw = _of_length(bounds, width)
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-            numbers[at], known[at] = raw.view(f"<f{width}")[:, 0], True
-    return pa.array(numbers + 0.0, mask=~known)
+            numbers[at], is_known[at] = raw.view(f"<f{width}")[:, 0], True
+    return pa.array(numbers + 0.0, mask=~is_known)
 
 
 def _decimals(bounds: pa.BinaryArray) -> pa.Array:
-    rows, known = np.zeros((len(bounds), _DECIMAL_WIDTH), np.uint8), np.zeros(len(bounds), np.bool_)
+    rows, is_known = np.zeros((len(bounds), _DECIMAL_WIDTH), np.uint8), np.zeros(len(bounds), np.bool_)
     for width in np.unique(_lengths(bounds)):
         if 1 <= width <= _DECIMAL_WIDTH:
             at, raw = _of_length(bounds, int(width))
-            rows[at, -width:], known[at] = raw, True
+            rows[at, -width:], is_known[at] = raw, True
             rows[at[raw[:, 0] >= _SIGN], :-width] = 0xFF
     # As in `decimal_from_unscaled`: within 2**127 - 1 of zero, so that the upper half is the sign of the lower.
     upper, lower = rows[:, : _DECIMAL_WIDTH // 2], rows[:, _DECIMAL_WIDTH // 2 :]
     is_least = (lower[:, 0] == _SIGN) & ~lower[:, 1:].any(axis=1)
-    known &= (upper == np.where(lower[:, :1] >= _SIGN, 0xFF, 0)).all(axis=1) & ~is_least
+    is_known &= (upper == np.where(lower[:, :1] >= _SIGN, 0xFF, 0)).all(axis=1) & ~is_least
     rows[:, 0] ^= _SIGN
-    return _from_rows(rows, known)
+    return _from_rows(rows, is_known)
 
 
 def _strings(bounds: pa.BinaryArray) -> pa.Array:
@@ -165,10 +165,10 @@ def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.d
     return at, np.lib.stride_tricks.sliding_window_view(np.frombuffer(content, np.uint8), width)[starts]
 
 
-def _from_rows(rows: _Bytes, known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+def _from_rows(rows: _Bytes, is_known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     content = pa.py_buffer(np.ascontiguousarray(rows))
     fixed = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
-    return _where(pa.array(known), pc.cast(fixed, pa.binary()))
+    return _where(pa.array(is_known), pc.cast(fixed, pa.binary()))
 
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]

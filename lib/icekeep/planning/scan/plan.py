@@ -19,6 +19,7 @@ from icekeep.commit.live_files import check_totals
 from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.planning.deletes import (
     CROWDED_COUNT,
+    MATCHED_DATA_COLUMNS,
     MAX_PAIRS,
     Reaching,
     crowded_count,
@@ -144,9 +145,9 @@ def _single_version(
         at_ms, log = moment_ms(as_of, now_ms), metadata.snapshot_log
         entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
         if not entries:
-            known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+            history = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
             raise NotFoundError(
-                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
+                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {history}", as_of=at_ms
             )
         snapshot = metadata.snapshot(entries[-1].snapshot_id)
     else:
@@ -178,8 +179,6 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     appends = tuple(snapshot for snapshot in reversed(between) if snapshot.operation == "append")
     return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
 
-
-_MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 
 FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {
     *METRICS.names,
@@ -291,8 +290,8 @@ def few_files(
     if reading.by is not ReadBy.DRIVER:
         return None
     columns = frozenset(columns)
-    wanted = columns | _MATCHED if deletes else columns
-    files = few_entries(storage, scan.data.opened, scan.wanted, wanted, reading.decoder)
+    needed = columns | MATCHED_DATA_COLUMNS if deletes else columns
+    files = few_entries(storage, scan.data.opened, scan.wanted, needed, reading.decoder)
     if not deletes:
         return FewFiles(files=files, reaching=None)
     of_deletes = EntryFilter(specs=scan.deletes.specs)

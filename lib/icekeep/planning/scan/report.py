@@ -13,7 +13,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
 from icekeep.events import SILENT
-from icekeep.planning.deletes import EVERY_PAIR, deletes_in_use
+from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, deletes_in_use
 from icekeep.planning.entries import DecodedEntries, EntryFilter, Reading, SpecFilter, chosen_reading, folded
 from icekeep.planning.scan.plan import (
     COLUMNS,
@@ -275,7 +275,8 @@ class PlanScanResult(Rendered, frozen=True, kw_only=True):
         total_data_files_count: that the version has; `None` where a manifest list of version 1 does not say.
         total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
         opened_data_files_count: listed by the manifests that were opened.
-        pruned_by_partition_count, pruned_by_metrics_count: of these, pruned by their partition, and then by their metrics.
+        pruned_by_partition_count: of these, pruned by their partition.
+        pruned_by_metrics_count: of the rest, pruned by their bounds and counts.
         median_file_bytes, median_partition_bytes: to one percent.
         file_skew, partition_skew: the largest divided by the median.
         reading: where manifests were decoded, by what, and why.
@@ -417,13 +418,10 @@ def _skew(sizes: SizeDistribution) -> float | None:
     return round(sizes.greatest / median, 1) if median and sizes.greatest is not None else None
 
 
-_FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
-
-
 def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
+    few = few_files(scan, limits_of(spark), MATCHED_DATA_COLUMNS, max_pairs=EVERY_PAIR)
     if few is None or few.reaching is None:
-        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES))
+        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
         [row] = collected(in_use, "looking for the deletes in use")
         return DeletesInUse(**row.asDict())
     used = few.reaching.deletes.filter(pa.array(few.reaching.used)).to_pylist()

@@ -218,16 +218,11 @@ _MATCHES: dict[Operation, Callable[[Any, _Values], bool]] = {
     Operation.GT_EQ: lambda value, values: bool(value >= values[0]),
     Operation.EQ: lambda value, values: bool(value == values[0]),
     Operation.NOT_EQ: lambda value, values: bool(value != values[0]),
-    Operation.IN: lambda value, values: _is_member(value, values),
-    Operation.NOT_IN: lambda value, values: not _is_member(value, values),
+    Operation.IN: lambda value, values: _has_within(values, value, value),
+    Operation.NOT_IN: lambda value, values: not _has_within(values, value, value),
     Operation.STARTS_WITH: lambda value, values: bool(value.startswith(values[0])),
     Operation.NOT_STARTS_WITH: lambda value, values: not value.startswith(values[0]),
 }
-
-
-def _is_member(value: Any, values: _Values) -> bool:
-    position = bisect_left(values, value)
-    return position < len(values) and bool(values[position] == value)
 
 
 _FLOATING = (FLOAT, DOUBLE)
@@ -249,7 +244,7 @@ def _bounds_allow(
         # Cut to the prefix's length, a value that starts with it equals it; so bounds are cut alike.
         lower, upper = (None if bound is None else bound[: len(literals[0])] for bound in (lower, upper))
     if operation in TRUE_OF_NULL_TO_SOME:
-        return lower is None or lower != upper or not _is_member(lower, literals)
+        return lower is None or lower != upper or not _has_within(literals, lower, lower)
     if _has_within(literals, lower, upper):
         return True
     in_java_order = (None if bound is None else java_order(bound) for bound in (lower, upper))
@@ -257,6 +252,7 @@ def _bounds_allow(
 
 
 def _has_within(literals: Sequence[Any], lower: Any, upper: Any) -> bool:
+    """Whether one of the literals, which are sorted, lies between the bounds; a null bound is none."""
     position = 0 if lower is None else bisect_left(literals, lower)
     return position < len(literals) and (upper is None or bool(literals[position] <= upper))
 
