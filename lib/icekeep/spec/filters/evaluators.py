@@ -161,7 +161,7 @@ def manifest_may_match(
             return True
         lower, upper = summary.lower_bound, summary.upper_bound
         null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
-        # Both bounds are null where all values are null or NaN; if it has neither, the summary is no evidence.
+        # Both bounds are null where all values are null or NaN; a summary without bounds, nulls and NaNs is no evidence.
         holds = Contents(null, nan, lower is not None or upper is not None or not (null or nan))
         return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, lower, upper))
 
