@@ -1,7 +1,7 @@
-"""Rows of Arrow columns, and row groups of open files, that a bound filter matches.
+"""Evaluate a bound filter on the rows of Arrow columns and on the row groups of open files.
 
-Values are compared in an Arrow type whose order is Iceberg's: whole numbers for dates and times, bytes for strings (the
-order of UTF-8 is that of code points), UUIDs and fixed values, one zero for floats.
+Values are compared in an Arrow type whose order is Iceberg's: whole numbers for dates and times, bytes for strings (UTF-8
+sorts by code point), UUIDs and fixed values, and floats with one zero.
 """
 
 import uuid
@@ -16,29 +16,26 @@ from icekeep.formats.arrow.arrays import Column, Mask, where_true
 from icekeep.formats.arrow.schema import field_id
 from icekeep.formats.base import FileReader
 from icekeep.formats.transforms import transformed
-from icekeep.spec.filters import evaluators
-from icekeep.spec.filters.evaluators import file_may_match
+from icekeep.spec.filters.evaluators import evaluate, file_may_match
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, predicates
 from icekeep.spec.types import PrimitiveType
 
 
 def matches(bound: Expression, column: Callable[[BoundPredicate], Column], row_count: int) -> Mask:
-    """Which rows a filter matches, as `evaluators.row_matches` decides them one by one.
+    """The rows that a filter matches, as `evaluators.row_matches` decides each.
 
-    Args:
-        bound: the filter.
-        column: gives the values that a predicate asks about, of the Arrow type that `arrow_schema` has for its field;
-            strings and binary may be large, views, or in a dictionary, and a column of nulls may be of the null type.
-        row_count: the rows of every column.
+    `column` gives the values of a predicate's field, of the Arrow type of `arrow_schema`; strings and binary may be large,
+    views, or dictionary-encoded, and a column of nulls may be of the null type.
     """
-    return evaluate(bound, lambda predicate: _values_match(predicate, column(predicate)), row_count)
+    truth = evaluate(bound, lambda predicate: _values_match(predicate, column(predicate)))
+    return np.ones(row_count, np.bool_) & truth
 
 
 def rows_that_match(bound: Expression, table: pa.Table) -> pa.Array:
-    """Which rows of a table a filter matches, as a mask.
+    """The rows of a table that a filter matches, as a mask.
 
-    Columns are found by the field ids that the table's schema carries, also those in structs; a field that the table
-    lacks is null, and so is one in a null struct.
+    Columns, also those in structs, are looked up by the field ids in the table's schema; a missing field is null, and so
+    is one in a null struct.
     """
     paths = dict(_paths(table.schema, ()))
 
@@ -52,13 +49,8 @@ def rows_that_match(bound: Expression, table: pa.Table) -> pa.Array:
     return pa.array(matches(bound, column, table.num_rows))
 
 
-def evaluate(bound: Expression, test: Callable[[BoundPredicate], Mask], row_count: int) -> Mask:
-    """AND and OR of masks; a test is not asked about what is decided for every row."""
-    return np.ones(row_count, np.bool_) & evaluators.evaluate(bound, test)
-
-
 def _paths(fields: Sequence[pa.Field], above: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Field ids of columns and of what structs hold, with the positions that lead there."""
+    """Field ids of columns and of the fields of structs, each with its path of positions."""
     for position, field in enumerate(fields):
         path = (*above, position)
         if (id_ := field_id(field)) is not None:
@@ -106,10 +98,9 @@ _DIGITS, _MORE_DIGITS = 38, 76
 
 
 def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array]:
-    """A column and the literals that it is compared with, in one type."""
     type_ = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
     if pa.types.is_floating(type_):
-        # Arrow finds no -0.0 in a set with 0.0; the sum is 0.0 of both.
+        # Arrow tells -0.0 from 0.0 in sets; the sum is 0.0 for both.
         return pc.add(pc.cast(column, pa.float64()), 0.0), pa.array([value + 0.0 for value in values], pa.float64())
     if pa.types.is_decimal(type_):
         is_wide = any(value and value.adjusted() + type_.scale >= _DIGITS for value in values)
@@ -118,7 +109,7 @@ def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_temporal(type_):
         is_days = pa.types.is_date32(type_)
         column = pc.cast(pc.cast(column, pa.int32()) if is_days else column, pa.int64())
-        # A projection on `truncate` may ask for a multiple beyond the least number.
+        # A projection onto `truncate` may compare with a multiple below the least long.
         fits = all(-_LONG_LIMIT <= value < _LONG_LIMIT for value in values)
         type_ = pa.int64() if fits else pa.decimal256(_MORE_DIGITS, 0)
         return pc.cast(column, type_), pa.array([int(value) for value in values], type_)
@@ -138,9 +129,9 @@ def _comparable(column: Column, values: Sequence[Any]) -> tuple[Column, pa.Array
 def parts_that_may_match(
     reader: FileReader, columns: pa.Schema, parts: Sequence[int] | None, bound: Expression
 ) -> Sequence[int] | None:
-    """Those row groups or stripes, of all or of `parts`, that may hold a row which matches, by the file's own statistics.
+    """The row groups or stripes, of all or of `parts`, that may hold a matching row, by the file's own statistics.
 
-    `columns` are the file's, with the field ids that they have for the table. Without statistics `parts` is returned as it is.
+    `columns` is the file's schema with the table's field ids. Without statistics `parts` is returned unchanged.
     """
     types = {
         predicate.field.field_id: predicate.field.type
@@ -151,5 +142,5 @@ def parts_that_may_match(
     if metrics is None:
         return parts
     asked = range(len(metrics)) if parts is None else parts
-    # One that is not there is an error of whoever reads it.
+    # Reading a part that does not exist is the error, not leaving it unpruned.
     return [number for number in asked if number >= len(metrics) or file_may_match(bound, metrics[number])]

@@ -1,14 +1,14 @@
-"""Which delete files reach which data files: `spec.delete_runs` asked of plans.
+"""Match delete files to the data files they reach (`spec.delete_runs`), for plans of any size.
 
-* `reaching`: over Arrow tables, where files are few. Spark takes longer to begin than this takes to end.
-* `with_deletes`: as Spark joins, where files are many. Delete files are put together once by their scope: one data file, one
-  partition of a spec, or the whole table. Each data file meets its scopes by equality, however many delete files they hold,
-  and takes from each what its sequence number and path allow. This says the rule a second time, in Spark's columns;
-  decision 21 (`docs/design/decisions`) has why, and the test that holds the two together.
-* `with_deletes_in_tasks`: `reaching`, asked in Spark tasks, where a partition is crowded with deletes. A join hands each data
-  file all delete files of its partition, and asks one after the other: with a hundred thousand of them that is a row of 20 MB
-  for each data file. Tasks have data files dealt out by their paths. A delete file that is for one of them goes where that is,
-  and all others go everywhere: so a task has no fewer data files than there are of these.
+* `reaching`: over Arrow tables, where files are few. Spark takes longer to start than this takes to finish.
+* `with_deletes`: as Spark joins, where files are many. Delete files are grouped once by their scope: one data file, one
+  partition of a spec, or the whole table. Each data file joins its scopes by equality, however many delete files they hold,
+  and keeps from each those that its sequence number and path allow. This states the rule a second time, in Spark's columns;
+  decision 21 (`docs/design/decisions`) has the reason, and the test that holds the two together.
+* `with_deletes_in_tasks`: `reaching` in Spark tasks, where a partition is crowded with deletes. A join gives each data file
+  all delete files of its partition: with a hundred thousand of them that is a row of 20 MB for each data file. Tasks get
+  data files by a hash of their paths. A delete file for one data file goes to that file's task, and all others go to every
+  task: so a task has at least as many data files as there are such deletes.
 """
 
 from collections import Counter
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MAX_PAIRS = 5_000_000
-"""Pairs of a data file and a delete file that reaches it which the driver holds, where they are written out one by one."""
+"""The most pairs of a data file and a delete file that reaches it, where the driver writes out each."""
 
 MAX_RUNS = 5_000_000
-"""Runs of delete files that reach a data file which it holds: 8 bytes each, and some 60 while they are made."""
+"""The most runs of delete files that reach a data file on the driver: 8 bytes each, and some 60 while they are computed."""
 
 EVERY_PAIR = NO_LIMIT
-"""The limit for one who asks for runs alone."""
+"""The limit of pairs where only runs are needed."""
 
 BROADCAST_MAX_COUNT = 20_000
-"""With no more delete files than this, some 10 MB, each executor gets them all and no data file is shuffled."""
+"""Up to this many delete files, some 10 MB, are broadcast, and no data file is shuffled."""
 
 CROWDED_COUNT = 2_000
-"""A partition with more delete files that may be for several data files is crowded."""
+"""A partition is crowded with more delete files than this that may be for several data files."""
 
 _BATCH_PAIRS = 100_000
-"""Pairs of a data file and a delete file that reaches it which tasks write out together: some 20 MB."""
+"""Pairs of a data file and a delete file that reaches it in one batch of a task: some 20 MB."""
 
 _FIELDS = [field.name for field in REACHING_DELETES.value_type]
 _STORED_FIELDS = [name for name in _FIELDS if name != SOLE_PATH.name]
@@ -65,28 +65,28 @@ _WHOLE_TABLE = bytearray(b"t")
 _Numbers = NDArray[np.int64]
 
 
-class Reaching(DeleteRuns, frozen=True, kw_only=True):
-    """What reaches each row of a table of data files; `ranks` are the places in the order of a plan's column `deletes`.
+MATCHED_DATA_COLUMNS = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
+"""The columns of data files that `reaching` needs."""
 
-    Attributes:
-        deletes: delete files, those together that go together.
+
+class Reaching(DeleteRuns, frozen=True, kw_only=True):
+    """The runs of `deletes` that reach each row of a table of data files.
+
+    `ranks` are the places of delete files in the order of a plan's column `deletes`.
     """
 
     deletes: pa.Table
 
     def own_record_counts(self, paths: pa.ChunkedArray) -> _Numbers:
-        """How many positions each row's own deletes hold: those in force that are for this data file alone, `own_path` says.
+        """The positions in each row's own deletes, those that `own_path` says are for its data file alone; `paths` are the rows'.
 
-        A position that two of them hold counts twice, and a count may be more than the rows of the data file.
-
-        Args:
-            paths: those of the rows.
+        A position in two of them counts twice, so a count may exceed the rows of the data file.
         """
         path = pc.coalesce(self.deletes["referenced_data_file"].cast(SOLE_PATH.type), self.deletes[SOLE_PATH.name])
-        found = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
-        is_own = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(found)).to_numpy()
+        row_of_path = pc.index_in(path, value_set=paths.cast(SOLE_PATH.type).combine_chunks())
+        is_own = pc.and_(pc.equal(self.deletes["content"], _POSITIONS), pc.is_valid(row_of_path)).to_numpy()
         own = np.flatnonzero(is_own)
-        rows = pc.fill_null(found, 0).to_numpy()[own].astype(np.int64)
+        rows = pc.fill_null(row_of_path, 0).to_numpy()[own].astype(np.int64)
         counts = np.zeros(len(self.offsets) - 1, np.int64)
         if len(self.starts):
             # Runs are in the order of their rows, and those of a row in that of their starts.
@@ -104,9 +104,9 @@ def reaching(
     """Match delete files to data files; `None` where too many reach too many.
 
     Args:
-        data: live data files; at least `file_path`, `spec_id`, `partition` and `sequence_number` of `ENTRIES`.
-        deletes: live delete files; the columns `MATCHED_COLUMNS`.
-        max_pairs: of a data file and a delete file; there are never more runs than `MAX_RUNS`.
+        data: live data files; at least the columns `MATCHED_DATA_COLUMNS`.
+        deletes: live delete files; the columns `planning.manifests.MATCHED_COLUMNS`.
+        max_pairs: of a data file and a delete file; runs are limited to `MAX_RUNS`.
 
     Raises:
         InvalidTableError: two deletion vectors reach one data file, a delete file for one data file lies in another partition,
@@ -154,14 +154,14 @@ def reaching(
 
 
 def in_order(deletes: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Delete files by some columns, then by their offset; what has no offset comes first."""
+    """Delete files sorted by some columns, then by their offset, nulls first."""
     keys = deletes.select([*names])
     keys = keys.append_column("offset", pc.fill_null(deletes["content_offset"], -1))
     return deletes.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
 
 
 def bounds_of_paths(deletes: pa.Table) -> Iterator[PathBounds]:
-    """What each of some delete files says of the paths that it names: `reach.path_bounds` over rows of entries."""
+    """The bounds of each delete file on the paths in it: `reach.path_bounds` over rows of entries."""
     lower, upper = _path_bounds(deletes)
     return zip(lower.to_pylist(), upper.to_pylist(), strict=True)
 
@@ -172,7 +172,7 @@ def _path_bounds(deletes: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
 
 
 def _sole_bounds(deletes: pa.Table) -> dict[int, PathBounds]:
-    """By row the bounds of those whose bounds are one path (`reach.sole_path`)."""
+    """By row, the bounds of delete files whose bounds are one path (`reach.sole_path`)."""
     rows = np.flatnonzero(pc.is_valid(deletes[SOLE_PATH.name]).to_numpy())
     paths = deletes[SOLE_PATH.name].take(pa.array(rows)).to_pylist()
     return {row: (path, path) for row, path in zip(rows.tolist(), paths, strict=True)}
@@ -184,7 +184,7 @@ def _refuse_first(deletes: pa.Table, is_wrong: pa.ChunkedArray, error: Callable[
 
 
 def _numbers_of(of_data: pa.ChunkedArray, of_deletes: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
-    """Numbers that are equal where values are, from 0 on in the order of the data; -1 for null."""
+    """Numbers that are equal where the values are, from 0 on in the order of the data; -1 for null."""
     encoded = pa.chunked_array([*of_data.chunks, *of_deletes.chunks], of_data.type).dictionary_encode()
     codes = [pc.fill_null(chunk.indices, -1).to_numpy().astype(np.int64) for chunk in encoded.chunks]
     numbers = np.concatenate([np.empty(0, np.int64), *codes])
@@ -196,20 +196,20 @@ def with_deletes(
 ) -> "DataFrame":
     """The data files, each with the delete files that a reader must apply to it; lazy.
 
-    Both are read once; their columns are those that `reaching` asks for, whose errors come when rows are computed. The new
-    column `deletes` has the type `REACHING_DELETES`, is never null, and is ordered by sequence number, path and offset. A row
-    with many deletes is wide: narrow it before it is shuffled.
+    Both are read once; their columns are those of `reaching`, whose errors come when rows are computed. The new column
+    `deletes` has the type `REACHING_DELETES`, is never null, and is ordered by sequence number, path and offset. A row with
+    many deletes is wide: drop columns before a shuffle.
 
     Args:
-        deletes_count: how many delete files there are at most, as manifest lists tell; `None` where they do not.
+        deletes_count: the most delete files there may be, by the manifest lists; `None` where these do not say.
     """
     scopes = _scopes(deletes, specs)
     is_small = deletes_count is not None and deletes_count <= BROADCAST_MAX_COUNT
-    # Spark's own guess of what tasks yield is far too low; it would bring a million deletion vectors to the driver.
-    known = F.broadcast(scopes) if is_small else scopes.hint("merge")
-    of_file = known.select(F.col("scope").alias("file_scope"), F.col("members").alias("of_file"))
-    of_partition = known.select(F.col("scope").alias("partition_scope"), F.col("members").alias("of_partition"))
-    # The file's own come first: there are few of them, and the next join may shuffle what this one adds.
+    # Spark's own estimate of the tasks' output is far too low; it would bring a million deletion vectors to the driver.
+    hinted = F.broadcast(scopes) if is_small else scopes.hint("merge")
+    of_file = hinted.select(F.col("scope").alias("file_scope"), F.col("members").alias("of_file"))
+    of_partition = hinted.select(F.col("scope").alias("partition_scope"), F.col("members").alias("of_partition"))
+    # Deletes of single files come first: there are few for each, and the next join may shuffle what this one adds.
     joined = data.join(of_file, _file_scope(F.col("file_path")) == F.col("file_scope"), "left")
     joined = joined.join(of_partition, _partition_scope() == F.col("partition_scope"), "left")
     if any(spec.is_unpartitioned for spec in specs.values()):
@@ -228,10 +228,10 @@ def with_deletes(
 
 
 def deletes_in_use(planned: "DataFrame") -> "DataFrame":
-    """One row that counts the delete files of a plan's column `deletes`, each once however many data files it reaches.
+    """One row that counts the distinct delete files in a plan's column `deletes`.
 
-    For `deletion_vectors`, `position_delete_files` and `equality_delete_files`: columns `<kind>_count`, `<kind>_bytes` (of
-    a vector those of its blob) and `<kind>_record_count` (deleted positions, or rows of values to delete by).
+    For `deletion_vectors`, `position_delete_files` and `equality_delete_files`: columns `<kind>_count`, `<kind>_bytes` (for
+    vectors those of the blobs) and `<kind>_record_count` (deleted positions, or rows of an equality delete file).
     """
     file = F.col("delete")
     used = planned.select(F.explode("deletes").alias("delete")).select(
@@ -255,20 +255,20 @@ def deletes_in_use(planned: "DataFrame") -> "DataFrame":
 
 
 def _scopes(deletes: "DataFrame", specs: Mapping[int, PartitionSpec]) -> "DataFrame":
-    """A row for each scope that has delete files: its name, and its members in the order of the column `deletes`."""
+    """A row for each scope with delete files: its name, and its members in the order of the column `deletes`."""
     lower, upper = (F.col(name).getItem(DELETE_FILE_PATH.field_id) for name in ("lower_bounds", "upper_bounds"))
-    is_asked = (F.col("content") == _POSITIONS) & F.col("referenced_data_file").isNull()
-    # `reach.sole_path`, of position delete files that do not name their data file.
-    sole = F.when(is_asked & (lower == upper), lower)
+    names_no_file = (F.col("content") == _POSITIONS) & F.col("referenced_data_file").isNull()
+    # `reach.sole_path`, for position delete files that do not name their data file.
+    sole = F.when(names_no_file & (lower == upper), lower)
     delete = F.struct(*_STORED_FIELDS, sole.alias(SOLE_PATH.name))
     member = F.struct("sequence_number", "file_path", "content_offset", delete.alias("delete"))
     named = deletes.select(_scope(specs).alias("scope"), member.alias("member"))
-    # One list and no filter below this: then all joins share one shuffle, whatever each uses, and `deletes` is read once.
+    # One list and no filter below this: then all joins share one shuffle, whichever members they use, and `deletes` is read once.
     return named.groupBy("scope").agg(F.sort_array(F.collect_list("member")).alias("members"))
 
 
 def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
-    """What a delete file is for, as bytes that start with the kind of scope."""
+    """The scope of a delete file, as bytes that start with the kind of scope."""
     path, only, spec_id = F.col("file_path"), F.col("referenced_data_file"), F.col("spec_id")
     is_positions = F.col("content") == _POSITIONS
     unpartitioned = [number for number, spec in specs.items() if spec.is_unpartitioned]
@@ -281,7 +281,7 @@ def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
         .when(~is_positions & spec_id.isin(unpartitioned), F.lit(_WHOLE_TABLE))
         .otherwise(_partition_scope())
     )
-    # Never null, and Spark shall know it: it would filter by it in some of the uses of `_scopes`.
+    # Never null, and Spark must know it: else it would add a filter to some uses of `_scopes`, which then share no shuffle.
     return F.coalesce(scope, F.lit(bytearray()))
 
 
@@ -295,19 +295,19 @@ def _partition_scope() -> "Column":
 
 
 def _is_newer(member: "Column") -> "Column":
-    """Whether a delete file is new enough for the data file: equality deletes spare their own commit's."""
+    """Whether a delete file applies by sequence number: equality deletes spare data files of their own commit."""
     number = F.col("sequence_number")
     return (member.sequence_number > number) | (~_is_equality(member.delete) & (member.sequence_number == number))
 
 
 def _is_newer_and_may_name(member: "Column") -> "Column":
-    # As `reach.named_range`: only equal bounds say no, which equality deletes have none of.
+    # As `reach.named_range`: only equal bounds rule a path out, and equality deletes have none.
     sole = member.delete.sole_path
     return _is_newer(member) & (sole.isNull() | F.startswith(F.col("file_path").cast("binary"), sole))
 
 
 def _in_force() -> "Column":
-    """What remains once a deletion vector took the place of position deletes, in order."""
+    """The delete files to apply, in order: a deletion vector supersedes position deletes."""
     of_file, of_partition, of_table = F.col("of_file"), F.col("of_partition"), F.col("of_table")
     vectors = F.filter(of_file, lambda member: _is_vector(member.delete))
     elsewhere = F.filter(
@@ -342,7 +342,7 @@ def _is_vector(file: "Column") -> "Column":
 
 
 def _error(*parts: "str | Column") -> "Column":
-    """Fails the job with an error that `spark.rows.collected` makes again; the parts of its line, texts and columns."""
+    """Fail the job with an error that `spark.rows.collected` rebuilds; `parts` are texts and columns of its message."""
     columns = (F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts)
     return F.raise_error(F.concat(F.lit("icekeep.errors.InvalidTableError: "), *columns))
 
@@ -350,9 +350,9 @@ def _error(*parts: "str | Column") -> "Column":
 def crowded_count(
     storage: Storage, spark: SparkSource, manifests: Sequence[ManifestFile], wanted: EntryFilter
 ) -> int | None:
-    """How many delete files are not for one data file alone, where a partition is crowded with them; `None` where none is.
+    """The delete files that are not for one data file alone, if some partition is crowded with them, else `None`.
 
-    Then `with_deletes_in_tasks` is the way to match them. Raises as `folded` does.
+    Crowded partitions are for `with_deletes_in_tasks`. Raises as `folded` does.
     """
     columns = {"content", "spec_id", "partition", "referenced_data_file"}
     counts = folded(storage, spark, manifests, wanted, columns, _Counts).by_partition
@@ -360,7 +360,7 @@ def crowded_count(
 
 
 class _Counts:
-    """Delete files of each partition that may be for several data files."""
+    """A `Fold`: for each partition, the delete files that may be for several data files."""
 
     def __init__(self) -> None:
         self.by_partition: Counter[tuple[int, bytes]] = Counter()
@@ -384,7 +384,7 @@ def with_deletes_in_tasks(
     data_count: int,
     shared_count: int,
 ) -> "DataFrame":
-    """What `with_deletes` gives, and raises, for the same arguments; lazy.
+    """The same result and errors as `with_deletes`; lazy.
 
     Args:
         data_count: about how many data files there are.
@@ -407,7 +407,7 @@ def _part(path: "Column", parts_count: int) -> "Column":
 
 
 def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The data files of one part with what reaches each, in an order that does not depend on how rows arrive."""
+    """The data files of one part with the deletes that reach each, in an order that does not depend on how rows arrive."""
     prepare_worker()
     both: tuple[list[pa.RecordBatch], ...] = [], []
     for batch in batches:
@@ -420,9 +420,9 @@ def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatc
 
 
 def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec]) -> Iterator[pa.RecordBatch]:
-    found = reaching(data, deletes, specs, EVERY_PAIR)
-    if found is not None:
-        yield from _written_out(data, found)
+    matched = reaching(data, deletes, specs, EVERY_PAIR)
+    if matched is not None:
+        yield from _written_out(data, matched)
         return
     if data.num_rows < 2:
         raise IcekeepBug(f"{deletes.num_rows} delete files are too many for one data file")
@@ -431,29 +431,31 @@ def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, Partiti
         yield from _with_deletes(some, deletes, specs)
 
 
-def _written_out(data: pa.Table, found: Reaching) -> Iterator[pa.RecordBatch]:
-    """Data files with lists of deletes, some at a time: what reaches many is in many lists."""
-    lengths = (found.stops - found.starts).astype(np.int64)
-    counts = np.bincount(found.rows, lengths, data.num_rows).astype(np.int64)
+def _written_out(data: pa.Table, matched: Reaching) -> Iterator[pa.RecordBatch]:
+    """Data files with their lists of deletes, in batches: a delete file that reaches many is in many lists."""
+    lengths = (matched.stops - matched.starts).astype(np.int64)
+    counts = np.bincount(matched.rows, lengths, data.num_rows).astype(np.int64)
     ends = np.cumsum(counts)
-    members = pa.concat_arrays(found.deletes.to_struct_array().chunks) if found.deletes.num_rows else None
+    members = pa.concat_arrays(matched.deletes.to_struct_array().chunks) if matched.deletes.num_rows else None
     start = 0
     while start < data.num_rows:
         before = ends[start] - counts[start]
         stop = max(start + 1, int(np.searchsorted(ends, before + _BATCH_PAIRS, "right")))
         rows = data[start:stop].combine_chunks()
-        lists = _lists(found, members, lengths, start, stop)
+        lists = _lists(matched, members, lengths, start, stop)
         yield from rows.append_column(pa.field("deletes", lists.type, nullable=False), lists).to_batches()
         start = stop
 
 
-def _lists(found: Reaching, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int) -> pa.ListArray:
-    """What reaches some rows, in the order of a plan's column `deletes`."""
-    runs = slice(found.offsets[start], found.offsets[stop])
-    some, of_run = lengths[runs], found.starts[runs].astype(np.int64)
+def _lists(
+    matched: Reaching, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int
+) -> pa.ListArray:
+    """The deletes of rows `start` to `stop`, in the order of a plan's column `deletes`."""
+    runs = slice(matched.offsets[start], matched.offsets[stop])
+    some, of_run = lengths[runs], matched.starts[runs].astype(np.int64)
     positions = np.arange(some.sum()) + np.repeat(of_run - (np.cumsum(some) - some), some)
-    rows = np.repeat(found.rows[runs] - start, some)
-    order = np.lexsort((found.ranks[positions], rows))
+    rows = np.repeat(matched.rows[runs] - start, some)
+    order = np.lexsort((matched.ranks[positions], rows))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
     if members is None:
         return pa.array([[]] * (stop - start), REACHING_DELETES)

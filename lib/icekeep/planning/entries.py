@@ -1,9 +1,8 @@
-"""Entries of manifests: which manifests a filter needs, where they are decoded, and which of their entries are left.
+"""Select the entries of manifests that a filter needs: choose the manifests, decode them, and prune their entries.
 
-Few entries are decoded on the driver, in threads, since they are ready before a Spark task has begun; many in Spark tasks,
-each of which is given about the same number of bytes of manifests. Storage is never listed and never asked for lengths:
-the manifest list knows them. Filters are evaluated on whole Arrow batches, right after decoding, so that a pruned entry never
-leaves this module.
+Few entries are decoded in threads of the driver, faster than a Spark task starts; many in Spark tasks, with about the same
+number of bytes of manifests each. Storage is never listed nor asked for lengths, which the manifest list has. Filters are
+evaluated on whole Arrow batches, right after decoding, so that a pruned entry never leaves this module.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,21 +60,21 @@ _MIN_ENTRY_BYTES = 50
 
 
 class SpecFilter(msgspec.Struct, frozen=True):
-    """The partition type of one spec, and the filter over it: the projection of the scan's filter over rows."""
+    """The partition type of one spec, and the inclusive projection of the scan's filter onto it."""
 
     partition: StructType
     matches: Expression = ALWAYS_TRUE
 
 
 class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries of a manifest a reader wants.
+    """Which entries of manifests to select.
 
     Attributes:
-        specs: by the spec of a manifest.
-        rows: the filter over rows, bound to the scan's schema, for bounds.
+        specs: by the spec id of a manifest.
+        rows: the filter over rows, bound to the scan's schema, which bounds and counts are asked about.
         live_only: leave out entries of deleted files.
         added_by: only files that one of these snapshots added; `None` for all.
-        path_end: only files whose path ends so.
+        path_end: only files whose path ends with it.
     """
 
     specs: Mapping[int, SpecFilter]
@@ -96,9 +95,9 @@ class FilesAndBytes(msgspec.Struct, frozen=True):
 
 
 class PruningStats(msgspec.Struct, frozen=True):
-    """What was left after each step: of the entries that the manifests list, by their partitions, by their bounds.
+    """The files that remained after each step: opening the manifests, pruning by partition, pruning by metrics.
 
-    `slow_manifests_count` is how many of the manifests were decoded in the slow way, though the fast one was chosen.
+    `slow_manifests_count` counts manifests that the slow decoder read after the fast one had failed.
     """
 
     opened: FilesAndBytes = FilesAndBytes()
@@ -116,13 +115,13 @@ class PruningStats(msgspec.Struct, frozen=True):
 
 
 class ManifestsTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests with which something is done, one after another, in a thread or a Spark task."""
+    """Manifests that a thread or a Spark task works through, one after another."""
 
     manifests: tuple[ManifestFile, ...]
 
 
 class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
-    """Manifests to read, and the columns of `planning.manifests.ENTRIES` to read of them."""
+    """Manifests to decode, and the columns of `planning.manifests.ENTRIES` to decode."""
 
     wanted: EntryFilter
     columns: frozenset[str]
@@ -131,7 +130,7 @@ class DecodeTask(ManifestsTask, frozen=True, kw_only=True):
 
 
 class DecodedEntries(msgspec.Struct, frozen=True):
-    """A batch of selected entries, in order, and how many were pruned on the way to it."""
+    """A batch of selected entries, in order, and what each step of pruning left of the batch."""
 
     entries: pa.RecordBatch
     steps: PruningStats
@@ -145,7 +144,7 @@ class ReadBy(StrEnum):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """How manifests are read, and why so."""
+    """How manifests are read, and the reason, for people."""
 
     by: ReadBy
     decoder: ManifestDecoder
@@ -153,17 +152,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fold(Protocol):
-    """A mergeable aggregate over entries, which come in any order; it is pickled, and keeps no rows."""
+    """A mergeable aggregate over entries in any order; it is pickled, so it must stay small."""
 
     def add(self, decoded: DecodedEntries) -> None:
-        """Take in a batch."""
+        """Add a batch."""
 
     def merge(self, other: Self) -> None:
-        """Take in another aggregate."""
+        """Add another aggregate."""
 
 
 class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests to open, those that a filter let us skip, and what is asked of the partitions of each spec."""
+    """Manifests to open, those that a filter skips, and the filter over the partitions of each spec."""
 
     opened: tuple[ManifestFile, ...] = ()
     skipped: tuple[ManifestFile, ...] = ()
@@ -173,8 +172,8 @@ class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
 def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
     """The manifests of a snapshot that have live files; none for a table without a snapshot.
 
-    Those that the list calls empty are among them where the totals of the summary do not agree: whoever reads them sees
-    whether the list is right.
+    Where the list disagrees with the totals of the snapshot's summary, those that it calls empty are included: reading
+    them shows whether the list is right.
     """
     if snapshot is None:
         return []
@@ -187,17 +186,15 @@ def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[Manifest
 
 
 def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    """Those that track data files."""
     return [m for m in manifests if m.content is ManifestContent.DATA]
 
 
 def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    """Those that track delete files."""
     return [m for m in manifests if m.content is ManifestContent.DELETES]
 
 
 def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
-    """A filter given as text or as an expression, bound to a schema of the table; `moment_ms` is what `now` in the text is."""
+    """A filter, as text or unbound, bound to a schema of the table; `moment_ms` is the time of `now` in the text."""
     expression = parse_where(where, moment_ms) if isinstance(where, str) else where
     return bind(expression, schema, metadata.partition_specs)
 
@@ -205,10 +202,7 @@ def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schem
 def select_manifests(
     metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
 ) -> ManifestSelection:
-    """The manifests that may hold a file for a filter over rows, by their partition summaries.
-
-    The filter, which is bound to `schema`, is projected through each manifest's own spec.
-    """
+    """Select manifests by their partition summaries: `rows`, bound to `schema`, is projected through each one's own spec."""
     specs = {}
     for spec_id in {m.partition_spec_id for m in manifests}:
         spec = metadata.specs_by_id[spec_id]
@@ -222,12 +216,12 @@ def select_manifests(
 
 
 def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
-    """Whether a manifest of a spec may hold a file that a filter over its partitions matches, by the summaries."""
+    """Whether a manifest of the spec may hold a file whose partition matches, by its summaries."""
     return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
 
 
 def entries_count(manifests: Iterable[ManifestFile]) -> int:
-    """How many entries manifests have, by what their lists say, else (in version 1) by their bytes."""
+    """The entries of manifests, counted by their list, or estimated by length where (in version 1) it has no counts."""
     total = 0
     for manifest in manifests:
         live, deleted = manifest.live_files_count, manifest.deleted_files_count
@@ -239,7 +233,7 @@ def entries_count(manifests: Iterable[ManifestFile]) -> int:
 
 
 def chosen_reading(manifests: Iterable[ManifestFile], limit: int) -> Reading:
-    """Decide how manifests are read: up to `limit` entries, which is one of `Limits`, on the driver."""
+    """Choose how manifests are read: on the driver up to `limit` entries, one of `Limits`."""
     count = entries_count(manifests)
     decoder, why = chosen_decoder()
     where, reason = ReadBy.TASKS, f"above {limit:,} Spark tasks are faster"
@@ -259,11 +253,11 @@ def entries(
     """The selected entries of manifests; lazy where tasks decode them.
 
     Args:
-        columns: names from `planning.manifests.ENTRIES`; only what they need is decoded. The columns come in that schema's order.
-        reading: how to read; chosen by the number of entries if `None`.
+        columns: of `planning.manifests.ENTRIES`, whose order they come in; no others are decoded.
+        reading: by default chosen by the number of entries.
 
     Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; at once, or in the tasks.
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; now, or in the tasks.
     """
     chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
     if chosen.by is ReadBy.DRIVER:
@@ -282,7 +276,7 @@ def few_entries(
     columns: Iterable[str],
     decoder: ManifestDecoder,
 ) -> pa.Table:
-    """The same as a table that the driver holds, for few manifests: no Spark has a part in it; raises as `entries` does."""
+    """The selected entries of few manifests as a table on the driver, without Spark; raises as `entries` does."""
     whole = DecodeTask(
         manifests=tuple(manifests), wanted=wanted, columns=frozenset(columns), storage=storage, decoder=decoder
     )
@@ -303,7 +297,7 @@ def folded(
 ) -> F:
     """Fold the selected entries of manifests into one value; no row reaches Spark, and few entries do not start it.
 
-    `new` makes an empty fold: a class, or a function of a module. Raises as `entries` does.
+    `new` makes an empty fold and is pickled: a class, or a function of a module. Raises as `entries` does.
     """
     chosen = chosen_reading(manifests, limits_of(spark).folded_entries_count) if reading is None else reading
     session = None if chosen.by is ReadBy.DRIVER else started(spark)
@@ -328,42 +322,41 @@ def _fold(manifests: Sequence[ManifestFile], shared: tuple[DecodeTask, Callable[
 
 
 def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
-    """The same work in parts, one for each Spark task."""
+    """The task split into one for each Spark task."""
     return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
 
 
 def manifests_by_task(manifests: Sequence[ManifestFile], spark: "SparkSession") -> list[list[ManifestFile]]:
-    """The manifests that each Spark task reads, balanced by their bytes."""
+    """The manifests of each Spark task, balanced by their bytes."""
     bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
     return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 
 
 def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
-    """Do work on the manifests, some at a time, in threads of this process; results in the order of the manifests."""
+    """Do the work in threads of this process, some manifests at a time; results are in the order of the manifests."""
     tasks = [msgspec.structs.replace(whole, manifests=some) for some in manifest_chunks(whole.manifests)]
     threads = threads_count(manifest.manifest_path for manifest in whole.manifests)
     pool = ThreadPoolExecutor(min(threads, max(1, len(tasks))))
     try:
         yield from pool.map(work, tasks)
     finally:
-        # After an error or an interrupt, manifests that were not begun are not read any more.
+        # After an error or an interrupt, no more manifests are begun.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def threads_count(locations: Iterable[str]) -> int:
-    """How many threads read or write files at once: as many as there are processors, more where they mostly wait."""
+    """The number of threads that read or write files: as many as processors, or more where they mostly wait for the network."""
     threads = processors_count()
     is_remote = any(parse_location(location).scheme != "file" for location in locations)
     return max(threads, REQUESTS_AT_ONCE) if is_remote else threads
 
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
-    """Neighbours of some megabytes together: little enough to be dealt out evenly, enough for small ones to go together."""
+    """Runs of manifests of some megabytes: few enough bytes to balance threads, enough to read small manifests together."""
     return map(tuple, packed(manifests, (lambda m: m.manifest_length, _CHUNK_BYTES)))
 
 
 def entries_schema(columns: frozenset[str]) -> pa.Schema:
-    """The columns in the order of `planning.manifests.ENTRIES`."""
     return pa.schema([field for field in ENTRIES if field.name in columns])
 
 
@@ -378,11 +371,11 @@ def decode(task: DecodeTask) -> Iterator[DecodedEntries]:
 
 
 def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> Iterator[DecodedEntries]:
-    """The selected entries of manifests of one spec and content."""
+    """As `decode`, for manifests of one spec and content."""
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
-    known = known_columns(task.storage)
-    read = read_manifests if known is None else partial(read_through, known)
+    in_memory = known_columns(task.storage)
+    read = read_manifests if in_memory is None else partial(read_through, in_memory)
     slow_manifests: list[str] = []
 
     def note_slow(location: str, error: Exception) -> None:
@@ -391,7 +384,7 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
 
     columns = _columns_to_read(task, spec)
     for batch in read(manifests, spec.partition, task.storage, columns, decoder=task.decoder, slow=note_slow):
-        # Masks first, rows last: metrics are wide, and are moved only where somebody asks for them.
+        # Masks first, rows last: metrics are wide, and are copied only if they are asked for.
         opened = in_partition = _asked_for(batch, wanted)
         if spec.matches is not ALWAYS_TRUE:
             in_partition = opened & partitions_that_match(spec.matches, spec.partition.fields, batch["partition"])
@@ -420,7 +413,7 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
 
 
 def _columns_to_read(task: DecodeTask, spec: SpecFilter) -> Columns:
-    """The columns to read; of metrics that only the filter looks at, the fields that it is about."""
+    """The columns to read, each with the field ids to read of it; of metrics that only the filter needs, those of its fields."""
     wanted = task.wanted
     stored = task.columns & {"manifest_path", *STORED.names}
     read = {"status", "file_size_in_bytes", *columns_needed(wanted.rows), *stored}
@@ -450,9 +443,9 @@ def _asked_for(batch: pa.RecordBatch, wanted: EntryFilter) -> np.ndarray:
 
 
 def delete_file(row: Mapping[str, Any], partition: tuple[Any, ...]) -> DataFile:
-    """The delete file of a row of `planning.manifests.REACHING_DELETES`, as far as applying it asks for.
+    """The delete file of a row of `planning.manifests.REACHING_DELETES`, with the fields that applying it needs.
 
-    Fields of the row that may be null may be missing.
+    Nullable fields of the row may be missing.
     """
     ids, key = row.get("equality_ids"), row.get("key_metadata")
     return DataFile(

@@ -1,7 +1,7 @@
-"""Which entries of a batch a filter needs: the rules of `spec/filters/evaluators.py` over Arrow columns.
+"""Prune batches of entries by a filter: the rules of `spec/filters/evaluators.py` over Arrow columns.
 
 Bounds are decoded to types whose order is Iceberg's: whole numbers, floats with one zero, and bytes for everything else.
-Decimals are bytes too, since they have up to 38 digits: 32 of them, with the sign flipped, so that the least has all zeros.
+Decimals, of up to 38 digits, become 32 bytes with the sign bit flipped, so that the least is all zeros.
 """
 
 from collections.abc import Sequence
@@ -48,9 +48,9 @@ _SIGN = 0x80
 
 
 def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
-    """The bounds as values that can be compared with one another and with `encode_literals`.
+    """The bounds as values that compare with one another and with those of `encode_literals`.
 
-    Null is a bound that is unknown: it is not there, or its bytes are no value of the type, present or before promotion.
+    An unknown bound is null: one that is missing, or whose bytes are no value of the type or of one before promotion.
     """
     match type_:
         case DecimalType():
@@ -71,14 +71,14 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
 
 
 def encode_literals(type_: Type, values: Sequence[Any]) -> pa.Array:
-    """Values of the type as `decode_bounds` has them."""
+    """Values in the representation of `decode_bounds`."""
     if type_ == STRING:
         return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     return decode_bounds(type_, pa.array([value_to_bytes(type_, value) for value in values], pa.binary()))
 
 
 def in_java_order(uuids: pa.Array) -> pa.Array:
-    """UUIDs, decoded, as bytes in the order of Java, which compares them as two signed longs."""
+    """Decoded UUIDs as bytes in the order of Java, which compares them as two signed longs."""
     fixed = pc.cast(uuids, pa.binary(_UUID_WIDTH))
     content = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * _UUID_WIDTH :][: len(fixed) * _UUID_WIDTH]
     signed = content.reshape(-1, _UUID_WIDTH).copy()
@@ -87,43 +87,43 @@ def in_java_order(uuids: pa.Array) -> pa.Array:
 
 
 def _integers(bounds: pa.BinaryArray, name: str) -> pa.Array:
-    numbers, known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
+    numbers, is_known = np.zeros(len(bounds), np.int64), np.zeros(len(bounds), np.bool_)
     width = INTEGER_WIDTHS.get(name, 1)
     at, raw = _of_length(bounds, width)
     read = raw.view(f"<i{width}")[:, 0]
-    numbers[at], known[at] = read != 0 if name == "boolean" else read, True
+    numbers[at], is_known[at] = read != 0 if name == "boolean" else read, True
     if name in ("long", "timestamp", "timestamp_ns"):
         at, raw = _of_length(bounds, 4)
         before = raw.view("<i4")[:, 0].astype(np.int64)
         # A bound of four bytes was written when the column was still an int or a date.
         scale = 1 if name == "long" else DAY_SECONDS * TICKS_PER_SECOND[name]
         in_range = np.abs(before) <= MAX_LONG // scale
-        numbers[at], known[at] = np.where(in_range, before, 0) * scale, in_range
-    return pa.array(numbers, mask=~known)
+        numbers[at], is_known[at] = np.where(in_range, before, 0) * scale, in_range
+    return pa.array(numbers, mask=~is_known)
 
 
 def _floats(bounds: pa.BinaryArray, widths: Sequence[int]) -> pa.Array:
-    numbers, known = np.zeros(len(bounds), np.float64), np.zeros(len(bounds), np.bool_)
+    numbers, is_known = np.zeros(len(bounds), np.float64), np.zeros(len(bounds), np.bool_)
     for width in widths:
         at, raw = _of_length(bounds, width)
-        with np.errstate(invalid="ignore"):  # a NaN that signals is a NaN
-            numbers[at], known[at] = raw.view(f"<f{width}")[:, 0], True
-    return pa.array(numbers + 0.0, mask=~known)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+            numbers[at], is_known[at] = raw.view(f"<f{width}")[:, 0], True
+    return pa.array(numbers + 0.0, mask=~is_known)
 
 
 def _decimals(bounds: pa.BinaryArray) -> pa.Array:
-    rows, known = np.zeros((len(bounds), _DECIMAL_WIDTH), np.uint8), np.zeros(len(bounds), np.bool_)
+    rows, is_known = np.zeros((len(bounds), _DECIMAL_WIDTH), np.uint8), np.zeros(len(bounds), np.bool_)
     for width in np.unique(_lengths(bounds)):
         if 1 <= width <= _DECIMAL_WIDTH:
             at, raw = _of_length(bounds, int(width))
-            rows[at, -width:], known[at] = raw, True
+            rows[at, -width:], is_known[at] = raw, True
             rows[at[raw[:, 0] >= _SIGN], :-width] = 0xFF
-    # As `decimal_from_unscaled`: what lies within 2**127 - 1 of zero, so that the upper half is the sign of the lower.
+    # As in `decimal_from_unscaled`: within 2**127 - 1 of zero, so that the upper half is the sign of the lower.
     upper, lower = rows[:, : _DECIMAL_WIDTH // 2], rows[:, _DECIMAL_WIDTH // 2 :]
     is_least = (lower[:, 0] == _SIGN) & ~lower[:, 1:].any(axis=1)
-    known &= (upper == np.where(lower[:, :1] >= _SIGN, 0xFF, 0)).all(axis=1) & ~is_least
+    is_known &= (upper == np.where(lower[:, :1] >= _SIGN, 0xFF, 0)).all(axis=1) & ~is_least
     rows[:, 0] ^= _SIGN
-    return _from_rows(rows, known)
+    return _from_rows(rows, is_known)
 
 
 def _strings(bounds: pa.BinaryArray) -> pa.Array:
@@ -146,7 +146,7 @@ def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
 
 
 def _lengths(bounds: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The bytes of each bound, -1 where it is null."""
+    """The length of each bound in bytes, -1 where it is null."""
     if not len(bounds):
         return np.zeros(0, np.int32)
     lengths = np.diff(np.frombuffer(bounds.buffers()[1], np.int32)[bounds.offset : bounds.offset + len(bounds) + 1])
@@ -156,7 +156,7 @@ def _lengths(bounds: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], _Bytes]:
-    """Which bounds have this many bytes, and their bytes, a row each."""
+    """The rows of bounds with this many bytes, and a matrix of these bytes."""
     at = np.flatnonzero(_lengths(bounds) == width)
     if not len(at):
         return at, np.zeros((0, width), np.uint8)
@@ -165,23 +165,17 @@ def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.d
     return at, np.lib.stride_tricks.sliding_window_view(np.frombuffer(content, np.uint8), width)[starts]
 
 
-def _from_rows(rows: _Bytes, known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    """Binary values of one length from a matrix of bytes."""
+def _from_rows(rows: _Bytes, is_known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     content = pa.py_buffer(np.ascontiguousarray(rows))
     fixed = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
-    return _where(pa.array(known), pc.cast(fixed, pa.binary()))
+    return _where(pa.array(is_known), pc.cast(fixed, pa.binary()))
 
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
-    """Which files may hold a row that matches: `file_may_match` for all at once.
-
-    Args:
-        bound: a filter over rows.
-        entries: files with the columns that `columns_needed` names.
-    """
+    """`file_may_match` for each of the entries, which have the columns of `columns_needed`."""
     statistics = {predicate.field.field_id: _Statistics(entries, predicate.field) for predicate in predicates(bound)}
 
     def file_may_match(predicate: BoundPredicate) -> Mask:
@@ -192,7 +186,7 @@ def files_that_may_match(bound: Expression, entries: pa.RecordBatch) -> Mask:
 
 
 def columns_needed(bound: Expression) -> frozenset[str]:
-    """The columns of entries that `files_that_may_match` looks at."""
+    """The columns of entries that `files_that_may_match` reads."""
     needed = {"record_count"}
     for predicate in predicates(bound):
         needed.add("null_value_counts")
@@ -202,7 +196,7 @@ def columns_needed(bound: Expression) -> frozenset[str]:
         if operation in _ASK_FOR_NULL:
             needed.add("value_counts")
         if operation not in UNARY_OPERATIONS and not (operation in INEQUALITIES and type_ == UUID):
-            # One bound tells whether the other can be relied on.
+            # Each bound is needed to tell whether the other is reliable.
             needed |= {"lower_bounds", "upper_bounds"}
     return frozenset(needed)
 
@@ -211,19 +205,13 @@ _ASK_FOR_NULL = TRUE_OF_NULL_TO_SOME | {Operation.IS_NULL, Operation.NOT_NAN}
 
 
 def partitions_that_match(bound: Expression, fields: Sequence[NestedField], partitions: pa.StructArray) -> Mask:
-    """Which partition tuples match a projection: `partition_matches` for all at once.
-
-    Args:
-        bound: an expression from `project_inclusive` or `project_strict`.
-        fields: the fields of the partition type.
-        partitions: structs with these fields, each named by its field id, of the Arrow types of `formats.arrow.schema`.
-    """
+    """`partition_matches` for each of the partitions: structs of `fields`, named by field id, of Arrow's types for them."""
     columns = {field.field_id: partitions.field(str(field.field_id)) for field in fields}
     return matches(bound, lambda predicate: columns[predicate.field.field_id], len(partitions))
 
 
 class _Statistics:
-    """What a batch of entries says of one field."""
+    """The statistics of one field in a batch of entries."""
 
     def __init__(self, entries: pa.RecordBatch, field: NestedField) -> None:
         self._entries, self._field = entries, field
@@ -235,7 +223,7 @@ class _Statistics:
         return contents_of(self._record_counts, self._counts("value_counts"), self._counts("null_value_counts"), nans)
 
     def bounds_allow(self, operation: Operation, predicate: BoundPredicate) -> Mask:
-        """`evaluators.BoundsAllow` for the bounds of many files."""
+        """An `evaluators.BoundsAllow`, for many files."""
         lower, upper = self._bounds
         literals = encode_literals(predicate.field.type, predicate.values)
         if operation in _COMPARISONS:
@@ -257,7 +245,7 @@ class _Statistics:
         return within
 
     def _counts(self, name: str) -> _Counts | int:
-        """Counts of the field's values, -1 where one is missing or cannot be."""
+        """Counts of the field's values, -1 where one is missing or impossible."""
         if name not in self._entries.schema.names:
             return -1
         maps = self._entries.column(name)
@@ -269,7 +257,7 @@ class _Statistics:
 
     @cached_property
     def _bounds(self) -> tuple[pa.Array, pa.Array]:
-        """Lower and upper bounds, both null where either of a file's is NaN, the two are crossed, or it hides its row count."""
+        """Lower and upper bounds, both null where one is NaN, lower exceeds upper, or the file's row count is unknown."""
         lower, upper = self._decoded("lower_bounds"), self._decoded("upper_bounds")
         unreliable = where_true(pc.greater(lower, upper))
         if self._field.type == UUID and unreliable.any():

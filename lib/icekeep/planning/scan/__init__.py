@@ -1,4 +1,4 @@
-"""What a scan reads, and why: planning it, cutting it into tasks, explaining it. The job `plan_scan`."""
+"""Scan planning: what a scan reads, cut into tasks, and explained. The job `plan_scan`."""
 
 from icekeep.settings import WHERE, Job, Kind, Setting
 

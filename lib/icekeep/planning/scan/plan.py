@@ -1,4 +1,4 @@
-"""Plan a scan: which state of a table it reads, which files a filter needs, and which deletes reach them.
+"""Plan a scan: the version of a table that it reads, the files that a filter needs, and the deletes that reach them.
 
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
 """
@@ -19,6 +19,7 @@ from icekeep.commit.live_files import check_totals
 from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.planning.deletes import (
     CROWDED_COUNT,
+    MATCHED_DATA_COLUMNS,
     MAX_PAIRS,
     Reaching,
     crowded_count,
@@ -56,14 +57,14 @@ if TYPE_CHECKING:
 
 
 class VersionArguments(TypedDict, total=False):
-    """How every scan is told what to read; by default the head of `main`.
+    """The arguments that choose what a scan reads; by default the head of `main`.
 
     Attributes:
         ref: a branch or tag.
         snapshot_id: any snapshot of the table.
-        as_of: what was current at this moment, or so long ago.
-        start_snapshot_id: an incremental scan reads what was appended after this snapshot (exclusive),
-        end_snapshot_id: up to this one (inclusive), by default up to the head of `main`. Deletes are left aside.
+        as_of: the snapshot that was current at this moment, or this age ago.
+        start_snapshot_id: an incremental scan reads the files appended after this snapshot (exclusive),
+        end_snapshot_id: up to this one (inclusive), by default up to the head of `main`; deletes are ignored.
     """
 
     ref: str | None
@@ -77,12 +78,12 @@ VERSION_ARGUMENTS = tuple(VersionArguments.__annotations__)
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scan reads.
+    """The state of a table that a scan reads.
 
     Attributes:
-        snapshot: whose manifests are planned from; `None` for a table without data.
-        schema: that the filter is bound to and rows are read with.
-        appended_by: for an incremental scan: the snapshots whose appended files are read; `None` for all live files.
+        snapshot: `None` for a table without data.
+        schema: the filter is bound to it, and rows are read with it.
+        appended_by: the snapshots whose appended files an incremental scan reads; `None` for all live files.
     """
 
     snapshot: Snapshot | None
@@ -91,18 +92,18 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[VersionArguments]) -> Version:
-    """The version that the arguments of a scan name; an age is counted back from `now_ms`.
+    """The version that the arguments of a scan choose; an age is counted back from `now_ms`.
 
     A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
 
     Raises:
         NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
-        UsageError: there is no such argument, one has a value that it cannot take, two of them contradict one another, or the
-            start is no ancestor of the end.
+        UsageError: an argument is unknown or has a wrong value, two contradict one another, or the start is no ancestor of
+            the end.
     """
     given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
-        # A name with a slip in it must not mean the current snapshot.
+        # A misspelt name must not read the current snapshot.
         if name not in VERSION_ARGUMENTS:
             raise UsageError(
                 f"a scan has no argument {name!r}; what it reads is named by one of {', '.join(VERSION_ARGUMENTS[:-1])}"
@@ -122,7 +123,7 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
 
 
 def _snapshot_id(name: str, given: Any) -> int:
-    """Also an integer of numpy's, as pandas has them."""
+    """Accepts numpy's integers too, as pandas gives them."""
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         raise UsageError(f"{argument(name)} is {given!r}; give the id of a snapshot, a whole number")
     return operator.index(given)
@@ -144,9 +145,9 @@ def _single_version(
         at_ms, log = moment_ms(as_of, now_ms), metadata.snapshot_log
         entries = [entry for entry in log if entry.timestamp_ms <= at_ms]
         if not entries:
-            known = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
+            history = f"its log begins at {format_time(log[0].timestamp_ms)}" if log else "it has no snapshot at all"
             raise NotFoundError(
-                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {known}", as_of=at_ms
+                f"the table at {metadata.location!r} is not known as of {format_time(at_ms)}: {history}", as_of=at_ms
             )
         snapshot = metadata.snapshot(entries[-1].snapshot_id)
     else:
@@ -179,23 +180,21 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
 
 
-_MATCHED = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
-
 FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {
     *METRICS.names,
     *("equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"),
 }
-"""What a plan says of each data file unless its caller asks for other columns."""
+"""The columns of a plan by default."""
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be read of a table; the manifest list has been read, and no manifest.
+    """A scan of which the manifest list has been read, and no manifest.
 
     Attributes:
         rows: the filter, bound to the version's schema.
-        listed: all manifests with live files that the version has, see `snapshot_manifests`.
-        data: data manifests by whether the filter needs them.
-        deletes: delete manifests by whether their deletes may reach a file of `data`.
+        listed: all manifests of the version with live files, see `snapshot_manifests`.
+        data: data manifests, by whether the filter needs them.
+        deletes: delete manifests, by whether their deletes may reach a file of `data`.
     """
 
     table: Table
@@ -207,7 +206,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> EntryFilter:
-        """Which entries of the opened data manifests the scan needs."""
+        """The filter over entries of the opened data manifests."""
         appended_by = self.version.appended_by
         added_by = None if appended_by is None else frozenset(s.snapshot_id for s in appended_by)
         return EntryFilter(specs=self.data.specs, rows=self.rows, added_by=added_by)
@@ -220,21 +219,21 @@ def open_scan(
     for_commit: bool = False,
     **version: Unpack[VersionArguments],
 ) -> Scan:
-    """Choose the version, read its manifest list and choose the manifests; needs no Spark.
+    """Choose the version, read its manifest list and select the manifests, without Spark.
 
-    Deletes of a partition reach only files of that partition, so the filter's projection says of them what it says of data.
-    What the list says of sequence numbers keeps no delete manifest closed: where it is wrong, deleted rows would come back.
+    Deletes of a partition reach only files of that partition, so the filter's projection selects delete manifests as it
+    does data manifests. Sequence numbers in the list skip no delete manifest: were they wrong, deleted rows would come back.
 
     Args:
         where: a filter over the table's columns, as text or as an unbound expression.
-        for_commit: for what is going to be committed: the list is held against the totals of its snapshot, and partition
-            summaries, which may be wrong too, keep no delete manifest closed.
+        for_commit: check the list against the totals of its snapshot, and skip no delete manifest by its partition
+            summaries, which may be wrong too.
         version: see `VersionArguments`.
 
     Raises:
         ExpressionError, NotFoundError, UsageError: the filter or the version does not fit the table.
         UnsupportedError: the table is encrypted.
-        InvalidTableError, MissingFileError: the manifest list cannot be read, or is not whole by those totals.
+        InvalidTableError, MissingFileError: the manifest list cannot be read, or contradicts those totals.
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
@@ -255,13 +254,13 @@ def open_scan(
 
 
 class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The data files that a scan needs, held by the driver, and, if asked for, the deletes that reach each."""
+    """The data files that a scan needs, on the driver, and, if asked for, the deletes that reach each."""
 
     files: pa.Table
     reaching: Reaching | None
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each file, with its `deletes` where they were asked for; files share these rows."""
+        """A row for each file, with its `deletes` if they were asked for; files share the rows of deletes."""
         rows: list[dict[str, Any]] = self.files.to_pylist()
         if self.reaching is not None:
             deletes = self.reaching.deletes.to_pylist()
@@ -278,21 +277,21 @@ def few_files(
     deletes: bool = True,
     max_pairs: int = MAX_PAIRS,
 ) -> FewFiles | None:
-    """The plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
+    """Plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
-        limits: how many entries, deletes among them, are few.
+        limits: the most entries, deletes among them, that are few.
         columns: of `planning.manifests.ENTRIES`.
-        deletes: whether to look for what reaches each file.
-        max_pairs: as for `reaching`; for one who asks `FewFiles.rows` no more than by default.
+        deletes: whether to match the deletes that reach each file.
+        max_pairs: as for `reaching`; not above the default if `FewFiles.rows` is to be called.
     """
     storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
     reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
     if reading.by is not ReadBy.DRIVER:
         return None
     columns = frozenset(columns)
-    wanted = columns | _MATCHED if deletes else columns
-    files = few_entries(storage, scan.data.opened, scan.wanted, wanted, reading.decoder)
+    needed = columns | MATCHED_DATA_COLUMNS if deletes else columns
+    files = few_entries(storage, scan.data.opened, scan.wanted, needed, reading.decoder)
     if not deletes:
         return FewFiles(files=files, reaching=None)
     of_deletes = EntryFilter(specs=scan.deletes.specs)
@@ -306,19 +305,22 @@ def few_files(
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The data files that the scan needs, with the columns of `ENTRIES` that are asked for; raises as `entries` does."""
+    """The data files that the scan needs, with some columns of `ENTRIES`; raises as `entries` does."""
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
 def planned_files_with_deletes(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The same with a column `deletes`: what a reader must apply to each file, as `planning.manifests.REACHING_DELETES`.
+    """`planned_files` with a column `deletes`: those to apply to each file, of type `planning.manifests.REACHING_DELETES`.
 
     Where deletes contradict one another or the data, Spark raises `InvalidTableError` as it runs.
     """
-    files = planned_files(scan, spark, columns)
-    wanted = EntryFilter(specs=scan.deletes.specs)
     return matched_with_deletes(
-        files, scan.table, spark, scan.deletes.opened, wanted, data_count=entries_count(scan.data.opened)
+        planned_files(scan, spark, columns),
+        scan.table,
+        spark,
+        scan.deletes.opened,
+        EntryFilter(specs=scan.deletes.specs),
+        data_count=entries_count(scan.data.opened),
     )
 
 
@@ -367,7 +369,7 @@ PartitionId = tuple[int, bytes]
 
 
 class SizeDistribution:
-    """Sizes in bytes, each known to one percent; the least and the greatest exactly."""
+    """Sizes in bytes, counted in buckets of one percent; the least and the greatest are exact."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -376,13 +378,13 @@ class SizeDistribution:
         self._counts = np.zeros(0, dtype=np.int64)
 
     def add(self, sizes: np.ndarray) -> None:
-        """Take in sizes of 0 or more."""
+        """Count sizes of 0 or more."""
         if len(sizes):
             buckets = (np.log(np.maximum(sizes, 1)) / _RESOLUTION).astype(np.int64)
             self._include(len(sizes), int(sizes.min()), int(sizes.max()), np.bincount(buckets))
 
     def merge(self, other: "SizeDistribution") -> None:
-        """Take in what another has counted."""
+        """Add the counts of another."""
         if other.least is not None and other.greatest is not None:
             self._include(other.count, other.least, other.greatest, other._counts)
 
@@ -404,14 +406,12 @@ class SizeDistribution:
 
 
 class FileSize(msgspec.Struct, frozen=True, order=True):
-    """A file and its size."""
-
     bytes: int
     file_path: str
 
 
 class ScanTotals:
-    """A `Fold`: the files that a plan keeps, and what each step of pruning left; memory grows with partitions, not with files."""
+    """A `Fold`: totals of the selected files and of each step of pruning; memory grows with partitions, not with files."""
 
     def __init__(self) -> None:
         self.steps = PruningStats()
@@ -454,12 +454,11 @@ class ScanTotals:
         self.bytes_by_partition.update(other.bytes_by_partition)
 
     def largest_partitions(self) -> list[tuple[PartitionId, int, int]]:
-        """The partitions of the most bytes, each with its number of files and their bytes."""
+        """The partitions of the most bytes: each one's id, number of files, and bytes."""
         largest = heapq.nlargest(LARGEST_COUNT, ((size, key) for key, size in self.bytes_by_partition.items()))
         return [(key, self.files_by_partition[key], size) for size, key in largest]
 
     def partition_sizes(self) -> SizeDistribution:
-        """The bytes of partitions."""
         sizes = SizeDistribution()
         sizes.add(np.fromiter(self.bytes_by_partition.values(), np.int64, len(self.bytes_by_partition)))
         return sizes

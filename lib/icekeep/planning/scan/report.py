@@ -1,6 +1,6 @@
-"""What a scan would read, what pruning saves, and which deletes are to be applied; and why one file is read or is not.
+"""Report what a scan would read, what pruning saves and which deletes apply; explain why a file is read or pruned.
 
-An explanation asks each pruning step again about one file, with the evidence it goes by.
+An explanation repeats each pruning step for one file, and shows the statistics that it goes by.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError
 from icekeep.events import SILENT
-from icekeep.planning.deletes import EVERY_PAIR, deletes_in_use
+from icekeep.planning.deletes import EVERY_PAIR, MATCHED_DATA_COLUMNS, deletes_in_use
 from icekeep.planning.entries import DecodedEntries, EntryFilter, Reading, SpecFilter, chosen_reading, folded
 from icekeep.planning.scan.plan import (
     COLUMNS,
@@ -45,7 +45,7 @@ _COLUMNS = FILE_COLUMNS | {*_METRICS}
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of the filter at one step, what it was answered by, and whether rows may match it."""
+    """One predicate of the filter at one step, the statistics that decided it, and whether rows may match."""
 
     step: str
     asked: str
@@ -54,7 +54,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Rendered, frozen=True, kw_only=True):
-    """What becomes of a file in a scan; `pruned_by` is the first step that drops it, `None` if it is read.
+    """Whether a scan reads a file; `pruned_by` is the first step that drops it, `None` if it is read.
 
     The steps are `manifest` (partition summaries), `partition`, `metrics` (bounds and counts), and before them `status`
     (the entry says that the file was deleted) and `version` (an incremental scan that did not append it).
@@ -81,7 +81,7 @@ def explain_file(
     where: str | Expression = ALWAYS_TRUE,
     **version: Unpack[VersionArguments],
 ) -> Explanation:
-    """Say why a scan reads a data file or not.
+    """Explain why a scan reads a data file or prunes it.
 
     Args:
         file: the file's location, or the end of it.
@@ -105,12 +105,7 @@ def explain_file(
 
 
 def explain_entry(scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile) -> Explanation:
-    """Say the same of an entry that was read.
-
-    Args:
-        entry: all of a row of `planning.manifests.ENTRIES`, its maps as `dict`.
-        manifest: of the scan, which has the entry.
-    """
+    """`explain_file` for a whole row of `planning.manifests.ENTRIES`, its maps as `dict`, in a manifest of the scan."""
     spec = scan.data.specs[manifest.partition_spec_id]
     partition = PartitionCodec(spec.partition).decode(entry["partition"])
     evidence, pruned_by = [], None
@@ -139,7 +134,7 @@ _SHOWN = (
 
 
 class _Rows:
-    """A `Fold` that keeps the few entries that a path picks, whole."""
+    """A `Fold` that keeps whole entries: the few of a path."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -152,7 +147,7 @@ class _Rows:
 
 
 def _entry_of(scan: Scan, spark: SparkSource, file: str) -> tuple[dict[str, Any], ManifestFile]:
-    """The entry of a file, a live one if there is one, and its manifest."""
+    """The entry of a file, a live one if there is any, and its manifest."""
     manifests = {m.manifest_path: m for m in (*scan.data.opened, *scan.data.skipped)}
     specs = {spec_id: SpecFilter(spec.partition) for spec_id, spec in scan.data.specs.items()}
     wanted = EntryFilter(specs=specs, live_only=False, path_end=file)
@@ -172,7 +167,7 @@ def _entry_of(scan: Scan, spark: SparkSource, file: str) -> tuple[dict[str, Any]
 def _steps(
     scan: Scan, entry: Mapping[str, Any], manifest: ManifestFile, spec: SpecFilter, partition: tuple[Any, ...]
 ) -> Iterator[tuple[str, bool, list[Evidence]]]:
-    """Each step, whether it keeps the file, and what it asked."""
+    """Each step, whether it keeps the file, and the evidence."""
     yield "status", entry["status"] != Status.DELETED, []
     added_by = scan.wanted.added_by
     yield "version", added_by is None or (entry["status"] == Status.ADDED and entry["snapshot_id"] in added_by), []
@@ -229,7 +224,7 @@ def _summary_text(field: NestedField, summary: FieldSummary | None) -> str:
 
 
 def metrics_text(field: NestedField, file: DataFile) -> str:
-    """What the metrics of a file say of a column, for people."""
+    """The metrics of a column in one file, for people."""
     lower, upper = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
     nulls = (file.null_value_counts or {}).get(field.field_id)
     counted = "nulls not counted" if nulls is None else f"{nulls:,} nulls of {file.record_count:,} rows"
@@ -250,7 +245,7 @@ def _range(type_: Type, lower: bytes | None, upper: bytes | None) -> str:
 
 
 class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete files that a scan must apply, each counted once; bytes of a deletion vector are those of its blob."""
+    """Distinct delete files that a scan must apply; the bytes of a deletion vector are those of its blob."""
 
     deletion_vectors_count: int = 0
     deletion_vectors_bytes: int = 0
@@ -264,7 +259,7 @@ class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionSize(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as its path (`day=2013-01-05`), and what the scan reads of it."""
+    """A partition, by its path (`day=2013-01-05`), and the files that the scan reads of it."""
 
     partition: str
     spec_id: int
@@ -280,11 +275,12 @@ class PlanScanResult(Rendered, frozen=True, kw_only=True):
         total_data_files_count: that the version has; `None` where a manifest list of version 1 does not say.
         total_files_bytes: of its data and delete files, as far as the snapshot's summary says.
         opened_data_files_count: listed by the manifests that were opened.
-        pruned_by_partition_count, pruned_by_metrics_count: of these, what entries' partitions and then their bounds dropped.
+        pruned_by_partition_count: of these, pruned by their partition.
+        pruned_by_metrics_count: of the rest, pruned by their bounds and counts.
         median_file_bytes, median_partition_bytes: to one percent.
         file_skew, partition_skew: the largest divided by the median.
         reading: where manifests were decoded, by what, and why.
-        slow_manifests_count: of the opened data manifests those that were decoded entry by entry, as the fast decoder failed.
+        slow_manifests_count: opened data manifests that were decoded entry by entry, since the fast decoder failed.
     """
 
     snapshot_id: int | None
@@ -328,7 +324,7 @@ def plan_scan(
     where: str | Expression = ALWAYS_TRUE,
     **version: Unpack[VersionArguments],
 ) -> PlanScanResult:
-    """Say what a scan would read.
+    """Report what a scan would read.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one. None is needed below
@@ -356,7 +352,7 @@ def plan_scan_job(
     where: str | Expression = ALWAYS_TRUE,
     **version: Unpack[VersionArguments],
 ) -> PlanScanResult | Explanation:
-    """What the job does: `plan_scan`, or `explain_file` where a file is named; raises what they raise."""
+    """The job: `plan_scan`, or `explain_file` if a file is named; raises what they raise."""
     if explain is not None:
         return explain_file(table, explain, spark, where=where, **version)
     return plan_scan(table, spark, where=where, **version)
@@ -367,9 +363,8 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     reading = chosen_reading(scan.data.opened, limits_of(spark).folded_entries_count)
     totals = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, COLUMNS, ScanTotals, reading)
     steps, sizes, partitions = totals.steps, totals.sizes, totals.partition_sizes()
-    in_use = DeletesInUse()
-    if scan.deletes.opened and steps.by_metrics.files_count:
-        in_use = _deletes_in_use(scan, spark)
+    has_deletes = scan.deletes.opened and steps.by_metrics.files_count
+    in_use = _deletes_in_use(scan, spark) if has_deletes else DeletesInUse()
     counts = [m.live_files_count for m in scan.data.opened + scan.data.skipped]
     total_bytes = ""
     if snapshot is not None and scan.version.appended_by is None:
@@ -423,13 +418,10 @@ def _skew(sizes: SizeDistribution) -> float | None:
     return round(sizes.greatest / median, 1) if median and sizes.greatest is not None else None
 
 
-_FOR_DELETES = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
-
-
 def _deletes_in_use(scan: Scan, spark: SparkSource) -> DeletesInUse:
-    few = few_files(scan, limits_of(spark), _FOR_DELETES, max_pairs=EVERY_PAIR)
+    few = few_files(scan, limits_of(spark), MATCHED_DATA_COLUMNS, max_pairs=EVERY_PAIR)
     if few is None or few.reaching is None:
-        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, _FOR_DELETES))
+        in_use = deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))
         [row] = collected(in_use, "looking for the deletes in use")
         return DeletesInUse(**row.asDict())
     used = few.reaching.deletes.filter(pa.array(few.reaching.used)).to_pylist()

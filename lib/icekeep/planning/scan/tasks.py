@@ -1,14 +1,14 @@
-"""A plan cut into tasks: splits of data files with what must be applied to them, packed as `read.split.*` asks.
+"""Cut a plan into tasks: splits of data files with the deletes to apply to them, packed by the properties `read.split.*`.
 
-files -> splits (`file_splits`) -> bins of about one size (`collections.packed`) -> neighbours joined again
+files -> splits (`file_splits`) -> bins of about one size (`collections.packed`) -> adjacent splits merged
 
-Few files are packed on the driver, many where they were planned, each share by itself.
+Few files are packed on the driver, many where they were planned, each Spark partition by itself.
 """
 
 import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -60,12 +60,12 @@ Row = Mapping[str, Any]
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a scan's files are dealt out to tasks; the defaults are those of the table properties `read.split.*`.
+    """How a scan's files are packed into tasks; the defaults are those of the table properties `read.split.*`.
 
     Attributes:
-        split_target_bytes: what one task reads, deletes included; `read.split.target-size`.
-        planning_lookback: how many tasks are filled at a time; `read.split.planning-lookback`.
-        open_file_cost_bytes: what opening a file counts for at least; `read.split.open-file-cost`.
+        split_target_bytes: the bytes of one task, deletes included; `read.split.target-size`.
+        planning_lookback: the number of tasks that are filled at a time; `read.split.planning-lookback`.
+        open_file_cost_bytes: the least weight of a file; `read.split.open-file-cost`.
         is_adaptive: whether a small scan takes smaller splits, so that all slots have work; `read.split.adaptive-size.enabled`.
     """
 
@@ -76,7 +76,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """The bytes of a planned data file from `start` on, `length` of them: what a reader of blocks that begin there reads."""
+    """`length` bytes of a planned data file from `start` on; its reader reads the blocks that begin there."""
 
     file: Row
     start: int
@@ -84,7 +84,7 @@ class Split(msgspec.Struct, frozen=True):
 
 
 def read_options(properties: Mapping[str, str]) -> ReadOptions:
-    """Read the table properties `read.split.*`; raises `PropertyError` for a value that one cannot take."""
+    """Read the table properties `read.split.*`; `PropertyError` for an invalid value."""
     default = ReadOptions()
     return ReadOptions(
         split_target_bytes=whole_number(properties, "read.split.target-size", default.split_target_bytes, 1),
@@ -95,15 +95,15 @@ def read_options(properties: Mapping[str, str]) -> ReadOptions:
 
 
 def split_tasks(files: Iterable[Row], options: ReadOptions, target_size: int | None = None) -> Iterator[list[Split]]:
-    """Deal files out to tasks, each a list of splits that one reader works through.
+    """Pack files into tasks, each a list of splits that one reader works through.
 
-    A file may be in several tasks; within one, its splits that touch are one split. Memory holds `planning_lookback` tasks
-    and no more, whatever the number of files. A split weighs its bytes and those of its deletes, or what opening the files
-    costs if that is more.
+    A file may be in several tasks; within one, its adjacent splits are merged. Memory holds at most `planning_lookback`
+    tasks, whatever the number of files. A split weighs its bytes and those of its deletes, or the cost of opening the files
+    if that is more.
 
     Args:
-        files: may be a stream; an object for each file, since splits of one object are taken for splits of one file.
-        target_size: bytes, instead of the options' (see `adapted_target_size`).
+        files: may be a stream; one object for each file, since splits of one object are taken for splits of one file.
+        target_size: bytes, in place of the options' (see `adapted_target_size`).
     """
     target = options.split_target_bytes if target_size is None else target_size
 
@@ -129,11 +129,11 @@ def split_tasks(files: Iterable[Row], options: ReadOptions, target_size: int | N
 
 
 def adapted_target_size(options: ReadOptions, scan_bytes: int, parallelism: int) -> int:
-    """The size of splits at which a scan has work for all slots, if it has enough; never above the options' target.
+    """The split size at which a scan has work for all slots, if it is large enough; at most the options' target.
 
     Args:
         scan_bytes: of all data files and deletes that the scan reads.
-        parallelism: how many tasks run at once.
+        parallelism: the number of tasks that run at once.
     """
     target = options.split_target_bytes
     if not options.is_adaptive or -(-scan_bytes // target) >= parallelism:
@@ -144,10 +144,10 @@ def adapted_target_size(options: ReadOptions, scan_bytes: int, parallelism: int)
 def file_splits(
     file_format: str, file_size_in_bytes: int, split_offsets: Sequence[int] | None, target_size: int
 ) -> tuple[tuple[int, int], ...]:
-    """Where a data file may be cut: pairs of start and length in bytes, in order, that cover each byte once.
+    """The splits of a data file: pairs of start and length in bytes, in order, that cover each byte once.
 
-    A cut at each offset that the manifest knows; where it knows none, or none that can be true, a cut every `target_size`
-    bytes. Files of formats without blocks are not cut, and a file has one split at least.
+    A split begins at each of the manifest's offsets, or, where there are none or they are not valid, every `target_size`
+    bytes. Files of formats without blocks are not split, and every file has at least one split.
 
     >>> file_splits("PARQUET", 100, (4, 60), 30)
     ((0, 60), (60, 40))
@@ -159,7 +159,7 @@ def file_splits(
         offsets = split_offsets or ()
         is_ascending = all(left < right for left, right in pairwise(offsets))
         if offsets and is_ascending and offsets[0] >= 0 and offsets[-1] < file_size_in_bytes:
-            # What lies before the first block, magic bytes and headers, belongs to the first split.
+            # The bytes before the first block, magic and headers, belong to the first split.
             starts = (0, *offsets[1:])
         else:
             starts = range(0, max(file_size_in_bytes, 1), target_size)
@@ -180,7 +180,7 @@ _FILE_COLUMNS = (
 _PLANNED = frozenset({*_FILE_COLUMNS, "split_offsets", "key_metadata"})
 
 _PARTITION_BITS = 40
-"""Bits of a `task_id` that number the tasks of one Spark partition of a plan; those above say the partition."""
+"""Bits of a `task_id` that number the tasks of one Spark partition of a plan; those above are the partition's id."""
 
 TASKS = pa.schema(
     [
@@ -194,18 +194,18 @@ TASKS = pa.schema(
 )
 """Columns of planned tasks: a row for each split of a file; those with one `task_id` are read together.
 
-`start` and `length` are bytes of the file, `deletes` what a reader must apply to it (`planning.manifests.REACHING_DELETES`), and
-`residual` is what is left of the filter to ask of its rows, as text.
+`start` and `length` are in bytes, `deletes` are those to apply to the file (`planning.manifests.REACHING_DELETES`), and
+`residual` is the text of the filter that remains for its rows.
 """
 
 
 SHARING_TASKS = TASKS.append(pa.field("reached_by", pa.binary(), nullable=False))
-"""The same as a reader of ours gets them: one row of a task has what must be applied to any file of it in `deletes`, those of
-equality first. The others have none there: `reached_by` says which of these are for the row, as a `PositionSet` in bytes."""
+"""`TASKS` with `deletes` shared: the first row of a task has those of all its files, equality deletes first, and the others
+none. `reached_by` says which of them are for the row, as a `PositionSet` in bytes."""
 
 
 class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What every task of a scan must know: the filter, and what partitions say of it."""
+    """The parts of a scan that every task needs: the filter, and its residuals by partition."""
 
     rows: Expression
     schema: Schema
@@ -221,11 +221,10 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def partition(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
-        """A partition tuple from its bytes."""
         return self._codecs.decode(spec_id, key)
 
     def residual(self, spec_id: int, key: bytes) -> Expression:
-        """What is left of the filter for the rows of a partition."""
+        """The filter that remains for the rows of a partition."""
         if self.rows is ALWAYS_TRUE:
             return ALWAYS_TRUE
         if (spec_id, key) not in self._residuals:
@@ -235,7 +234,7 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class PackedTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks of a scan: their rows where they are few, else a lazy DataFrame of them; one of the two is null."""
+    """The tasks of a scan: their rows if files are few, else a lazy DataFrame; the other is null."""
 
     few: list[list[dict[str, Any]]] | None
     many: "DataFrame | None"
@@ -250,8 +249,8 @@ def plan_tasks(
 ) -> "DataFrame":
     """Plan the tasks that read the rows of a filter: splits of data files, deletes, residuals, as `TASKS`.
 
-    Tasks are made as the table's properties `read.split.target-size`, `read.split.planning-lookback`,
-    `read.split.open-file-cost` and `read.split.adaptive-size.enabled` say.
+    The table's properties `read.split.target-size`, `read.split.planning-lookback`, `read.split.open-file-cost` and
+    `read.split.adaptive-size.enabled` control how they are packed.
 
     Args:
         spark: a session, or a function that starts one; by default the session that runs, or a new one.
@@ -276,7 +275,7 @@ def plan_tasks(
 
 
 def planned_rows(scan: Scan) -> PlannedRows:
-    """What the tasks of a scan must know."""
+    """The `PlannedRows` of a scan."""
     metadata = scan.table.metadata
     return PlannedRows(
         rows=scan.rows,
@@ -292,31 +291,31 @@ def packed_tasks(
     """The tasks of a scan; raises as `plan_tasks` does.
 
     Args:
-        shares_deletes: whether rows are those of `SHARING_TASKS`, which take as much as there are delete files in a task, and
-            not as there are pairs of these and data files.
-        slots: how many tasks may be small, so that all slots have work; by default as many as in all of the session's work.
+        shares_deletes: whether rows are those of `SHARING_TASKS`, whose size grows with the delete files of a task, not with
+            the pairs of delete files and data files.
+        slots: the number of tasks to make splits smaller for, so that all slots have work; by default the session's.
     """
-    options, known = read_options(scan.table.metadata.properties), planned_rows(scan)
+    options, rows = read_options(scan.table.metadata.properties), planned_rows(scan)
     with_deletes = bool(scan.deletes.opened)
     few = few_files(scan, limits_of(spark), _PLANNED, deletes=with_deletes)
     if few is not None:
         files = sorted(few.rows(), key=lambda file: file["file_path"])
         at_once = small_tasks(started(spark)) if slots is None else slots
         target = adapted_target_size(options, sum(file["file_size_in_bytes"] for file in files), at_once)
-        tasks = _packed(files, known, options, target)
+        tasks = _packed(files, rows, options, target)
         return PackedTasks(few=[*(map(sharing_deletes, tasks) if shares_deletes else tasks)], many=None)
     planned = (planned_files_with_deletes if with_deletes else planned_files)(scan, spark, _PLANNED)
     if with_deletes:
-        # Joins give the files of a partition in the order in which blocks of a shuffle arrive. A partition that is computed
-        # again, after an executor was lost, must give each file the same task: readers of the others are done already.
+        # Joins give the files of a partition in the order in which shuffle blocks arrive. A partition that is recomputed,
+        # after an executor was lost, must give each file the same task: readers of its other tasks may be done.
         planned = planned.sortWithinPartitions("file_path", "sequence_number", "first_row_id")
-    packer = _Packer(known, options, shares_deletes=shares_deletes)
-    many = planned.mapInArrow(packer, from_arrow_schema(packer.columns))
-    return PackedTasks(few=None, many=many)
+    columns = SHARING_TASKS if shares_deletes else TASKS
+    pack = partial(_packed_batches, rows, options, shares_deletes)
+    return PackedTasks(few=None, many=planned.mapInArrow(pack, from_arrow_schema(columns)))
 
 
 def one_task_a_partition(many: "DataFrame") -> "DataFrame":
-    """The rows of `PackedTasks.many`, those of one task in a Spark partition of their own; plans once to count the tasks."""
+    """The rows of `PackedTasks.many`, each task in its own Spark partition; runs the plan once to count the tasks."""
     partition = F.shiftright("task_id", _PARTITION_BITS)
     tasks = many.groupBy(partition.alias("partition")).agg(F.count_distinct("task_id").alias("tasks"))
     counts = collected(tasks, "planning tasks")
@@ -331,26 +330,23 @@ def one_task_a_partition(many: "DataFrame") -> "DataFrame":
     return many.repartition(tasks_count, partition_key(number.cast("int"), tasks_count))
 
 
-class _Packer:
-    """Packs what one Spark partition of a plan holds; called by `mapInArrow`."""
-
-    def __init__(self, known: PlannedRows, options: ReadOptions, *, shares_deletes: bool) -> None:
-        self._known, self._options, self._shares_deletes = known, options, shares_deletes
-        self.columns = SHARING_TASKS if shares_deletes else TASKS
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = task_context()
-        first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
-        files = (file for batch in batches for file in batch.to_pylist())
-        for task in _packed(files, self._known, self._options, self._options.split_target_bytes, first_id):
-            yield pa.RecordBatch.from_pylist(sharing_deletes(task) if self._shares_deletes else task, self.columns)
+def _packed_batches(
+    planned: PlannedRows, options: ReadOptions, shares_deletes: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Pack the files of one Spark partition of a plan, a batch for each task."""
+    context = task_context()
+    first_id = 0 if context is None else context.partitionId() << _PARTITION_BITS
+    files = (file for batch in batches for file in batch.to_pylist())
+    columns = SHARING_TASKS if shares_deletes else TASKS
+    for task in _packed(files, planned, options, options.split_target_bytes, first_id):
+        yield pa.RecordBatch.from_pylist(sharing_deletes(task) if shares_deletes else task, columns)
 
 
 def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of a task as `SHARING_TASKS` has them."""
+    """The rows of a task as rows of `SHARING_TASKS`."""
 
     def key(delete: Row) -> tuple[Any, ...]:
-        # Some writers let the vectors of two data files be the same bytes.
+        # Some writers share the same bytes between the vectors of two data files.
         return delete["file_path"], delete["content_offset"], delete["referenced_data_file"]
 
     deletes = {key(delete): delete for row in task for delete in row["deletes"]}
@@ -364,7 +360,7 @@ def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _order(delete: Row) -> tuple[Any, ...]:
-    """Those of equality first, and those of a partition together by their numbers: a file is reached by the end of a list."""
+    """Equality deletes first, and each partition's by sequence number: those that reach a file are then the end of a run."""
     is_positions = delete["content"] == int(FileContent.POSITION_DELETES)
     scope = is_positions, delete["spec_id"], bytes(delete["partition"])
     offset = delete["content_offset"]
@@ -372,7 +368,7 @@ def _order(delete: Row) -> tuple[Any, ...]:
 
 
 def _packed(
-    files: Iterable[Row], known: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
+    files: Iterable[Row], planned: PlannedRows, options: ReadOptions, target: int, first_id: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     for number, splits in enumerate(split_tasks(files, options, target), start=first_id):
         yield [
@@ -382,7 +378,7 @@ def _packed(
                 "start": split.start,
                 "length": split.length,
                 "deletes": split.file.get("deletes") or [],
-                "residual": format_expression(known.residual(split.file["spec_id"], bytes(split.file["partition"]))),
+                "residual": format_expression(planned.residual(split.file["spec_id"], bytes(split.file["partition"]))),
             }
             for split in splits
         ]

@@ -1,10 +1,10 @@
-"""From a filter as it was written to one over the fields of a schema.
+"""Bind a filter as the user wrote it to the fields of a schema.
 
-Names are full ones, parents and children joined by dots, and are compared as they are written, case included.
+Columns are named in full, with dots between parents and children, and names are case-sensitive.
 
-A question about a transformed column becomes one about the column: `days(ts) = '2026-01-31'` is a range of `ts`. Transforms but
-`bucket` keep the order of values, so what they make equal lies together, and partitions of any spec, statistics and rows decide
-such a range. The values of a bucket lie all over the column: such a question stays one about the number of the bucket.
+A comparison of a transformed column becomes one of the column: `days(ts) = '2026-01-31'` is a range of `ts`. All transforms
+but `bucket` preserve order, so the values of one partition are a range, which partitions of any spec, statistics and rows
+can decide. The values of a bucket are scattered over the column: such a comparison remains one of the bucket number.
 """
 
 import math
@@ -81,18 +81,18 @@ _FLOATING = (FLOAT, DOUBLE)
 
 
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:
-    """Tie column names to fields and literals to their types, push NOT down to the predicates, and simplify.
+    """Resolve column names to fields and literals to values, push NOT down to the predicates, and simplify.
 
-    A literal that is no value of its column decides the comparison as SQL has it: an int column is less than 3000000000,
-    unequal to it and to 2.5, wherever it is not null. The result holds no `Not` and no `Predicate`.
+    A literal that is not a value of its column decides the comparison as in SQL: an int column is less than 3000000000,
+    and unequal to it and to 2.5, wherever it is not null. The result holds no `Not` and no `Predicate`.
 
     Args:
-        specs: all partition specs of the table: one who names a partition field is told which column to name instead.
+        specs: all partition specs of the table, for a hint where a partition field is named in place of its column.
 
     Raises:
         NotFoundError: the schema has no such column.
-        ExpressionError: a literal cannot be compared with its column, the column has no such question, or the tree is
-            nested deeper than `MAX_DEPTH`.
+        ExpressionError: a literal cannot be compared with its column, the column does not support the operation, or the
+            tree is nested deeper than `MAX_DEPTH`.
     """
     return _bind(expression, References(schema, specs), negated=False, depth=0)
 
@@ -105,12 +105,7 @@ class References:
         self._fields = {field.name: field for field in _filterable(schema.as_struct(), "", optional=False)}
 
     def field(self, predicate: Predicate) -> NestedField:
-        """The field that a predicate names, under its full name; required only if all structs around it are.
-
-        Raises:
-            NotFoundError: there is no such column.
-            ExpressionError: the column lies in a list or a map.
-        """
+        """The field that a predicate names, under its full name; required only if all structs around it are."""
         field = self._fields.get(predicate.column)
         if field is None:
             raise self._unknown(predicate)
@@ -180,11 +175,11 @@ def _bind_predicate(predicate: Predicate, references: References, *, negated: bo
     if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
         bound = _bind_column(operation, field, predicate.literals)
         if negated and operation in INEQUALITIES and field.type in _FLOATING:
-            # NaN is neither less nor not less: what is not true of it is its negation.
+            # No comparison is true of NaN, so every negated one is.
             return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
         return bound
-    # NaN is refused in the place of a transform, so what is not true of a value is its negation.
-    _require_answer(operation, predicate, field)
+    # No transform takes floating-point columns, so NaN cannot occur and the complement is the negation.
+    _require_transform_supports(operation, predicate, field)
     if not isinstance(transform, Bucket):
         return _bind(unfold(operation, predicate, transform, field), references, negated=False, depth=0)
     named = _named(predicate, field)
@@ -217,7 +212,7 @@ def _bind_column(operation: Operation, field: NestedField, literals: Sequence[An
 def _compare(
     operation: Operation, field: NestedField, places: Sequence[LiteralPosition], bucket: Bucket | None = None
 ) -> Expression:
-    """A comparison with literals, which may lie beyond all values of the column, or between two of them."""
+    """A comparison with literals that may lie beyond all values of the column, or between two of them."""
     if operation in SET_OPERATIONS:
         return _compare_with_set(operation, field, places, bucket)
     [place] = places
@@ -253,7 +248,7 @@ def _compare_with_set(
 
 
 def _of_all_values(field: NestedField, holds: bool) -> Expression:
-    """What is true, or false, of all values but null."""
+    """A predicate that is true, or false, of every value but null."""
     if not holds:
         return ALWAYS_FALSE
     return ALWAYS_TRUE if field.required else BoundPredicate(Operation.NOT_NULL, field)
@@ -272,11 +267,10 @@ _UNITS: dict[type[Transform], tuple[int, str]] = {
     Month: (2, "'2026-01'"),
     Hour: (4, "'2026-01-31-23'"),
 }
-"""How many numbers the text of a unit has, and such a text."""
+"""How many numbers the text of a unit has, and an example."""
 
 
-def _require_answer(operation: Operation, predicate: Predicate, source: NestedField) -> None:
-    """Refuse what cannot be asked of the transform of a column."""
+def _require_transform_supports(operation: Operation, predicate: Predicate, source: NestedField) -> None:
     transform, shown = predicate.transform, format_operand(predicate)
     if transform is None or not transform.accepts(source.type):
         problem = f"is no filter on column {source.name!r} of type {source.type}, which this transform does not take"
@@ -290,22 +284,17 @@ def _require_answer(operation: Operation, predicate: Predicate, source: NestedFi
 
 
 def _named(predicate: Predicate, source: NestedField) -> NestedField:
-    """What an error names where a literal does not fit."""
+    """The transformed column as a field, as errors about its literals name it."""
     assert predicate.transform is not None
     type_ = predicate.transform.result_type(source.type)
     return NestedField(field_id=source.field_id, name=format_operand(predicate), type=type_)
 
 
 def unfold(operation: Operation, predicate: Predicate, transform: Transform, source: NestedField) -> Expression:
-    """A comparison of a transformed column as one of the column, which matches the same rows.
+    """The comparison of the source column that matches the same rows as one of its transform.
 
-    Args:
-        operation: what is asked, with the literals of `predicate`.
-        transform: any but `bucket`, `void` and one that is not known.
-        source: the column.
-
-    Raises:
-        ExpressionError: a literal is none of the transform's values.
+    `operation` takes the place of the predicate's; `transform` is none of `bucket`, `void` and unknown ones.
+    `ExpressionError` where a literal is no value of the transform.
     """
     column, literals = predicate.column, predicate.literals
     if operation in SET_OPERATIONS:
@@ -317,29 +306,24 @@ def unfold(operation: Operation, predicate: Predicate, transform: Transform, sou
         return _unfold_prefix(operation, column, text, transform.width)
     number, is_between = _number(predicate, transform, source)
 
-    def below(step: int) -> Expression:
-        return Predicate(Operation.LT, column, (_first_of(transform, source, step),))
-
-    def from_(step: int) -> Expression:
-        return Predicate(Operation.GT_EQ, column, (_first_of(transform, source, step),))
+    def compare(operation: Operation, step: int) -> Expression:
+        return Predicate(operation, column, (_first_of(transform, source, step),))
 
     match operation:
         case Operation.EQ:
-            return ALWAYS_FALSE if is_between else And(from_(number), below(number + 1))
+            return (
+                ALWAYS_FALSE if is_between else And(compare(Operation.GT_EQ, number), compare(Operation.LT, number + 1))
+            )
         case Operation.NOT_EQ:
             always = Predicate(Operation.NOT_NULL, column)
-            return always if is_between else Or(below(number), from_(number + 1))
-        case Operation.LT:
-            return below(number + is_between)
-        case Operation.LT_EQ:
-            return below(number + 1)
-        case Operation.GT:
-            return from_(number + 1)
-    return from_(number + is_between)
+            return always if is_between else Or(compare(Operation.LT, number), compare(Operation.GT_EQ, number + 1))
+        case Operation.LT | Operation.GT_EQ:
+            return compare(operation, number + is_between)
+    return compare(Operation.LT if operation is Operation.LT_EQ else Operation.GT_EQ, number + 1)
 
 
 def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> Expression:
-    """A comparison with a truncated text: a shorter one is the whole value, and none is longer than the width."""
+    """A comparison of a truncated column: a value shorter than the width is whole, and none is longer."""
     if len(text) < width or (operation in PREFIX_OPERATIONS and len(text) == width):
         return Predicate(operation, column, (text,))
 
@@ -360,7 +344,7 @@ def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> 
 
 
 def _number(predicate: Predicate, transform: Transform, source: NestedField) -> tuple[int, bool]:
-    """Which step of the transform a literal is, and whether it lies between that one and the next."""
+    """The step of the transform that a literal is, and whether it lies between that one and the next."""
     named, literal = _named(predicate, source), predicate.literals[0]
     if isinstance(literal, str) and isinstance(transform, Year | Month | Hour):
         return _unit(named.name, transform, literal), False
@@ -377,7 +361,7 @@ def _number(predicate: Predicate, transform: Transform, source: NestedField) -> 
 
 
 def _unit(shown: str, transform: Transform, text: str) -> int:
-    """Which year, month or hour a text is, counted from 1970."""
+    """The year, month or hour that a text names, counted from 1970."""
     needed, example = _UNITS[type(transform)]
     match = _UNIT.fullmatch(text)
     numbers = [] if match is None else [int(part) for part in match.groups() if part is not None]

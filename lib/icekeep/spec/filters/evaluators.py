@@ -1,12 +1,12 @@
 """Whether rows of a manifest or file may, or must, match a bound filter (spec, "Scan Planning").
 
-The rules are written once, over what statistics say of one file or, in arrays, of many: a `Truth` is a bool or a mask with
-one for each file, and the operators used here mean the same for both (`^ True` negates; `not` and `~` do not). How bounds
-are held and compared is left to a `BoundsAllow`: of one file here, of many in `planning/prune.py`.
+The rules are written once, over the statistics of one file or, as arrays, of many: a `Truth` is a bool or a mask over
+files, and the operators used here mean the same for both (`^ True` negates; `not` and `~` do not). How bounds are held and
+compared is left to a `BoundsAllow`: for one file here, for many in `planning/prune.py`.
 
-"May match" is false only where no row can match, whatever a reader holds of null in `!=` and `NOT IN`; "must match" is true
-only where every row matches as SQL has it. What statistics leave out, or hold in bytes that cannot be read, decides nothing.
-Bounds need not be values that occur: they may be shortened.
+"May match" is false only where no row can match, however a reader treats null in `!=` and `NOT IN`; "must match" is true
+only where every row matches by SQL's rules. Statistics that are missing, or whose bytes cannot be read, decide nothing.
+Bounds need not be values that occur: they may be truncated.
 """
 
 from bisect import bisect_left
@@ -41,7 +41,7 @@ Truth: TypeAlias = Any
 
 
 class Metrics(Protocol):
-    """What a manifest says about a file's columns by field id; a missing map or id is unknown, `DataFile` is one."""
+    """Statistics of a file by field id, as `DataFile` has them; a missing map or id is unknown."""
 
     @property
     def record_count(self) -> int: ...
@@ -66,11 +66,11 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 BoundsAllow: TypeAlias = Callable[[Operation, BoundPredicate], Truth]
-"""Whether a value within the bounds may compare so with the literals of a predicate; true where bounds are unknown."""
+"""Whether an operation may hold for a value within the bounds and the predicate's literals; true where bounds are unknown."""
 
 
 def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Truth:
-    """AND and OR of what `test` says of predicates; it is not asked about what is decided already."""
+    """AND and OR of `test` over the predicates, short-circuiting."""
     match bound:
         case BoundPredicate():
             return test(bound)
@@ -90,7 +90,7 @@ def evaluate(bound: Expression, test: Callable[[BoundPredicate], Truth]) -> Trut
 
 
 def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
-    """Whether some row of a file that has rows may match; `operation` stands for the predicate's."""
+    """Whether some row of a file that has rows may match; `operation` takes the place of the predicate's."""
     if operation in UNARY_OPERATIONS:
         match operation:
             case Operation.IS_NULL:
@@ -105,14 +105,14 @@ def may_match(operation: Operation, predicate: BoundPredicate, holds: Contents, 
         # Values of any bucket lie between any bounds.
         return holds.values | holds.null if is_true_of_null else holds.values
     if operation in INEQUALITIES and predicate.field.type == UUID:
-        # Writers differ on the order of UUIDs, and bounds in one order say nothing of the other.
+        # Writers differ in how they order UUIDs, and bounds in one order say nothing about the other.
         return holds.values
     allowed = bounds_allow(operation, predicate)
     return holds.null | holds.nan | allowed if is_true_of_null else holds.values & allowed
 
 
 def _must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: BoundsAllow) -> Truth:
-    """Whether every row matches: none may match the complement, nor be null or NaN where neither of the two matches that."""
+    """Whether every row matches: none may match the complement, nor be a null or NaN that neither of the two matches."""
     operation = predicate.operation
     fails = may_match(COMPLEMENTS[operation], predicate, holds, bounds_allow)
     if operation not in UNARY_OPERATIONS:
@@ -123,10 +123,10 @@ def _must_match(predicate: BoundPredicate, holds: Contents, bounds_allow: Bounds
 
 
 def contents_of(rows: Any, values: Any, nulls: Any, nans: Any) -> Contents:
-    """What counts say of files with `rows` rows, or of one; a count is -1 where it is missing or cannot be."""
+    """What counts say of files with `rows` rows, or of one; a count is -1 where it is missing or impossible."""
     left = rows - nans * (nans > 0) - nulls * (nulls > 0)
     impossible = left < 0
-    # Rows that a writer counted as no value at all are null: their struct is.
+    # Rows without any value are null: the struct around the field is.
     uncounted = (values >= 0) & (values < rows)
     return Contents(
         null=(((nulls != 0) | uncounted) & (nans != rows)) | impossible,
@@ -136,18 +136,12 @@ def contents_of(rows: Any, values: Any, nulls: Any, nans: Any) -> Contents:
 
 
 def row_matches(bound: Expression, row: Mapping[int, Any]) -> bool:
-    """Whether a row matches; `row` holds values by field id, and a field that it lacks is null."""
+    """Whether a row matches; `row` holds values by field id, and a missing field is null."""
     return bool(evaluate(bound, lambda predicate: _value_matches(predicate, row.get(predicate.field.field_id))))
 
 
 def partition_matches(bound: Expression, fields: Sequence[NestedField], values: Sequence[Any]) -> bool:
-    """Whether a partition tuple matches a projection.
-
-    Args:
-        bound: an expression from `project_inclusive` or `project_strict`.
-        fields: the fields of the partition type, in the order of `values`.
-        values: the partition tuple.
-    """
+    """Whether a partition tuple, in the order of `fields`, matches a projection (inclusive or strict)."""
     by_id = {field.field_id: value for field, value in zip(fields, values, strict=True)}
     return bool(evaluate(bound, lambda predicate: _value_matches(predicate, by_id[predicate.field.field_id])))
 
@@ -155,12 +149,9 @@ def partition_matches(bound: Expression, fields: Sequence[NestedField], values: 
 def manifest_may_match(
     bound: Expression, fields: Sequence[NestedField], summaries: Sequence[FieldSummary] | None
 ) -> bool:
-    """Whether a manifest may hold a file whose partition matches.
+    """Whether a manifest may hold a file whose partition matches an inclusive projection.
 
-    Args:
-        bound: an expression from `project_inclusive`.
-        fields: the fields of the partition type of the manifest's spec, in the order of `summaries`.
-        summaries: the field summaries of the manifest list, null where it has none.
+    `fields` are those of the partition type of the manifest's spec, in the order of the manifest list's `summaries`.
     """
     by_id = dict(zip((field.field_id for field in fields), summaries or (), strict=False))
 
@@ -170,7 +161,7 @@ def manifest_may_match(
             return True
         lower, upper = summary.lower_bound, summary.upper_bound
         null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
-        # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
+        # Both bounds are null where all values are null or NaN; a summary without bounds, nulls and NaNs is no evidence.
         holds = Contents(null, nan, lower is not None or upper is not None or not (null or nan))
         return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, lower, upper))
 
@@ -178,14 +169,14 @@ def manifest_may_match(
 
 
 def file_may_match(bound: Expression, metrics: Metrics) -> bool:
-    """Whether a file may hold a row that matches; one without rows does not, one that hides their number may."""
+    """Whether a file may hold a row that matches; one of unknown row count (-1) may."""
     return metrics.record_count != 0 and bool(
         evaluate(bound, lambda predicate: may_match(predicate.operation, predicate, *_facts(predicate.field, metrics)))
     )
 
 
 def file_must_match(bound: Expression, metrics: Metrics) -> bool:
-    """Whether every row of a file matches; deletes on its rows do not change the answer."""
+    """Whether every row of a file matches; deletes do not change the answer."""
     return metrics.record_count == 0 or bool(
         evaluate(bound, lambda predicate: _must_match(predicate, *_facts(predicate.field, metrics)))
     )
@@ -227,16 +218,11 @@ _MATCHES: dict[Operation, Callable[[Any, _Values], bool]] = {
     Operation.GT_EQ: lambda value, values: bool(value >= values[0]),
     Operation.EQ: lambda value, values: bool(value == values[0]),
     Operation.NOT_EQ: lambda value, values: bool(value != values[0]),
-    Operation.IN: lambda value, values: _is_member(value, values),
-    Operation.NOT_IN: lambda value, values: not _is_member(value, values),
+    Operation.IN: lambda value, values: _has_within(values, value, value),
+    Operation.NOT_IN: lambda value, values: not _has_within(values, value, value),
     Operation.STARTS_WITH: lambda value, values: bool(value.startswith(values[0])),
     Operation.NOT_STARTS_WITH: lambda value, values: not value.startswith(values[0]),
 }
-
-
-def _is_member(value: Any, values: _Values) -> bool:
-    position = bisect_left(values, value)
-    return position < len(values) and bool(values[position] == value)
 
 
 _FLOATING = (FLOAT, DOUBLE)
@@ -245,20 +231,20 @@ _FLOATING = (FLOAT, DOUBLE)
 def _bounds_allow(
     lower_bound: bytes | None, upper_bound: bytes | None, operation: Operation, predicate: BoundPredicate
 ) -> bool:
-    """`BoundsAllow` for the bounds of one file, which are values of the field's present type or of one before promotion."""
+    """`BoundsAllow` for one file, whose bounds are of the field's current type or of one before promotion."""
     type_, literals = predicate.field.type, predicate.values
     lower, upper = _decode(type_, lower_bound), _decode(type_, upper_bound)
     if lower != lower or upper != upper or are_crossed(lower, upper):
-        # Where one is NaN, or the two are crossed, neither can be relied on.
+        # Where one is NaN, or lower exceeds upper, neither is reliable.
         return True
     if operation in INEQUALITIES:
         bound = lower if operation in (Operation.LT, Operation.LT_EQ) else upper
         return bound is None or _MATCHES[operation](bound, literals)
     if operation in PREFIX_OPERATIONS:
-        # What starts with a prefix equals it, cut to its length; and so do bounds.
+        # Cut to the prefix's length, a value that starts with it equals it; so bounds are cut alike.
         lower, upper = (None if bound is None else bound[: len(literals[0])] for bound in (lower, upper))
     if operation in TRUE_OF_NULL_TO_SOME:
-        return lower is None or lower != upper or not _is_member(lower, literals)
+        return lower is None or lower != upper or not _has_within(literals, lower, lower)
     if _has_within(literals, lower, upper):
         return True
     in_java_order = (None if bound is None else java_order(bound) for bound in (lower, upper))
@@ -266,6 +252,7 @@ def _bounds_allow(
 
 
 def _has_within(literals: Sequence[Any], lower: Any, upper: Any) -> bool:
+    """Whether one of the literals, which are sorted, lies between the bounds; a null bound is none."""
     position = 0 if lower is None else bisect_left(literals, lower)
     return position < len(literals) and (upper is None or bool(literals[position] <= upper))
 

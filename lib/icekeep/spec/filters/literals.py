@@ -1,8 +1,8 @@
 """The literals of a filter, and where they lie among the values of a column's type.
 
-A literal need not be a value of its column: 3000000000 lies beyond all ints, 2.5 between two of them, and so does a
-moment with nanoseconds between two microseconds. SQL decides such a comparison all the same, so `locate_literal` says
-where the literal lies and refuses only what cannot be compared with the column at all.
+A literal need not be a value of its column: 3000000000 lies beyond all ints, 2.5 between two of them, and a timestamp
+with nanoseconds between two microseconds. SQL decides such a comparison all the same, so `locate_literal` says where the
+literal lies and refuses only what cannot be compared with the column at all.
 """
 
 import math
@@ -35,7 +35,7 @@ from icekeep.spec.values import (
 
 
 class DateLiteral(msgspec.Struct, frozen=True):
-    """A calendar date, in days since the epoch; with a timestamp it is its first moment, in UTC."""
+    """A calendar date, in days since the epoch; compared with a timestamp it is midnight, in UTC."""
 
     days: int
 
@@ -54,7 +54,7 @@ class TimestampLiteral(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """`now` or an age from it, in epoch milliseconds; with a date it is its day, in UTC."""
+    """`now` or an age from it, in epoch milliseconds; compared with a date it is its day, in UTC."""
 
     epoch_ms: int
 
@@ -65,7 +65,7 @@ class Moment(msgspec.Struct, frozen=True):
 class LiteralPosition(msgspec.Struct, frozen=True):
     """Where a literal lies: on `value`, or, if `is_above`, between it and the next value of the type.
 
-    `side` is 1 above every value of the type and -1 below them (of a floating type: of the finite ones), else 0.
+    `side` is 1 above every value of the type and -1 below them all (for floating types: all finite ones), else 0.
     """
 
     value: Any = None
@@ -74,7 +74,7 @@ class LiteralPosition(msgspec.Struct, frozen=True):
 
 
 def is_comparable(type_: Type) -> bool:
-    """Whether columns of a type can be compared with a literal."""
+    """Whether columns of the type can be compared with a literal at all."""
     return isinstance(type_, PrimitiveType) and (type_.name in _COUNTERS or type_.name in _READERS)
 
 
@@ -82,11 +82,9 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
     """Where a literal lies among the values of a column's type; -0.0 is 0.0.
 
     Numbers are for numeric types; for binary floating point they are rounded. Text is for strings, dates, times,
-    timestamps, uuids (36 characters), decimals, bytes in hexadecimal, and for infinity. A timestamp may be a date alone,
-    its first moment; one with time zone is UTC where the text gives no offset.
-
-    Raises:
-        ExpressionError: the literal cannot be compared with the column, which is named.
+    timestamps, uuids (36 characters), decimals, bytes in hexadecimal, and infinity. A date alone is a timestamp at
+    midnight; one with time zone is UTC where the text gives no offset. `ExpressionError` where the literal cannot be
+    compared with the column.
     """
     type_ = field.type
     assert isinstance(type_, PrimitiveType)
@@ -94,12 +92,7 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
         value = _read(_READERS, field, literal)
         return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
     count, is_above = count_literal(field, literal)
-    if isinstance(type_, DecimalType):
-        highest = 10**type_.precision - 1
-        lowest = -highest
-    else:
-        highest = (1 << (8 * INTEGER_WIDTHS[type_.name] - 1)) - 1
-        lowest = -highest - 1
+    lowest, highest = _count_limits(type_)
     if count < lowest:
         return LiteralPosition(side=-1)
     if count > highest or (count == highest and is_above):
@@ -109,7 +102,7 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
 
 
 def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
-    """How many units of the last place a literal counts, though beyond the type's ends, and whether it lies above that many.
+    """A literal in units of the type's last place, rounded down, perhaps beyond its limits, and whether it was rounded.
 
     For types whose values are whole or decimal numbers, dates and times; raises as `locate_literal` does.
     """
@@ -118,12 +111,21 @@ def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
     """The least and the greatest value of a type whose values are whole or decimal numbers, null for other types."""
+    if not isinstance(type_, PrimitiveType) or type_.name not in _COUNTERS:
+        return None
+    lowest, highest = _count_limits(type_)
     if isinstance(type_, DecimalType):
-        highest = decimal_from_unscaled(10**type_.precision - 1, type_.scale)
-        return highest.copy_negate(), highest
-    if isinstance(type_, PrimitiveType) and (width := INTEGER_WIDTHS.get(type_.name)) is not None:
-        return -(1 << (8 * width - 1)), (1 << (8 * width - 1)) - 1
-    return None
+        return decimal_from_unscaled(lowest, type_.scale), decimal_from_unscaled(highest, type_.scale)
+    return lowest, highest
+
+
+def _count_limits(type_: PrimitiveType) -> tuple[int, int]:
+    """The least and the greatest value in units of the last place."""
+    if isinstance(type_, DecimalType):
+        highest = 10**type_.precision - 1
+        return -highest, highest
+    half = 1 << (8 * INTEGER_WIDTHS[type_.name] - 1)
+    return -half, half - 1
 
 
 _T = TypeVar("_T")
@@ -154,7 +156,7 @@ _INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _LONGEST_EXPONENT = 1000
 
 _Count = tuple[int, bool]
-"""How many units of the last place a literal counts, and whether it lies above that many."""
+"""A literal in units of the last place, rounded down, and whether it was rounded."""
 
 
 def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
@@ -233,8 +235,7 @@ def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
 
 def _read_string(_: PrimitiveType, literal: Any) -> str:
     text = _text(literal)
-    # Half a surrogate pair is no text; it raises `ValueError`.
-    text.encode()
+    text.encode()  # half a surrogate pair raises `ValueError`
     return text
 
 

@@ -1,10 +1,10 @@
-"""Filters as text, the language of `where`, both ways; and the reader of tokens that it shares with that of sort orders.
+"""Parse and format filters, the language of `where`; the tokenizer and reader are shared with sort orders.
 
 Comparisons of a column with a literal, IN, BETWEEN, LIKE 'prefix%', IS NULL, IS NAN, a boolean column alone; NOT, AND, OR,
-parentheses, true and false. In the place of a column there may be a transform of one, such as `bucket(16, id)` or, as Iceberg's
-procedures have it, `system.bucket(16, id)`. Text stands in single quotes, a name that is no plain word in double quotes or
-backticks; a quote is doubled within its kind. The text becomes a tree of `Predicate` and never anything else: no name is
-looked up here and nothing is executed.
+parentheses, true and false. In place of a column there may be a transform of one, such as `bucket(16, id)` or, as in
+Iceberg's procedures, `system.bucket(16, id)`. Text is in single quotes, a name that is not a plain word in double quotes
+or backticks; a quote is doubled within its kind. The text only ever becomes a tree of `Predicate`: no name is looked up
+and nothing is executed.
 """
 
 import math
@@ -57,13 +57,13 @@ _PLAIN_TRANSFORMS = {
 _NUMBERED_TRANSFORMS = {"BUCKET": "bucket", "TRUNCATE": "truncate"}
 
 TRANSFORMS = tuple(word.lower() for word in (*_PLAIN_TRANSFORMS, *_NUMBERED_TRANSFORMS))
-"""What transforms of columns are called in Spark's SQL."""
+"""The names of transforms in Spark's SQL."""
 
 _EXCERPT_LENGTH = 30
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A piece of the text, as it stands there; `start` counts from 0."""
+    """A piece of the text, unchanged; `start` counts from 0."""
 
     kind: str
     start: int
@@ -71,29 +71,28 @@ class Token(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The piece in upper case where it may be a keyword, else nothing."""
-        # Letters beyond ASCII whose upper case is ASCII, as the dotless i, make no keyword.
+        """The text in upper case if it may be a keyword, else empty."""
+        # Non-ASCII letters whose upper case is ASCII, such as the dotless i, do not make keywords.
         return self.text.upper() if self.kind == "name" and self.text.isascii() else ""
 
 
 def unquote(text: str) -> str:
-    """What stands in quotes; a quote is doubled within its kind."""
+    """The text between the quotes, with doubled quotes undone."""
     quote = text[0]
     return text[1:-1].replace(quote * 2, quote)
 
 
 class TextReader:
-    """Recursive descent over the tokens of one text; each method of a language reads one rule and moves past it.
+    """Recursive descent over the tokens of one text; each method reads one rule of the grammar and moves past it.
 
     Attributes:
-        tokens: all of them, the last one of kind "end".
-        what: the text in messages.
-        error: raised where the text is wrong; `facts` hold the `text` and the `position` of the first wrong character, counted
-            from 1.
+        tokens: the last one is of kind "end".
+        what: the name of the text in messages.
+        error: its `facts` hold the `text` and the `position` of the first wrong character, counted from 1.
         max_length: in characters.
-        pattern: of tokens: groups named by kind, among them `space`, `name` and `quoted`.
-        quotes: what may begin a quoted piece.
-        functions: the names that may stand before a parenthesis.
+        pattern: of one token: groups named by kind, among them `space`, `name` and `quoted`.
+        quotes: the characters that may open a quoted token.
+        functions: the transforms listed in messages.
     """
 
     what: ClassVar[str]
@@ -125,7 +124,7 @@ class TextReader:
 
     @property
     def _token(self) -> Token:
-        """The next one."""
+        """The next token, not yet read."""
         return self.tokens[self._index]
 
     @property
@@ -133,13 +132,12 @@ class TextReader:
         return self.tokens[min(self._index + 1, len(self.tokens) - 1)]
 
     def _take(self, text: str) -> bool:
-        """Move past a keyword or a mark if it is next."""
+        """Move past a keyword or a mark if it is next, and say whether it was."""
         is_next = text in (self._token.word, self._token.text)
         self._index += is_next
         return is_next
 
     def _require(self, text: str, problem: str) -> None:
-        """Move past a keyword or a mark, which must be next."""
         if not self._take(text):
             self._fail(problem)
 
@@ -147,7 +145,6 @@ class TextReader:
         self._require(")", "a comma or the closing parenthesis is missing here")
 
     def _column(self) -> str:
-        """Names with dots between them."""
         parts = [self._name()]
         while self._take("."):
             parts.append(self._name())
@@ -161,7 +158,7 @@ class TextReader:
         return token.text if token.kind == "name" else unquote(token.text)
 
     def _transform(self, name: Token) -> tuple[str, str]:
-        """What follows the name of a transform and its opening parenthesis: the column, and the transform as metadata has it."""
+        """Read the arguments of a transform: the column, and the transform as metadata spells it."""
         transform = _PLAIN_TRANSFORMS.get(name.word)
         if transform is not None:
             column = self._column()
@@ -187,7 +184,7 @@ class TextReader:
         return int(token.text)
 
     def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        """Raise for a token, the next one by default."""
+        """Raise at a token, by default the next one."""
         self._fail_at((token or self._token).start, problem)
 
     def _fail_at(self, start: int, problem: str) -> NoReturn:
@@ -204,16 +201,16 @@ RESERVED_WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "
 """Words that name a column only in quotes."""
 
 MAX_TEXT_LENGTH = 256 * 1024
-"""How many characters a filter may have."""
+"""The greatest length of a filter in characters."""
 
 MAX_LITERALS = 10_000
-"""How many literals a filter may hold."""
+"""The most literals of one filter."""
 
 MAX_NUMBER_LENGTH = 400
-"""How many characters and how large an exponent a number may have: more than any column can hold."""
+"""The greatest length and exponent of a number: beyond what any column can hold."""
 
 MAX_DAYS_LENGTH = 9
-"""How many digits the days before or after today may have, as those of an age."""
+"""The most digits of the days before or after today, as for an age."""
 
 _TOKEN = re.compile(
     rf"""
@@ -241,7 +238,7 @@ _COMPARISONS: dict[str, tuple[Operation, Operation, Callable[[Any, Any], bool]]]
     ">": (Operation.GT, Operation.LT, operator.gt),
     ">=": (Operation.GT_EQ, Operation.LT_EQ, operator.ge),
 }
-"""What each sign asks, what it asks with its sides exchanged, and what it says of two literals."""
+"""The operation of each sign, that with its sides exchanged, and the comparison of two literals."""
 
 _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 
@@ -249,15 +246,15 @@ _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 def parse_where(text: str, moment_ms: int | None = None) -> Expression:
     """Read a filter, for example `day >= today - 7 AND kind IN ('a', 'b')`.
 
-    Keywords are read in any case, column names as they are written. A number becomes an int, or a Decimal where it has
-    a point or an exponent.
+    Keywords are case-insensitive, column names are not. A number becomes an int, or a Decimal if it has a point or an
+    exponent.
 
     Args:
-        moment_ms: what `now` is, in epoch milliseconds; `today` is its day in UTC. One run of a job has one moment.
+        moment_ms: the time of `now`, in epoch milliseconds; `today` is its day in UTC. One run of a job has one moment.
 
     Raises:
-        ExpressionError: the text is not a filter, or uses what the language does not have, or `today` or `now` without a
-            moment; `facts` holds the `text` and the `position` of the first character that is wrong, counted from 1.
+        ExpressionError: the text is no filter, or has `today` or `now` without a moment; `facts` holds the `text` and the
+            `position` of the first wrong character, counted from 1.
     """
     return FilterReader(text, moment_ms).parse()
 
@@ -294,7 +291,7 @@ class FilterReader(TextReader):
         if depth > MAX_DEPTH or (depth == MAX_DEPTH and token.text == "("):
             self._fail(f"NOT and parentheses are nested deeper than {MAX_DEPTH} levels")
         if self._take("NOT"):
-            # Parentheses after NOT belong to it, as does the level.
+            # Parentheses after NOT are one level together with it.
             return Not(self._term(depth + (self._token.text != "(")))
         if self._take("("):
             inner = self._disjunction(depth + 1)
@@ -306,7 +303,7 @@ class FilterReader(TextReader):
         return self._comparison_of_literal() if self._at_literal() else self._predicate()
 
     def _comparison_of_literal(self) -> Expression:
-        """A literal and then a column, or a comparison of two literals, as `1 = 1`: of two numbers, two texts or two truths."""
+        """A literal compared with a column, or two numbers, texts or booleans compared with each other, as in `1 = 1`."""
         left, token = self._literal(), self._token
         if token.kind != "comparison":
             self._fail("a comparison with a column is missing here")
@@ -322,13 +319,13 @@ class FilterReader(TextReader):
         return ALWAYS_TRUE if compare(left, right) else ALWAYS_FALSE
 
     def _operand(self) -> tuple[str, Transform | None]:
-        """A column, and the transform of it that is asked about."""
+        """A column, and the transform around it."""
         first = self._index
         column = self._column(may_be_called=True)
         if not self._take("("):
             return column, None
         name, before = self.tokens[self._index - 2], self.tokens[first : self._index - 2]
-        # As `system.bucket` or `CATALOG.system.bucket`.
+        # `system.bucket` or `CATALOG.system.bucket`.
         if before and before[-2].word != "SYSTEM":
             self._fail("functions of transforms stand alone or after system, as in system.bucket(16, id)", name)
         column, text = self._transform(name)
@@ -380,7 +377,7 @@ class FilterReader(TextReader):
         return ask(COMPLEMENTS[operation] if negated else operation, *literals)
 
     def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        """Raise for a token; where that is of a date, which without quotes is numbers, that is what is wrong."""
+        """Raise at a token; where it is part of a date without quotes, say that instead."""
         start = (token or self._token).start
         dates = (_BARE_DATE.match(self._text, at) for at in (start - len("2026"), start) if at >= 0)
         date = next(filter(None, dates), None)
@@ -395,7 +392,7 @@ class FilterReader(TextReader):
         return literals
 
     def _like(self) -> tuple[str, bool]:
-        """The text of a pattern, and whether it is the whole value rather than a prefix."""
+        """As `read_pattern`."""
         token, escape = self._token, "\\"
         pattern = self._string("after LIKE a pattern in single quotes is missing here")
         if self._take("ESCAPE"):
@@ -460,7 +457,7 @@ class FilterReader(TextReader):
             self._fail(f"{shown}{problem}", token)
 
     def _value(self, token: Token) -> Any:
-        """What the literal is that begins with the token that was moved past last; raises `ValueError` for text of no value."""
+        """The literal that begins with the token just read; `ValueError` where its text is not a value."""
         match token.kind, token.word:
             case "string", _:
                 return unquote(token.text)
@@ -497,7 +494,7 @@ class FilterReader(TextReader):
             self._fail(f"{self._token.text} literals are not supported, DATE and TIMESTAMP are; write the text alone")
 
     def _moment(self, token: Token) -> DateLiteral | Moment:
-        """`today` or `now`, less or plus an age; a number alone counts days."""
+        """`today` or `now`, plus or minus an age; a bare number counts days."""
         if self._moment_ms is None:
             self._fail(f"{token.text} has no moment here; hand one in, or write a date", token)
         is_today = token.word == "TODAY"
@@ -529,7 +526,7 @@ class FilterReader(TextReader):
         return span_ms
 
     def _number(self, token: Token) -> int | Decimal:
-        """The number of the token that was moved past last."""
+        """The number of the token just read."""
         if token.kind == "age":
             self._fail("an age stands only after today or now", token)
         is_touched = self._token.start == token.start + len(token.text)
@@ -546,16 +543,12 @@ def _may_be_column(token: Token) -> bool:
 
 
 def read_pattern(pattern: str, escape: str = "\\") -> tuple[str, bool]:
-    r"""The text that a pattern of LIKE asks for, and whether it is the whole value rather than a prefix.
+    r"""The text of a LIKE pattern, and whether it is the whole value rather than a prefix.
 
     >>> read_pattern("ab%"), read_pattern(r"10\%")
     (('ab', False), ('10%', True))
 
-    Args:
-        escape: the character that takes its meaning from a wildcard, or from itself, after it.
-
-    Raises:
-        ValueError: there is another wildcard, or the escape stands before something else.
+    `ValueError` for any other wildcard, and for an escape before anything but a wildcard or itself.
     """
     supported = "LIKE takes a prefix with one % at its end, as in 'abc%'"
     text = ""
@@ -579,7 +572,7 @@ def read_pattern(pattern: str, escape: str = "\\") -> tuple[str, bool]:
 
 
 def format_expression(expression: Expression) -> str:
-    """The expression as text that `parse_where` reads back; `now` has become the moment that it was.
+    """The expression as text that `parse_where` reads back; `now` is shown as the moment it was read as.
 
     >>> from icekeep.spec.filters.parsing import parse_where
     >>> format_expression(parse_where("not day between '2026-01-01' and '2026-01-31'"))
@@ -606,7 +599,7 @@ def format_expression(expression: Expression) -> str:
 
 
 def format_operand(predicate: Predicate) -> str:
-    """What a predicate asks about: a column, in double quotes where it needs them, or a transform of it, `bucket(16, id)`."""
+    """The column of a predicate, in double quotes where needed, or its transform, as in `bucket(16, id)`."""
     parts, name = predicate.column.split("."), predicate.column
     if not all(re.fullmatch(r"[^\W\d]\w*", part) and part.upper() not in RESERVED_WORDS for part in parts):
         name = '"' + name.replace('"', '""') + '"'

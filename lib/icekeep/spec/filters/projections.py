@@ -1,12 +1,12 @@
-"""From a filter over rows to filters over partitions, and to what is left of it in one partition (spec, "Scan Planning").
+"""Project a filter over rows to one over partitions, and find its residual in one partition (spec, "Scan Planning").
 
 The inclusive projection matches the partition of every row that the filter matches, so a partition that it does not
 match holds no such row. The strict projection matches only partitions all of whose rows the filter matches: it is false
 where the inclusive projection of the negation is true. Both are bound to the fields of the partition type: a `field_id` is
-the partition field's. What a transform hides projects to true and to false respectively.
+the partition field's. A predicate that a transform hides projects to true and to false respectively.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -32,7 +32,7 @@ from icekeep.spec.filters.expressions import (
     disjunction,
     not_bound,
 )
-from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import (
     Bucket,
@@ -51,23 +51,16 @@ from icekeep.spec.values import decimal_from_unscaled, unscaled
 
 
 def project_inclusive(bound: Expression, spec: PartitionSpec, schema: Schema) -> Expression:
-    """The filter over partitions of `spec` that matches wherever a row matches `bound`.
+    """The filter over partitions of `spec`, which need not be the current one, that matches wherever a row matches `bound`.
 
-    Several fields made of one column narrow one another. A predicate that some readers hold true of null (`!=`,
-    `NOT IN`, `NOT LIKE`) lets null partitions pass as well, unless the column is required.
-
-    Args:
-        bound: an expression that is bound to `schema`.
-        spec: the spec that the files were written with, which need not be the table's current one.
-        schema: the schema that holds the source columns.
+    Several partition fields of one column narrow one another. A predicate that some readers take to be true of null
+    (`!=`, `NOT IN`, `NOT LIKE`) also matches null partitions, unless the column is required.
     """
 
     def project(predicate: BoundPredicate) -> Expression:
         allows_null = predicate.operation in TRUE_OF_NULL_TO_SOME and not predicate.field.required
         projections = []
-        for part in _parts(spec, predicate):
-            target = _target(part, schema)
-            projected = _project(predicate.operation, part.transform, predicate, target)
+        for target, projected in _projections(predicate.operation, predicate, spec, schema):
             if allows_null:
                 projected = disjunction((projected, BoundPredicate(Operation.IS_NULL, target)))
             projections.append(projected)
@@ -79,15 +72,12 @@ def project_inclusive(bound: Expression, spec: PartitionSpec, schema: Schema) ->
 def project_strict(bound: Expression, spec: PartitionSpec, schema: Schema) -> Expression:
     """The filter over partitions of `spec` that matches only where all rows match `bound`.
 
-    Arguments are those of `project_inclusive`. Of several fields made of one column one that decides is enough.
+    Of several partition fields of one column, one that decides is enough.
     """
 
     def project(predicate: BoundPredicate) -> Expression:
         negated = COMPLEMENTS[predicate.operation]
-        return disjunction(
-            _negated(_project(negated, part.transform, predicate, _target(part, schema)))
-            for part in _parts(spec, predicate)
-        )
+        return disjunction(_negated(projected) for _, projected in _projections(negated, predicate, spec, schema))
 
     return _map_predicates(bound, project)
 
@@ -98,8 +88,8 @@ def _negated(projected: Expression) -> Expression:
     return ALWAYS_FALSE if isinstance(projected, AlwaysTrue) else ALWAYS_TRUE
 
 
-def keeps_values(transform: Transform, type_: Type) -> bool:
-    """Whether partition values are the values of their column: of identity, and of the day of a date."""
+def _keeps_values(transform: Transform, type_: Type) -> bool:
+    """Whether partition values are the column's own: by identity, or by the day of a date."""
     return isinstance(transform, Identity) or (isinstance(transform, Day) and type_ == DATE)
 
 
@@ -111,7 +101,7 @@ _STEPS = {
     Operation.EQ: (Operation.EQ, 0),
     Operation.IN: (Operation.IN, 0),
 }
-"""For transforms of whole numbers: the operation on the partition, and how far the boundary moves before."""
+"""For transforms of whole numbers: the operation on the partition, and how far the literal moves before it is transformed."""
 
 _PREFIXES: Mapping[Operation, tuple[Operation | None, Operation | None, Operation | None]] = {
     Operation.LT: (Operation.LT, Operation.LT, Operation.LT_EQ),
@@ -125,9 +115,9 @@ _PREFIXES: Mapping[Operation, tuple[Operation | None, Operation | None, Operatio
     Operation.STARTS_WITH: (Operation.STARTS_WITH, Operation.EQ, Operation.EQ),
     Operation.NOT_STARTS_WITH: (Operation.NOT_STARTS_WITH, Operation.NOT_EQ, None),
 }
-"""For truncated strings: the operation on the partition where the value is shorter than the width, as long, longer.
+"""For truncated strings: the operation on the partition where the literal is shorter than the width, as long, longer.
 
-A partition value that is shorter than the width is the whole of its rows' value. `None`: nothing can be said.
+A partition value shorter than the width is its rows' whole value. `None`: nothing is known.
 """
 
 
@@ -144,24 +134,23 @@ def _map_predicates(bound: Expression, replace: Callable[[BoundPredicate], Expre
     raise not_bound(bound)
 
 
-def _parts(spec: PartitionSpec, predicate: BoundPredicate) -> list[PartitionField]:
-    return [part for part in spec.fields if part.source_id == predicate.field.field_id]
-
-
-def _target(part: PartitionField, schema: Schema) -> NestedField:
-    result_type = part.transform.result_type(schema.fields_by_id[part.source_id].type)
-    return NestedField(field_id=part.field_id, name=part.name, type=result_type)
+def _projections(
+    operation: Operation, predicate: BoundPredicate, spec: PartitionSpec, schema: Schema
+) -> Iterator[tuple[NestedField, Expression]]:
+    """Each partition field of the predicate's column, and the inclusive projection onto it."""
+    for part in spec.fields:
+        if part.source_id == predicate.field.field_id:
+            result_type = part.transform.result_type(schema.fields_by_id[part.source_id].type)
+            target = NestedField(field_id=part.field_id, name=part.name, type=result_type)
+            yield target, _project(operation, part.transform, predicate, target)
 
 
 def _project(operation: Operation, transform: Transform, predicate: BoundPredicate, target: NestedField) -> Expression:
-    """What partitions a value may lie in that compares so with those of a predicate; true where the transform hides it.
-
-    `operation` stands for the predicate's.
-    """
+    """The inclusive projection onto one partition field; `operation` takes the place of the predicate's."""
     match transform:
         case Void() | UnknownTransform():
             return ALWAYS_TRUE
-        case _ if keeps_values(transform, predicate.field.type):
+        case _ if _keeps_values(transform, predicate.field.type):
             return BoundPredicate(operation, target, predicate.values, predicate.bucket)
         case _ if predicate.bucket is not None:
             is_same = transform == predicate.bucket
@@ -184,7 +173,7 @@ def _project_steps(
     operation, distance = _STEPS[operation]
     type_ = predicate.field.type
     values = [transform.apply(type_, _move(type_, value, distance)) for value in predicate.values]
-    # Iceberg's Java before 0.11 made partition values of times before 1970 one too large.
+    # Iceberg Java before 0.11 wrote partition values of times before 1970 that are one too large.
     is_time = isinstance(transform, Year | Month | Day | Hour) and type_ not in (TIMESTAMP_NS, TIMESTAMPTZ_NS)
     late = [value + 1 for value in values if value < 0] if is_time else []
     if operation in (Operation.EQ, Operation.IN):
@@ -195,7 +184,7 @@ def _project_steps(
 
 
 def _move(type_: Type, value: Any, distance: int) -> Any:
-    """The value that lies `distance` units of the last place away; binding has settled the ends of the range."""
+    """The value `distance` units of the last place away; binding has decided comparisons with the type's limits."""
     if isinstance(type_, DecimalType):
         return decimal_from_unscaled(unscaled(value, type_.scale) + distance, type_.scale)
     return value + distance if distance else value
@@ -215,30 +204,24 @@ def _project_prefix(operation: Operation, width: int, predicate: BoundPredicate,
 
 
 def residual(bound: Expression, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
-    """The filter that is left to ask of the rows of a partition; each of them matches it as it matches `bound`.
+    """The filter that remains for the rows of a partition of `spec`; each row matches it as it matches `bound`.
 
-    A predicate that the partition decides becomes true or false. A partition that keeps the column's own values, or
-    null, decides all of them; else the strict and the inclusive projection do. Void and unknown transforms decide nothing.
-
-    Args:
-        bound: an expression that is bound to `schema`.
-        spec: the spec that the files of the partition were written with.
-        schema: the schema that holds the source columns.
-        partition: the partition tuple, in the order of the spec's fields.
+    A predicate that the partition decides becomes true or false. A partition value that is null or the column's own
+    decides every predicate; else the strict and the inclusive projection may. Void and unknown transforms decide nothing.
     """
     if len(partition) != len(spec.fields):
         raise IcekeepBug(f"partition {tuple(partition)!r} has not the {len(spec.fields)} values of spec {spec.spec_id}")
-    return _map_predicates(bound, lambda predicate: _residual(predicate, spec, schema, partition))
 
+    def remaining(predicate: BoundPredicate) -> Expression:
+        values: dict[int, Any] = {}
+        for part, value in zip(spec.fields, partition, strict=True):
+            if part.source_id != predicate.field.field_id or isinstance(part.transform, Void | UnknownTransform):
+                continue
+            if value is None or _keeps_values(part.transform, predicate.field.type):
+                return ALWAYS_TRUE if row_matches(predicate, {part.source_id: value}) else ALWAYS_FALSE
+            values[part.field_id] = value
+        if row_matches(project_strict(predicate, spec, schema), values):
+            return ALWAYS_TRUE
+        return predicate if row_matches(project_inclusive(predicate, spec, schema), values) else ALWAYS_FALSE
 
-def _residual(predicate: BoundPredicate, spec: PartitionSpec, schema: Schema, partition: Sequence[Any]) -> Expression:
-    values: dict[int, Any] = {}
-    for part, value in zip(spec.fields, partition, strict=True):
-        if part.source_id != predicate.field.field_id or isinstance(part.transform, Void | UnknownTransform):
-            continue
-        if value is None or keeps_values(part.transform, predicate.field.type):
-            return ALWAYS_TRUE if row_matches(predicate, {part.source_id: value}) else ALWAYS_FALSE
-        values[part.field_id] = value
-    if row_matches(project_strict(predicate, spec, schema), values):
-        return ALWAYS_TRUE
-    return predicate if row_matches(project_inclusive(predicate, spec, schema), values) else ALWAYS_FALSE
+    return _map_predicates(bound, remaining)
