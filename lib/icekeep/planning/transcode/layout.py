@@ -1,11 +1,11 @@
-"""Entries as they are stored -> the same entries as existing ones, as encoded records that any new manifest can take.
+"""Stored entries -> the same entries as existing ones, as encoded records that fit into any new manifest.
 
-Most of a record is copied byte for byte: all that the table's other engines have written, whatever it is. Only what an
-existing entry must say and the stored one leaves to be inherited is encoded again, in columns.
+Most of a record is copied byte for byte, whichever engine wrote it. Only the status and inherited fields are encoded again, in
+columns.
 
-Avro gives records no lengths. But what a value takes follows from the decoded value, if its writer encoded it in the shortest
-way, which all do: then the lengths of all records of a block add up to the block's. No other way to write a value is shorter,
-so a block whose sum is right holds records of just these lengths, and is cut without being parsed.
+Avro records have no lengths. But the length of a value follows from the decoded value if its writer used the shortest encoding,
+as all do: then the lengths of all records add up to that of their block. No other encoding is shorter, so a block with the right
+sum holds records of exactly these lengths, and is cut without being parsed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -30,34 +30,31 @@ _FIXED_LENGTHS = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _STATUS, _CONTENT, _BLOCK_SIZE = 0, 134, 105
 _EXISTING, _NULL, _VALUE = b"\0", b"\0", b"\2"
 _ABSENT = {_CONTENT: b"\0", _BLOCK_SIZE: b"\x80\x80\x80\x40"}
-"""What a required field says that a manifest of an earlier or later version does not store: data, 64 MB."""
+"""The values of required fields that manifests of another version do not have: data, 64 MB."""
 
 INHERITED = {1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 142: "first_row_id"}
-"""Fields that a stored entry may leave to be inherited, by field id: they are taken from columns of these names."""
+"""Fields, by id, that a stored entry may inherit: they are encoded from columns of these names."""
 
 _MAX_BYTES = (1 << 31) - 1
 _ISAL_LEVEL = 3
 
 
 class _Copied(NamedTuple):
-    """Neighbouring fields of the stored record, by their indices: from one up to another, which is included."""
+    """Neighbouring fields of the stored record, by the indices of the first and the last."""
 
     first: int
     last: int
 
 
 _Piece: TypeAlias = _Copied | bytes | str
-"""Fields that are copied, bytes that each record has, or the name of an inherited column."""
+"""Copied fields, bytes that are the same in all records, or the name of an inherited column."""
 
 
 class RecordLayout(EntryLayout):
-    """How records of one Avro schema become records of another; what depends on the schemas alone is worked out once."""
+    """Converts records of one Avro schema to records of another."""
 
     def __init__(self, stored_json: bytes, encoder: EntryEncoder, columns: Collection[str] = ()) -> None:
-        """Prepare for manifests with a schema, given as JSON, whose entries go where those of `encoder` go.
-
-        Raises `NotReadError` where records cannot be taken apart: they must be decoded and encoded.
-        """
+        """From the schema of manifests, as JSON, to that of `encoder`; raises `NotReadError` if records must be decoded."""
         super().__init__(stored_json, encoder.partition, columns)
         with doubtful():
             flat = msgspec.json.decode(self.layout.schema)["fields"]
@@ -71,9 +68,9 @@ class RecordLayout(EntryLayout):
             self._narrowed = [name for name, (field_id, type_) in pairs if _narrows(type_, targets.get(field_id))]
 
     def records(self, decoded: DecodedBlocks, inherited: pa.RecordBatch, rows: Numbers) -> pa.BinaryArray:
-        """The entries `rows` of some blocks as records; `inherited` has the columns of `INHERITED`, filled in, of all entries.
+        """The entries `rows` of some blocks as records; `inherited` has the filled in columns of `INHERITED` of all entries.
 
-        Raises `NotReadError` where a block is not encoded in the shortest way.
+        Raises `NotReadError` if a block does not use the shortest encoding.
         """
         stored, blocks = decoded
         with doubtful():
@@ -99,7 +96,7 @@ class RecordLayout(EntryLayout):
 
 
 def _record_starts(lengths: Sequence[Numbers], blocks: Sequence[tuple[int, bytes]]) -> Numbers:
-    """Where each record begins, if the blocks are as long as all their records should be."""
+    """The position of each record, if the lengths of the records add up to those of the blocks."""
     total = np.sum(lengths, axis=0)
     ends = np.concatenate(([0], np.cumsum(total)))
     counts = np.cumsum([count for count, _ in blocks])
@@ -110,7 +107,7 @@ def _record_starts(lengths: Sequence[Numbers], blocks: Sequence[tuple[int, bytes
 
 
 def _cut(payload: pa.Buffer, starts: Numbers, ends: Numbers, rows: Numbers) -> pa.BinaryArray:
-    """Pieces of the payload, one for each of some rows: every second part between all their ends."""
+    """The piece of the payload of each of some rows: every second value between all starts and ends."""
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
     parts = pa.Array.from_buffers(pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), payload])
@@ -118,7 +115,7 @@ def _cut(payload: pa.Buffer, starts: Numbers, ends: Numbers, rows: Numbers) -> p
 
 
 def _flattened(entry: Any) -> list[tuple[int, Any]]:
-    """The fields of an entry's record with those of its file in its place: ids and plain schemas, in the order of bytes."""
+    """Ids and plain schemas of the fields of an entry, with those of its file in their place, in encoded order."""
     fields: list[dict[str, Any]] = []
     for field in without_logical_types(entry)["fields"]:
         if field["field-id"] == DATA_FILE_FIELD_ID:
@@ -129,7 +126,7 @@ def _flattened(entry: Any) -> list[tuple[int, Any]]:
 
 
 def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]) -> list[_Piece]:
-    """What the target's fields are made of, in their order; neighbours are joined."""
+    """The pieces of the target's fields, in their order; neighbours are joined."""
     joined_pieces: list[_Piece] = []
     for piece in _single_pieces(stored, target):
         match joined_pieces[-1:], piece:
@@ -144,56 +141,56 @@ def _pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]
 
 def _single_pieces(stored: Sequence[tuple[int, Any]], target: Iterable[tuple[int, Any]]) -> Iterator[_Piece]:
     indices = {field_id: index for index, (field_id, _) in enumerate(stored)}
-    for field_id, wanted in target:
+    for field_id, type_ in target:
         index = indices.get(field_id)
         if field_id == _STATUS:
             yield _EXISTING
         elif field_id in INHERITED:
             yield INHERITED[field_id]
         elif index is not None:
-            if not _alike(stored[index][1], wanted):
-                if not isinstance(wanted, list) or not _alike(stored[index][1], wanted[1]):
+            if not _is_alike(stored[index][1], type_):
+                if not isinstance(type_, list) or not _is_alike(stored[index][1], type_[1]):
                     raise NotReadError("a field is stored in another type than it is written in")
                 yield _VALUE
             yield _Copied(index, index)
-        elif field_id in _ABSENT or isinstance(wanted, list):
+        elif field_id in _ABSENT or isinstance(type_, list):
             yield _ABSENT.get(field_id, _NULL)
         else:
             raise NotReadError(f"it lacks the field with id {field_id}")
 
 
-def _alike(stored: Any, wanted: Any) -> bool:
-    """Whether values of both Avro schemas have the same bytes and mean the same."""
-    if isinstance(stored, list) or isinstance(wanted, list):
-        both = isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted)
-        return both and all(_alike(one, other) for one, other in zip(stored, wanted, strict=True))
-    kinds = [schema["type"] if isinstance(schema, dict) else schema for schema in (stored, wanted)]
+def _is_alike(stored: Any, target: Any) -> bool:
+    """Whether values of both Avro schemas have the same bytes and the same meaning."""
+    if isinstance(stored, list) or isinstance(target, list):
+        both = isinstance(stored, list) and isinstance(target, list) and len(stored) == len(target)
+        return both and all(_is_alike(a, b) for a, b in zip(stored, target, strict=True))
+    kinds = [schema["type"] if isinstance(schema, dict) else schema for schema in (stored, target)]
     if kinds[0] != kinds[1]:
         return kinds == ["int", "long"]
-    match kinds[0] if isinstance(stored, dict) and isinstance(wanted, dict) else None:
+    match kinds[0] if isinstance(stored, dict) and isinstance(target, dict) else None:
         case "fixed":
-            return bool(stored["size"] == wanted["size"])
+            return bool(stored["size"] == target["size"])
         case "array":
-            return _alike(stored["items"], wanted["items"]) or _narrows(stored, wanted)
+            return _is_alike(stored["items"], target["items"]) or _narrows(stored, target)
         case "record":
-            pairs = [*zip(stored["fields"], wanted["fields"], strict=False)]
-            are_alike = all(a["field-id"] == b["field-id"] and _alike(a["type"], b["type"]) for a, b in pairs)
-            return are_alike and len(stored["fields"]) == len(wanted["fields"])
+            pairs = [*zip(stored["fields"], target["fields"], strict=False)]
+            are_alike = all(a["field-id"] == b["field-id"] and _is_alike(a["type"], b["type"]) for a, b in pairs)
+            return are_alike and len(stored["fields"]) == len(target["fields"])
     return True
 
 
-def _narrows(stored: Any, wanted: Any) -> bool:
-    """Whether an array of longs is to be one of ints, as PyIceberg stores equality ids: the same bytes, if they fit."""
-    arrays = [schema[1] if isinstance(schema, list) else schema for schema in (stored, wanted)]
+def _narrows(stored: Any, target: Any) -> bool:
+    """Whether an array of longs becomes one of ints, as PyIceberg stores equality ids: the same bytes, if they fit."""
+    arrays = [schema[1] if isinstance(schema, list) else schema for schema in (stored, target)]
     if not all(isinstance(array, dict) and array["type"] == "array" for array in arrays):
         return False
     return [array["items"] for array in arrays] == ["long", "int"]
 
 
 def encoded_lengths(schema: Any, column: pa.Array) -> Numbers:
-    """The bytes of each value of a column that was decoded from Avro of a schema without references to named types.
+    """The encoded length in bytes of each value of a column as DataFusion decodes it, without dictionaries or logical types.
 
-    The column is as DataFusion decodes it: no dictionaries, no logical types.
+    The Avro schema must have no references to named types.
     """
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
@@ -223,7 +220,7 @@ def encoded_lengths(schema: Any, column: pa.Array) -> Numbers:
 
 
 def _array_lengths(schema: Any, column: pa.ListArray) -> Numbers:
-    """One block with a count before it, and the end; nothing but the end where there is no item."""
+    """An array is encoded as one block with its count, unless it is empty, and an end marker."""
     offsets = value_offsets(column)
     counts = np.diff(offsets)
     items = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(counts) else column.values
@@ -233,7 +230,7 @@ def _array_lengths(schema: Any, column: pa.ListArray) -> Numbers:
 
 
 def varint_lengths(numbers: Numbers) -> NDArray[np.uint8]:
-    """The bytes of numbers as Avro writes them: seven bits a byte, the sign in the lowest bit."""
+    """The lengths in bytes of numbers in Avro's encoding: seven bits a byte, the sign in the lowest bit."""
     folded = _folded(numbers)
     lengths = np.ones(len(folded), np.uint8)
     most = int(folded.max()) if len(folded) else 0
@@ -245,7 +242,7 @@ def varint_lengths(numbers: Numbers) -> NDArray[np.uint8]:
 
 
 def optional_longs(numbers: pa.Array) -> pa.BinaryArray:
-    """Numbers as Avro writes them where they may be null."""
+    """Avro's encoding of optional numbers."""
     valid = np.asarray(numbers.is_valid())
     values = np.asarray(numbers.fill_null(0), np.int64)
     rest = _folded(values)
@@ -264,12 +261,11 @@ def optional_longs(numbers: pa.Array) -> pa.BinaryArray:
 
 
 def _folded(numbers: Numbers) -> NDArray[np.uint64]:
-    """Numbers with their signs in their lowest bits."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def _numbers(column: pa.Array) -> Numbers:
-    """The numbers where they lie; null slots hold arbitrary ones."""
+    """The numbers of a column; null slots hold arbitrary ones."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), np.int64)
@@ -278,7 +274,7 @@ def _numbers(column: pa.Array) -> Numbers:
 
 
 def value_offsets(column: pa.Array) -> Numbers:
-    """Where the values of a column of bytes, text or lists begin, and where the last one ends."""
+    """The offsets of the values of a column of bytes, text or lists, and the end of the last one."""
     data = column.buffers()[1]
     if data is None or not len(column):
         return np.zeros(len(column) + 1, np.int64)
@@ -287,7 +283,7 @@ def value_offsets(column: pa.Array) -> Numbers:
 
 
 class RecordBlock(NamedTuple):
-    """Some records, and what their manifest sums up; `partitions` are the different ones of their files, as bytes."""
+    """Some records, the sums that their manifest needs, and the distinct partitions of their files, as bytes."""
 
     payload: bytes
     files_count: int
@@ -297,13 +293,13 @@ class RecordBlock(NamedTuple):
 
 
 def record_blocks(records: pa.RecordBatch) -> Iterator[RecordBlock]:
-    """The blocks of a manifest that a batch of `records.RECORDS` makes, in order, cut and to be packed as they are."""
+    """A batch of `records.RECORDS` as blocks of a manifest, in order and not yet compressed."""
     if not records.num_rows:
         return
     offsets, data = value_offsets(records["record"]), memoryview(records["record"].buffers()[2])
     size_bytes = int(offsets[-1] - offsets[0])
-    wanted = int(offsets[0]) + np.arange(1, size_bytes // BLOCK_BYTES + 1) * BLOCK_BYTES
-    stops = np.unique(np.append(np.searchsorted(offsets, wanted), records.num_rows))
+    ends = int(offsets[0]) + np.arange(1, size_bytes // BLOCK_BYTES + 1) * BLOCK_BYTES
+    stops = np.unique(np.append(np.searchsorted(offsets, ends), records.num_rows))
     starts = np.append(0, stops[:-1])
     rows = np.add.reduceat(records["record_count"].to_numpy(), starts)
     least = np.minimum.reduceat(records["sequence_number"].to_numpy(), starts)
@@ -319,10 +315,7 @@ def joined(records: pa.BinaryArray) -> bytes:
 
 
 def fast_packer(codec: str, level: int | None) -> Packer:
-    """What packs blocks: Intel's deflate, eight times as fast as zlib's, where it is installed and no level is asked for.
-
-    Codec and level are the properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
-    """
+    """As `manifest_packer`, but with Intel's deflate, eight times as fast as zlib's, if installed and no level is set."""
     name, pack = manifest_packer(codec, level)
     if name != "deflate" or level is not None:
         return pack

@@ -1,8 +1,7 @@
-"""Manifests -> the records of their live entries, each with what it is clustered and counted by.
+"""Manifests -> the records of their live entries, each with its sort key and what the new manifest counts.
 
-Records are existing entries of the target's struct, encoded once and for all: they travel, are sorted and end up in new
-manifests as they are. What they are clustered by, partition fields or lower bounds of any column, are keys that compare with
-memcmp.
+Records are existing entries of the target's struct, encoded once: they are shuffled, sorted and written into new manifests
+unchanged. Their keys, of partition fields or lower bounds of any column, compare with memcmp.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,10 +54,10 @@ SortPart: TypeAlias = PartitionPart | BoundPart
 
 
 def sort_parts(names: Sequence[str] | None, partition: StructType, schema: Schema) -> tuple[SortPart, ...]:
-    """What names say to cluster by: of partition fields, or else of columns; all partition fields if null.
+    """The parts that names of partition fields, or else of columns, stand for; all partition fields if null.
 
     Raises:
-        UsageError: there are no names, or one is there twice.
+        UsageError: `names` is empty or has duplicates.
         NotFoundError: there is no such partition field or column.
         UnsupportedError: values of the column have no order.
     """
@@ -92,7 +91,7 @@ def _bound_part(name: str, partition: StructType, schema: Schema) -> BoundPart:
 
 
 def needs_bounds(parts: Sequence[SortPart]) -> bool:
-    """Whether entries are clustered by more than their partitions, so that a manifest list does not tell how they lie."""
+    """Whether entries are clustered by more than their partitions, so that the summaries in a manifest list do not suffice."""
     return any(isinstance(part, BoundPart) for part in parts)
 
 
@@ -102,19 +101,19 @@ def entry_keys(
     lower_bounds: pa.MapArray | None,
     parts: Sequence[SortPart],
 ) -> pa.Array:
-    """The sort keys of entries, which lie in the `partitions` that `codes` say; `lower_bounds` is null if no part asks for it."""
+    """The sort keys of entries; `codes` are indices into `partitions`, `lower_bounds` is null if no part needs it."""
     keys = []
     for part in parts:
         if isinstance(part, PartitionPart):
-            different = [cluster_key(part.type, values[part.index]) for values in partitions]
-            keys.append(pa.array(different, pa.binary()).take(pa.array(codes)))
+            distinct = [cluster_key(part.type, values[part.index]) for values in partitions]
+            keys.append(pa.array(distinct, pa.binary()).take(pa.array(codes)))
         else:
             assert lower_bounds is not None
             positions = map_positions(lower_bounds, part.field_id)
             bounds = lower_bounds.items.take(pa.array(positions, mask=positions < 0))
             coded = bounds.dictionary_encode(null_encoding="encode")
-            different = [_bound_key(part.type, bound) for bound in coded.dictionary.to_pylist()]
-            keys.append(pa.array(different, pa.binary()).take(coded.indices))
+            distinct = [_bound_key(part.type, bound) for bound in coded.dictionary.to_pylist()]
+            keys.append(pa.array(distinct, pa.binary()).take(coded.indices))
     if len(keys) == 1:
         return keys[0]
     return pc.binary_join_element_wise(
@@ -123,17 +122,17 @@ def entry_keys(
 
 
 def cluster_key(type_: Type, value: Any) -> bytes:
-    """One value as bytes that compare as partition summaries do: UUIDs in Java's order, all else as `values.sort_key`."""
+    """A value as bytes in the order of partition summaries: UUIDs in Java's order, all else as `values.sort_key`."""
     return sort_key([type_], [UUID(int=java_order(value)) if isinstance(value, UUID) else value])
 
 
 def _bound_key(type_: Type, bound: bytes | None) -> bytes:
-    """The key of a lower bound; of none, or of what is no value of the column's type, that of null."""
+    """The key of a lower bound; a missing or invalid one gets the key of null."""
     if bound is not None:
         try:
             return cluster_key(type_, value_from_bytes(type_, bound))
         except IcekeepError:
-            # Bytes that are no value of the type, or more than its order has room for.
+            # The bytes are no value of the type, or beyond the range of its order.
             pass
     return cluster_key(type_, None)
 
@@ -148,18 +147,17 @@ RECORDS = pa.schema(
         pa.field("record", pa.binary(), nullable=False),
     ]
 )
-"""Live entries: what they are sorted by, first `key`, then `place`, which tells where each was; what their new manifest sums
-up; and the encoded entries themselves."""
+"""Live entries, sorted by `key`, then `place`, their old position; the other columns are summed up in the new manifest."""
 
 PLACES_A_MANIFEST = 1 << 32
 
 
 class RecordTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What records are made for.
+    """The manifests that records are made for.
 
     Attributes:
         partition: the partition type of the spec.
-        sort: what entries are to be sorted by; nothing where their order stays.
+        sort: the order of the entries; empty if it does not change.
     """
 
     partition: StructType
@@ -172,7 +170,7 @@ class RecordTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordsTask(ManifestsTask, frozen=True, kw_only=True):
-    """Manifests of one spec and content to read; `numbers` are their places among all of a run, by path."""
+    """Manifests of one spec and content; `numbers` are their positions among all of a run, by path."""
 
     numbers: Mapping[str, int]
     target: RecordTarget
@@ -189,15 +187,13 @@ class RecordsTask(ManifestsTask, frozen=True, kw_only=True):
 
 
 def live_records(task: RecordsTask) -> Iterator[pa.RecordBatch]:
-    """Batches of `RECORDS`, manifest by manifest, entries in their order; raises as `manifests.read_manifests`."""
+    """Batches of `RECORDS`, in the order of manifests and entries; raises as `manifests.read_manifests`."""
     reader = _RecordReader(task)
     for bundle in bundles(task.manifests):
         yield from (batch for batch in reader.read(bundle) if batch.num_rows)
 
 
 class _RecordReader(ManifestBatchReader):
-    """Reads manifests and makes records of their live entries."""
-
     def __init__(self, task: RecordsTask) -> None:
         columns = {"status", "record_count", "partition", *INHERITED.values()}
         if needs_bounds(task.target.sort):

@@ -259,7 +259,8 @@ def test_an_encoded_entry_goes_into_any_manifest_of_its_types():
     entry = existing()
     record = EntryEncoder(DAY, 2).encode(entry)
     builder = ManifestBuilder(MANIFEST, EntryEncoder(DAY, 2), spec, schema, format_version=2)
-    builder.add_encoded(record, entry.status, 10, entry.sequence_number, (19_000,))
+    builder.add_block(record, 1, 10, entry.sequence_number)
+    builder.add_partitions([(19_000,)])
     data, row = builder.finish(SNAPSHOT_ID)
     assert (data, row) == write_manifest([entry], sequence_number=None)
     assert read_entries(data, committed(row, 5)) == [entry]
