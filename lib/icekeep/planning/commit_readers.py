@@ -16,8 +16,7 @@ from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES, attempt_id, tasks_count
-from icekeep.planning.transcode.layout import fast_packer, record_blocks
-from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
+from icekeep.planning.transcode import RecordsTask, RecordTarget, fast_packer, live_records, record_blocks
 from icekeep.spec.collections import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec

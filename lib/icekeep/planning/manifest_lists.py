@@ -381,8 +381,9 @@ def listed_manifests(
     distinct = _collected(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
     inspected: dict[str, ManifestFile] = {}
     for one in unlisted:
-        for location in one.manifests:
-            if location not in inspected and not distinct.is_left_out(location):
+        is_unwanted = distinct.are_unwanted(location_keys(pa.array(one.manifests, pa.string())))
+        for location, is_left_out in zip(one.manifests, is_unwanted.tolist(), strict=True):
+            if location not in inspected and (check or not is_left_out):
                 try:
                     inspected[location] = inspect_manifest(storage.read(location), location)
                 except (InvalidTableError, UnsupportedError) as error:
@@ -415,9 +416,6 @@ class _DistinctManifests:
             unreadable=tuple(self._unreadable),
         )
 
-    def is_left_out(self, location: str) -> bool:
-        return not self.check and bool(self._are_unwanted(location_keys(pa.array([location])))[0])
-
     def refuse(self, location: str, error: IcekeepError) -> None:
         if self.check:
             raise error
@@ -437,8 +435,8 @@ class _DistinctManifests:
     def _add(self, rows: ListedRows, names: Sequence[str]) -> None:
         coded = rows.paths.dictionary_encode()
         codes, path_keys = coded.indices.to_numpy(), location_keys(coded.dictionary)
-        wanted = np.flatnonzero(~self._are_unwanted(path_keys)[codes])
-        best = self._best_of_each(rows, codes, wanted, names)
+        remaining = np.flatnonzero(~self.are_unwanted(path_keys)[codes])
+        best = self._best_of_each(rows, codes, remaining, names)
         keys = path_keys[codes[best]].tolist()
         new = [self._says_more(rows, row, key, names) for row, key in zip(best.tolist(), keys, strict=True)]
         made = rows.made(best[np.array(new, bool)])
@@ -448,15 +446,15 @@ class _DistinctManifests:
             if key not in self._by_key or self._says_more(rows_of([manifest]), 0, key, ["another manifest list"]):
                 self._by_key[key] = manifest
 
-    def _are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
+    def are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self._unwanted):
             return np.zeros(len(keys), bool)
         indices = np.minimum(np.searchsorted(self._unwanted, keys), len(self._unwanted) - 1)
         return self._unwanted[indices] == keys
 
-    def _best_of_each(self, rows: ListedRows, codes: NDArray[np.int32], wanted: Rows, names: Sequence[str]) -> Rows:
+    def _best_of_each(self, rows: ListedRows, codes: NDArray[np.int32], candidates: Rows, names: Sequence[str]) -> Rows:
         """The row of each path with the most live files; `UNKNOWN` is the greatest count."""
-        order = wanted[np.lexsort((rows.live_counts[wanted].view(np.uint64), codes[wanted]))]
+        order = candidates[np.lexsort((rows.live_counts[candidates].view(np.uint64), codes[candidates]))]
         is_same = codes[order][1:] == codes[order][:-1]
         if self.check:
             lengths = rows.lengths[order]

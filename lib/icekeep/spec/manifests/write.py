@@ -207,10 +207,6 @@ class ManifestBuilder:
         """The bytes of the header and of the complete blocks."""
         return self._file.length_bytes
 
-    @property
-    def entries_count(self) -> int:
-        return sum(self._totals.files.values())
-
     def add(self, entry: ManifestEntry) -> None:
         file = entry.data_file
         if file.spec_id != self._spec.spec_id:
