@@ -16,14 +16,13 @@ from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
 
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
-_TARGET_SIZE_BYTES_DEFAULT = 8 * MIB
 _CODEC = "write.manifest.compression-codec"
 _LEVEL = "write.manifest.compression-level"
 
 
 def manifest_target_bytes(metadata: TableMetadata) -> int:
     """The target size of manifests in bytes; property `commit.manifest.target-size-bytes` (8 MB)."""
-    return whole_number(metadata.properties, TARGET_SIZE_BYTES, _TARGET_SIZE_BYTES_DEFAULT, least=1)
+    return whole_number(metadata.properties, TARGET_SIZE_BYTES, 8 * MIB, least=1)
 
 
 def manifest_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:

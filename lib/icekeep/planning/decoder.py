@@ -82,10 +82,10 @@ def read_batches(
             group.append((records, payload))
             count, size_bytes = count + records, size_bytes + len(payload)
             if count >= batch_records or size_bytes >= _BATCH_BYTES:
-                yield _decoded(layout, group)
+                yield _decode(layout, group)
                 group, count, size_bytes = [], 0, 0
         if size_bytes or count:
-            yield _decoded(layout, group)
+            yield _decode(layout, group)
 
 
 def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
@@ -93,7 +93,7 @@ def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> 
     with _doubt():
         per_file = [[*_payloads(data, header)] for data, header in files]
         lengths = [sum(count for count, _ in blocks) for blocks in per_file]
-        return _decoded(layout, [block for blocks in per_file for block in blocks]), lengths
+        return _decode(layout, [block for blocks in per_file for block in blocks]), lengths
 
 
 def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:
@@ -145,7 +145,7 @@ def _payloads(data: bytes, header: AvroHeader) -> Iterator[tuple[int, bytes]]:
     return read_blocks(data, header, isal_zlib.decompressobj)
 
 
-def _decoded(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
+def _decode(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
     count = sum(records for records, _ in blocks)
     if not count:
         raise NotReadError("a block has bytes and no records")
@@ -198,9 +198,6 @@ class SlowReads(msgspec.Struct, frozen=True):
     count: int = 0
     example: str = ""
 
-    def __add__(self, other: "SlowReads") -> "SlowReads":
-        return SlowReads(self.count + other.count, self.example or other.example)
-
 
 class _Counter:
     """The slow reads of this process; the newest listener gets a warning of the first one after it was added."""
@@ -226,7 +223,8 @@ def add_slow_reads(reads: SlowReads) -> None:
     if not reads.count:
         return
     with _COUNTER.lock:
-        _COUNTER.total += reads
+        total = _COUNTER.total
+        _COUNTER.total = SlowReads(total.count + reads.count, total.example or reads.example)
         is_first, _COUNTER.has_warned = not _COUNTER.has_warned, True
         listener = _COUNTER.listeners[-1]
     if is_first:

@@ -81,7 +81,7 @@ class ListedRows(msgspec.Struct, frozen=True):
     Attributes:
         list_numbers: the index of each row's list.
         live_counts: added and existing files, or `UNKNOWN`.
-        made: decodes some of the rows; raises `NotReadError` if fastavro must decode them.
+        decode: decodes some of the rows; raises `NotReadError` if fastavro must decode them.
     """
 
     list_numbers: Rows
@@ -89,7 +89,7 @@ class ListedRows(msgspec.Struct, frozen=True):
     lengths: Rows
     contents: Rows
     live_counts: Rows
-    made: Callable[[Rows], list[ManifestFile]]
+    decode: Callable[[Rows], list[ManifestFile]]
 
 
 def rows_of(manifests: Sequence[ManifestFile]) -> ListedRows:
@@ -149,10 +149,10 @@ class StoredLists:
             numbers(columns["manifest_length"], 0),
             contents,
             numbers(live, UNKNOWN),
-            lambda rows: self._made(columns, rows),
+            lambda rows: self._decode(columns, rows),
         )
 
-    def _made(self, columns: dict[str, pa.Array], rows: Rows) -> list[ManifestFile]:
+    def _decode(self, columns: dict[str, pa.Array], rows: Rows) -> list[ManifestFile]:
         values = {name: column.take(pa.array(rows)).to_pylist() for name, column in columns.items()}
         # Version 1 has no sequence numbers: readers take 0 (spec, "Reading v1 metadata for v2").
         for name in ("content", "sequence_number", "min_sequence_number"):
@@ -223,7 +223,7 @@ C = TypeVar("C", bound="_DistinctManifests | _Naming")
 """Collects the rows of lists; with `check` a list that cannot be read is an error."""
 
 
-def _collected(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spark: SparkSource) -> C:
+def _collect(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spark: SparkSource) -> C:
     """Read manifest lists into a new collector, few on the driver, many in Spark tasks."""
     collector = new()
     reader = _ListReader(storage, collector)
@@ -270,9 +270,9 @@ class _ListReader:
         # A thread that reads from a remote store mostly waits.
         pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
         try:
-            fetched = deque(pool.map(self._fetched, bundle) for bundle in bundles[:1])
+            fetched = deque(pool.map(self._fetch, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):
-                fetched.extend(pool.map(self._fetched, following) for following in bundles[number + 1 : number + 2])
+                fetched.extend(pool.map(self._fetch, following) for following in bundles[number + 1 : number + 2])
                 files, size_bytes = [], 0
                 for one, data in zip(bundle, fetched.popleft(), strict=True):
                     files.append((one, data))
@@ -285,7 +285,7 @@ class _ListReader:
             # After an error or an interrupt, no more lists are fetched.
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _fetched(self, one: _List) -> bytes | IcekeepError:
+    def _fetch(self, one: _List) -> bytes | IcekeepError:
         try:
             return self._storage.read(one.location)
         except (InvalidTableError, UnsupportedError) as error:
@@ -378,7 +378,7 @@ def listed_manifests(
     """
     unwanted = np.unique(without) if without is not None else np.empty(0, np.int64)
     lists, unlisted = _lists_of(snapshots)
-    distinct = _collected(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
+    distinct = _collect(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
     inspected: dict[str, ManifestFile] = {}
     for one in unlisted:
         is_unwanted = distinct.are_unwanted(location_keys(pa.array(one.manifests, pa.string())))
@@ -438,12 +438,11 @@ class _DistinctManifests:
         remaining = np.flatnonzero(~self.are_unwanted(path_keys)[codes])
         best = self._best_of_each(rows, codes, remaining, names)
         keys = path_keys[codes[best]].tolist()
-        new = [self._says_more(rows, row, key, names) for row, key in zip(best.tolist(), keys, strict=True)]
-        made = rows.made(best[np.array(new, bool)])
+        new = [self._is_better(rows, row, key, names) for row, key in zip(best.tolist(), keys, strict=True)]
         new_keys = (key for key, is_new in zip(keys, new, strict=True) if is_new)
-        for key, manifest in zip(new_keys, made, strict=True):
+        for key, manifest in zip(new_keys, rows.decode(best[np.array(new, bool)]), strict=True):
             # Two spellings of one path may come together.
-            if key not in self._by_key or self._says_more(rows_of([manifest]), 0, key, ["another manifest list"]):
+            if key not in self._by_key or self._is_better(rows_of([manifest]), 0, key, ["another manifest list"]):
                 self._by_key[key] = manifest
 
     def are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
@@ -464,22 +463,22 @@ class _DistinctManifests:
                 raise _contradiction(rows, row, int(rows.lengths[other]), names)
         return order[np.append(~is_same, np.ones(min(1, len(order)), bool))]
 
-    def _says_more(self, rows: ListedRows, row: int, key: int, names: Sequence[str]) -> bool:
+    def _is_better(self, rows: ListedRows, row: int, key: int, names: Sequence[str]) -> bool:
         """Whether a row is of a new manifest, or counts more live files than the collected one."""
-        known = self._by_key.get(key)
-        if known is None:
+        collected = self._by_key.get(key)
+        if collected is None:
             return True
         if self.check:
-            if int(rows.lengths[row]) != known.manifest_length:
-                raise _contradiction(rows, row, known.manifest_length, names)
+            if int(rows.lengths[row]) != collected.manifest_length:
+                raise _contradiction(rows, row, collected.manifest_length, names)
             path = rows.paths[row].as_py()
-            if path != known.manifest_path and canonical(path) != canonical(known.manifest_path):
+            if path != collected.manifest_path and canonical(path) != canonical(collected.manifest_path):
                 # Once in billions of tables: the files of the other one would be taken for garbage.
                 raise UnsupportedError(
-                    f"manifests {known.manifest_path!r} and {path!r} cannot be told apart by their keys"
+                    f"manifests {collected.manifest_path!r} and {path!r} cannot be told apart by their keys"
                 )
-        count, known_count = int(rows.live_counts[row]), known.live_files_count
-        return known_count is not None and (count == UNKNOWN or count > known_count)
+        count, collected_count = int(rows.live_counts[row]), collected.live_files_count
+        return collected_count is not None and (count == UNKNOWN or count > collected_count)
 
     def _check_totals(self, rows: ListedRows, lists: Sequence[_List]) -> None:
         """Compare the live files of each list with the totals of its snapshots, where there are any."""
@@ -525,9 +524,10 @@ def snapshots_naming(
         return {}
     keys = np.unique(location_keys(pa.array(manifests, pa.string())))
     lists, unlisted = _lists_of(snapshots)
-    naming = _collected(partial(_Naming, keys), lists, storage, spark)
+    naming = _collect(partial(_Naming, keys), lists, storage, spark)
     for one in unlisted:
-        naming.note(pa.array(one.manifests, pa.string()), np.zeros(len(one.manifests), np.int64), [one])
+        for key in np.intersect1d(keys, location_keys(pa.array(one.manifests, pa.string()))).tolist():
+            naming.snapshot_ids[key].update(one.totals)
     return {key: frozenset(ids) for key, ids in naming.snapshot_ids.items()}
 
 
@@ -541,12 +541,9 @@ class _Naming:
         self.snapshot_ids: dict[int, set[int]] = defaultdict(set)
 
     def add(self, rows: ListedRows, lists: Sequence[_List]) -> None:
-        self.note(rows.paths, rows.list_numbers, lists)
-
-    def note(self, paths: pa.Array, list_numbers: Rows, lists: Sequence[_List]) -> None:
-        keys = location_keys(paths)
+        keys = location_keys(rows.paths)
         is_named = np.isin(keys, self._keys)
-        for number, key in zip(list_numbers[is_named].tolist(), keys[is_named].tolist(), strict=True):
+        for number, key in zip(rows.list_numbers[is_named].tolist(), keys[is_named].tolist(), strict=True):
             self.snapshot_ids[key].update(lists[number].totals)
 
     def merge(self, other: Any) -> None:

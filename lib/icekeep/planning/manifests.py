@@ -103,7 +103,7 @@ ENTRIES = pa.schema(
 )
 """Columns of entries of several specs in one DataFrame; `partition` is the tuple as bytes (`PartitionCodec`)."""
 
-_OF_DELETES = (
+_DELETE_COLUMNS = (
     "content",
     "file_path",
     "file_format",
@@ -119,13 +119,13 @@ _OF_DELETES = (
     "key_metadata",
 )
 
-MATCHED_COLUMNS = frozenset({*_OF_DELETES, "lower_bounds", "upper_bounds"})
+MATCHED_COLUMNS = frozenset({*_DELETE_COLUMNS, "lower_bounds", "upper_bounds"})
 """Columns of `ENTRIES` of delete files that decide which data files they apply to."""
 
 SOLE_PATH = pa.field("sole_path", pa.binary())
 
 REACHING_DELETES = pa.list_(
-    pa.field("element", pa.struct([*map(ENTRIES.field, _OF_DELETES), SOLE_PATH]), nullable=False)
+    pa.field("element", pa.struct([*map(ENTRIES.field, _DELETE_COLUMNS), SOLE_PATH]), nullable=False)
 )
 """The column `deletes` of a plan: the deletes that a reader must apply to a data file, in a fixed order.
 
@@ -174,7 +174,7 @@ def read_manifests(
 
 
 def read_through(
-    known: RememberedStorage,
+    remembered: RememberedStorage,
     manifests: Sequence[ManifestFile],
     partition: StructType,
     storage: Storage,
@@ -191,14 +191,14 @@ def read_through(
         slow(location, error)
 
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow_here)
-    for stretch in known.stretches(manifests, partition, columns):
+    for stretch in remembered.stretches(manifests, partition, columns):
         if stretch.batches is not None:
             yield from stretch.batches
             continue
         for bundle in bundles(stretch.manifests):
             held = []
-            for whole in reader.read(bundle):
-                batch = copied(whole, columns)
+            for decoded in reader.read(bundle):
+                batch = copied(decoded, columns)
                 held.append(batch)
                 yield batch
             if held and not slow_locations:
@@ -207,7 +207,7 @@ def read_through(
                 else:
                     lengths = [manifest.entries_count or 0 for manifest in bundle]
                     held = held if len(held) == 1 else [pa.concat_batches(held)]
-                known.keep(bundle, lengths, partition, columns, held)
+                remembered.keep(bundle, lengths, partition, columns, held)
             slow_locations.clear()
 
 

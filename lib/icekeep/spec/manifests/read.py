@@ -281,9 +281,9 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
 @lru_cache(maxsize=64)
 def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
     schema = msgspec.json.decode(schema_json)
-    known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
+    known_ids = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
     of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
-    return frozenset({*stored_fields(schema), *of_files} - known)
+    return frozenset({*stored_fields(schema), *of_files} - known_ids)
 
 
 @contextmanager
@@ -333,9 +333,9 @@ def _enum(cls: type[E], value: Any, what: str, location: str) -> E:
     try:
         return cls(value)
     except ValueError:
-        known = ", ".join(str(int(member)) for member in cls)
+        values = ", ".join(str(int(member)) for member in cls)
         raise InvalidTableError(
-            f"cannot read {location!r}: an entry has {what} {value!r}; the spec knows {known}", location=location
+            f"cannot read {location!r}: an entry has {what} {value!r}; the spec knows {values}", location=location
         ) from None
 
 
