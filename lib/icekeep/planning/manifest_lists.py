@@ -292,22 +292,22 @@ class _ListReader:
             return error
 
     def _add(self, files: Iterable[tuple[_List, bytes | IcekeepError]]) -> None:
-        alike: dict[bytes, list[tuple[_List, bytes, AvroHeader]]] = defaultdict(list)
+        by_schema: dict[bytes, list[tuple[_List, bytes, AvroHeader]]] = defaultdict(list)
         for one, data in files:
             try:
                 if isinstance(data, IcekeepError):
                     raise data
                 header = read_header(data, one.location)
-                alike[header.metadata["avro.schema"]].append((one, data, header))
+                by_schema[header.metadata["avro.schema"]].append((one, data, header))
             except (InvalidTableError, UnsupportedError) as error:
                 self._collector.refuse(one.location, error)
-        for schema, some in alike.items():
+        for schema, group in by_schema.items():
             reason = None
             if self._decoder is ManifestDecoder.DATAFUSION:
-                reason = self._add_together(schema, some)
+                reason = self._add_together(schema, group)
                 if reason is None:
                     continue
-            for one, data, _ in some:
+            for one, data, _ in group:
                 self._add_alone(one, data, reason)
 
     def _add_together(self, schema: bytes, files: Sequence[tuple[_List, bytes, AvroHeader]]) -> Exception | None:

@@ -188,15 +188,15 @@ class ColumnMemory:
         return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
 
     def _make_room(self, newest: _Segment) -> None:
-        """Evict the least recently used segment after twice as many lookups as manifests are kept, or else the newest one.
+        """Evict the oldest segment if, since its last use, twice as many manifests were looked up as are kept, else the newest.
 
-        So most of a table that is larger than the limit is found when it is read again; by the least recent use alone, the
-        next manifest would always be the one just evicted.
+        So most of a table that is larger than the limit is found when it is read again; by the last use alone, the next manifest
+        would always be one that was just evicted.
         """
         while self.bytes > self._max_bytes:
             oldest = next(iter(self._segments.values()))
-            asked_count = self.hits_count + self.misses_count - oldest.used_at
-            dropped = oldest if asked_count > 2 * len(self._of_manifest) else newest
+            lookups_count = self.hits_count + self.misses_count - oldest.used_at
+            dropped = oldest if lookups_count > 2 * len(self._of_manifest) else newest
             for key in [*dropped.rows_of]:
                 self._forget(dropped, key)
 
@@ -313,7 +313,7 @@ class RememberedStorage:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """As `ColumnMemory.keep`, but only for names that mark immutable files."""
+        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
         if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
             self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
             self._memory.make_room()

@@ -282,8 +282,8 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
 def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
     schema = msgspec.json.decode(schema_json)
     known_ids = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
-    of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
-    return frozenset({*stored_fields(schema), *of_files} - known_ids)
+    file_fields = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
+    return frozenset({*stored_fields(schema), *file_fields} - known_ids)
 
 
 @contextmanager
@@ -374,14 +374,14 @@ def completed(row: ManifestFile, data: bytes, partition: StructType) -> Manifest
     entries = list(read_manifest(data, row, partition)[1])
     changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
     greatest = max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None)
-    worked_out: dict[str, Any] = {"added_snapshot_id": next(changed, greatest), "partitions": None}
+    computed: dict[str, Any] = {"added_snapshot_id": next(changed, greatest), "partitions": None}
     # Values of an unknown transform have no bounds, and a summary without bounds says that all values are null.
     if all(field.type != OPAQUE for field in partition.fields):
         summarizer = PartitionSummarizer([field.type for field in partition.fields])
         try:
             for entry in entries:
                 summarizer.add(entry.data_file.partition)
-            worked_out["partitions"] = summarizer.summaries()
+            computed["partitions"] = summarizer.summaries()
         except IcekeepBug as error:
             raise InvalidTableError(
                 f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
@@ -389,8 +389,8 @@ def completed(row: ManifestFile, data: bytes, partition: StructType) -> Manifest
             ) from error
     for status, (files_count, rows_count) in COUNTS.items():
         files = [entry.data_file for entry in entries if entry.status is status]
-        worked_out |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
-    return msgspec.structs.replace(row, **{name: v for name, v in worked_out.items() if getattr(row, name) is None})
+        computed |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
+    return msgspec.structs.replace(row, **{name: v for name, v in computed.items() if getattr(row, name) is None})
 
 
 def lacks_counts(row: ManifestFile) -> bool:
