@@ -13,7 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.planning.decoder import ManifestDecoder, slow_reads
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.scan.report import plan_scan
-from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
+from icekeep.planning.transcode import RecordsTask, RecordTarget, live_records
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import format_metadata, metadata_to_json, parse_metadata
 from icekeep.spec.sorting import SortDirection

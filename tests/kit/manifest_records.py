@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.decoder import ManifestDecoder
-from icekeep.planning.transcode.records import RecordsTask, RecordTarget, SortPart, live_records, sort_parts
+from icekeep.planning.transcode import RecordsTask, RecordTarget, SortPart, live_records, sort_parts
 from icekeep.spec.manifests.read import read_manifest
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.types import StructType

@@ -15,10 +15,9 @@ from icekeep.maintenance.deletion import neighbours, reachable
 from icekeep.maintenance.orphans import listing, metadata_files, waiting
 from icekeep.maintenance.orphans import reachable as reachable_by_metadata
 from icekeep.maintenance.restoring import needs
-from icekeep.planning import entries
+from icekeep.planning import commit_readers, entries
 from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.planning.spark import tasks
-from icekeep.planning.transcode import records as commit_reader
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage import many
@@ -61,7 +60,7 @@ def serially() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (neighbours, many, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
-        for module in (reachable, needs, commit_reader):
+        for module in (reachable, needs, commit_readers):
             stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))
         yield
 

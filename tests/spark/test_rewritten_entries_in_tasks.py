@@ -24,7 +24,7 @@ from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.decoder import ManifestDecoder
-from icekeep.planning.transcode.records import RecordsTask
+from icekeep.planning.transcode import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile
 from kit.cases import thinned
 from kit.lake import Lake

@@ -1,4 +1,4 @@
-"""Entries -> manifests of the size that a table wants. A value that can be pickled, since tasks write manifests too."""
+"""Entries -> manifests of the table's target size."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -16,18 +16,17 @@ from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
 
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
-_TARGET_SIZE_BYTES_DEFAULT = 8 * MIB
 _CODEC = "write.manifest.compression-codec"
 _LEVEL = "write.manifest.compression-level"
 
 
 def manifest_target_bytes(metadata: TableMetadata) -> int:
-    """The size that manifests are written at, in bytes; property `commit.manifest.target-size-bytes` (8 MB)."""
-    return whole_number(metadata.properties, TARGET_SIZE_BYTES, _TARGET_SIZE_BYTES_DEFAULT, least=1)
+    """The target size of manifests in bytes; property `commit.manifest.target-size-bytes` (8 MB)."""
+    return whole_number(metadata.properties, TARGET_SIZE_BYTES, 8 * MIB, least=1)
 
 
 def manifest_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    """Codec and level of manifests; properties `write.manifest.compression-codec` (gzip) and `-level`, `None` where not set."""
+    """Codec and level of manifests; properties `write.manifest.compression-codec` (gzip) and `-level`, `None` if not set."""
     codec = choice(properties, _CODEC, "gzip", {name: name for name in AVRO_CODECS})
     levels = LEVELS.get(AVRO_CODECS[codec])
     if levels is None or _LEVEL not in properties:
@@ -36,10 +35,10 @@ def manifest_compression(properties: Mapping[str, str]) -> tuple[str, int | None
 
 
 def refuse_unknown_transforms(spec_ids: Iterable[int], specs: Mapping[int, PartitionSpec]) -> None:
-    """Raise `UnsupportedError` where files are to be added to a spec whose values nobody here knows how to write.
+    """Raise `UnsupportedError` if files would be added to a spec with an unknown transform, whose values cannot be written.
 
-    The one rule of what cannot be done with a transform that is not known: jobs ask it before any work. Files that are there
-    already stay as they are when others of their manifest go (`ManifestWriter.carried`), and may go themselves.
+    Jobs call it before any work. Existing files of such a spec can be removed, and can stay when others of their manifest are
+    removed (`ManifestWriter.carried`).
     """
     for spec_id in spec_ids:
         spec = specs[spec_id]
@@ -52,7 +51,7 @@ def refuse_unknown_transforms(spec_ids: Iterable[int], specs: Mapping[int, Parti
 
 
 class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes manifests for one snapshot of a table."""
+    """Writes manifests for one snapshot of a table; can be pickled, since tasks write manifests, too."""
 
     specs: Mapping[int, PartitionSpec]
     partitions: Mapping[int, StructType]
@@ -66,7 +65,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, base: TableMetadata, snapshot_id: int, storage: Storage) -> "ManifestWriter":
-        """The writer for a new snapshot on a base; raises `PropertyError` where a property of the table is wrong."""
+        """The writer for a new snapshot on a base; raises `PropertyError` if a property of the table is invalid."""
         codec, level = manifest_compression(base.properties)
         return cls(
             specs=base.specs_by_id,
@@ -89,9 +88,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[ManifestFile]:
         """Write entries of one partition spec as manifests at the next of some locations; none for no entries.
 
-        Raises:
-            UnsupportedError: the spec has a transform that is not known, so that nobody here knows its values' type;
-                entries that are there already are written by `carried`.
+        Raises as `refuse_unknown_transforms`; existing entries of such a spec are written by `carried`.
         """
         refuse_unknown_transforms([spec_id], self.specs)
         rolling = RollingManifests(self, spec_id, content, locations)
@@ -107,7 +104,7 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         change: Callable[[ManifestEntry], ManifestEntry | None],
         location: str,
     ) -> ManifestFile:
-        """Write a manifest again that holds what we do not know, with its entries changed; see `carried_manifest`."""
+        """Rewrite a manifest with unknown fields or transforms, with its entries changed; see `carried_manifest`."""
         new, row = carried_manifest(
             data,
             manifest,
@@ -124,14 +121,14 @@ class ManifestWriter(msgspec.Struct, frozen=True, kw_only=True):
         return row
 
     def owned(self, entry: ManifestEntry) -> ManifestEntry:
-        """An entry as it is added: version 1 knows no inheritance, so that it says which snapshot added it."""
+        """An entry as it is added: version 1 has no inheritance, so the entry itself has the id of its snapshot."""
         if self.format_version > 1 or entry.snapshot_id is not None:
             return entry
         return msgspec.structs.replace(entry, snapshot_id=self.snapshot_id)
 
 
 class RollingManifests:
-    """Manifests of one spec and content, one after another at the next of some locations; each begins when it is asked for."""
+    """Manifests of one spec and content, written one after another at the next of some locations."""
 
     def __init__(
         self,
@@ -141,19 +138,13 @@ class RollingManifests:
         locations: Iterator[str],
         pack: Packer | None = None,
     ) -> None:
-        """Begin with none; `pack` packs blocks in the writer's codec, `None`: as `avro.packer` does."""
-        self._writer, self._spec_id, self._content, self._locations, self._pack = (
-            writer,
-            spec_id,
-            content,
-            locations,
-            pack,
-        )
+        self._writer, self._spec_id, self._content = writer, spec_id, content
+        self._locations, self._pack = locations, pack
         self._encoder = EntryEncoder(writer.partitions[spec_id], writer.format_version)
         self._builder: ManifestBuilder | None = None
 
     def current(self) -> ManifestBuilder:
-        """The one that takes entries."""
+        """The manifest that takes entries; a new one begins if there is none."""
         if self._builder is None:
             writer = self._writer
             self._builder = ManifestBuilder(
@@ -170,7 +161,7 @@ class RollingManifests:
         return self._builder
 
     def written_at(self, least_bytes: float) -> Iterator[ManifestFile]:
-        """Write the current one if it has reached a size; gives its row of the manifest list, without a sequence number."""
+        """Write the current manifest if it has reached a size; yields its row, without a sequence number."""
         if self._builder is not None and self._builder.length_bytes >= least_bytes:
             builder, self._builder = self._builder, None
             data, manifest = builder.finish(self._writer.snapshot_id)

@@ -1,7 +1,6 @@
-"""How a change reads manifests and has them filtered: here in this process, one manifest at a time.
+"""How a change reads and filters manifests: in this process, one manifest at a time.
 
-A change must know which files are live in its base. Where a table is large, `planning` hands in a subclass of the reader that
-uses Spark, or copies encoded entries.
+For large tables `planning.commit_readers` has subclasses of the reader that use Spark, or copy encoded entries.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -31,14 +30,14 @@ from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, answe
 T = TypeVar("T")
 _HEAD_BYTES = 64 << 10
 _REMEMBERED_COUNT = 20_000
-"""Entries that are remembered: some 60 MB, and what a driver reads by itself of a table."""
+"""Remembered entries: some 60 MB, and as many as a driver reads without Spark."""
 _ANSWERS_COUNT = 100_000
-"""Short answers that are remembered: some 40 MB."""
+"""Remembered short answers: some 40 MB."""
 
 
 class EntryMemory:
-    """Entries that were read, of as many manifests as there is room for: manifests never change, and later attempts of a
-    commit, or later commits of a run, ask for nearly all of them again.
+    """Entries of as many manifests as there is room for: later attempts of a commit, or later commits of a run, read nearly
+    all of them again, and manifests never change.
     """
 
     def __init__(self, max_entries: int = _REMEMBERED_COUNT) -> None:
@@ -46,14 +45,14 @@ class EntryMemory:
         self._entries: dict[Hashable, tuple[ManifestEntry, ...]] = {}
         self._lock = Lock()
         self.with_unknown_fields: set[str] = set()
-        """Paths of manifests with fields that are not known, of those that were read."""
+        """Paths of the manifests with unknown fields among those that were read."""
 
     def get(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
-        """All entries of a manifest, if they are known."""
+        """All entries of a manifest, if they are remembered."""
         return self._entries.get(read_as(manifest))
 
     def keeping(self, manifest: ManifestFile, entries: Iterator[ManifestEntry]) -> Iterator[ManifestEntry]:
-        """The same entries, which are known once they have all passed if there is room for them."""
+        """The same entries, which are remembered after the last one if there is room for them."""
         if manifest.entries_count is None or manifest.entries_count > self._room:
             yield from entries
             return
@@ -68,10 +67,7 @@ class EntryMemory:
 
 
 class ManifestReader:
-    """Reads what a snapshot consists of, through a storage; every file is checked to be whole.
-
-    What was read once is remembered, within limits.
-    """
+    """Reads manifest lists and manifests through a storage, and remembers entries and answers within limits."""
 
     def __init__(self, storage: Storage, memory: EntryMemory | None = None) -> None:
         self.storage = storage
@@ -79,7 +75,7 @@ class ManifestReader:
         self._answers: dict[Hashable, Any] = {}
 
     def with_storage(self, storage: Storage) -> Self:
-        """The same reader, which knows what this one knows, over the storage of another load of the table."""
+        """The same reader, with the same memory, over the storage of another load of the table."""
         if storage is self.storage:
             return self
         other = copy(self)
@@ -89,35 +85,35 @@ class ManifestReader:
     def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
         """The rows of a snapshot's manifest list, in order."""
         if snapshot.manifest_list is None:
-            # Version 1 only: no list says how long they are, so they are read, whole, to know what they hold.
+            # Version 1 only: no list has their lengths and counts, so whole manifests are read.
             return [inspect_manifest(self.storage.read(location), location) for location in snapshot.manifests or ()]
         return read_manifest_list(self.storage.read(snapshot.manifest_list), snapshot.manifest_list)
 
     def spec_ids(self, snapshots: Sequence[Snapshot]) -> frozenset[int]:
-        """The partition specs of the manifests of some snapshots."""
+        """The ids of the partition specs of the manifests of some snapshots."""
         return frozenset(m.partition_spec_id for snapshot in snapshots for m in self.manifests(snapshot))
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Iterator[ManifestEntry]:
         """All entries of a manifest in order, deleted ones included."""
-        known = self._memory.get(manifest)
-        if known is not None:
-            return iter(known)
+        remembered = self._memory.get(manifest)
+        if remembered is not None:
+            return iter(remembered)
         partition = metadata.partition_type(manifest.partition_spec_id)
         return self._memory.keeping(manifest, self.typed_entries(manifest, partition))
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
-        """The same as `entries`, for a task that was given the partition type of the manifest's spec."""
+        """As `entries`, not remembered, for tasks that have only the partition type of the manifest's spec."""
         header, entries = read_manifest(self._read(manifest), manifest, partition)
         if header.unknown_field_ids:
             self._memory.with_unknown_fields.add(manifest.manifest_path)
         return entries
 
     def has_unknown_fields(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest, whose entries were read, has fields that we do not know."""
+        """Whether a manifest, whose entries were read, has unknown fields."""
         return manifest.manifest_path in self._memory.with_unknown_fields
 
     def header(self, manifest: ManifestFile) -> ManifestHeader:
-        """What a manifest says of itself; only its head is read."""
+        """The metadata of a manifest; only its first bytes are read."""
         location = manifest.manifest_path
         with self.storage.open(location) as stream:
             head = stream.read(_HEAD_BYTES)
@@ -128,21 +124,21 @@ class ManifestReader:
                 return read_manifest_header(head + stream.read(), location)
 
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
-        """A manifest's row with the counts that a list of version 1 may leave out."""
+        """A manifest's row with the counts that a list of version 1 may lack."""
         return completed(manifest, self._read(manifest), metadata.partition_type(manifest.partition_spec_id))
 
     def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
-        """Read manifests to their ends, and raise `InvalidTableError` where one has other entries than its list counts."""
+        """Read whole manifests, and raise `InvalidTableError` if the list of one counts other entries."""
 
         def check(manifest: ManifestFile) -> None:
-            # No entry is worth remembering.
+            # No entry needs to be remembered.
             for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
                 pass
 
         answer_each(check, manifests, read_as, _at_once(manifests))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in each manifest, in their order."""
+        """The answers of some work for each manifest, in their order."""
         key = work.key
         if not isinstance(key, LastingKey):
             return self._asked(manifests, work)
@@ -156,22 +152,22 @@ class ManifestReader:
         return [answers[row] for row in rows]
 
     def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
-        """What some work finds in manifests whose answers are not known."""
+        """The answers for manifests whose answers are not remembered."""
         return answer_each(partial(work.run, reader=self), manifests, read_as, _at_once(manifests))
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
     ) -> list[FilteredShare]:
-        """Do the work on all manifests, at once or in shares; each that was asked is in one share's answer.
+        """Do the work on all manifests, together or in shares; each manifest is in the answer of one share.
 
-        An error leaves none of the manifests that were written at locations which `locations` did not give.
+        After an error, manifests that were written at locations other than those of `locations` are deleted.
         """
         return [work.run(manifests, self, locations)]
 
     def merged(
         self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
     ) -> list[ManifestFile]:
-        """The manifests that hold the entries of these; written at the next of some locations."""
+        """Merge manifests into new ones, written at the next of some locations."""
         return work.run(manifests, self, locations)
 
     def _read(self, manifest: ManifestFile) -> bytes:
@@ -180,13 +176,13 @@ class ManifestReader:
 
 
 def _at_once(manifests: Sequence[ManifestFile]) -> int:
-    """How many manifests are read at a time; of a store, most of the time is spent waiting."""
+    """The number of concurrent reads; reads of a remote store mostly wait."""
     is_local = all(parse_location(manifest.manifest_path).scheme == "file" for manifest in manifests)
     return LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
 
 
 def refuse_encrypted_manifest(manifest: ManifestFile) -> None:
-    """Refuse what cannot be read; raises `UnsupportedError`."""
+    """Raise `UnsupportedError` for an encrypted manifest."""
     if manifest.key_metadata is not None:
         raise UnsupportedError(
             f"manifest {manifest.manifest_path!r} is encrypted; encrypted tables are not supported yet"

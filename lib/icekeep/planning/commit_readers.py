@@ -1,8 +1,4 @@
-"""The `ManifestReader`s of commits to large tables.
-
-What a commit asks of many entries is worked out in Spark tasks, and an append merges manifests by copying the records of
-entries, not by decoding them.
-"""
+"""The `ManifestReader`s of commits to large tables: one runs in Spark tasks, the other merges manifests as encoded records."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, groupby
@@ -20,8 +16,7 @@ from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES, attempt_id, tasks_count
-from icekeep.planning.transcode.layout import fast_packer, record_blocks
-from icekeep.planning.transcode.records import RecordsTask, RecordTarget, live_records
+from icekeep.planning.transcode import RecordsTask, RecordTarget, fast_packer, live_records, record_blocks
 from icekeep.spec.collections import balanced
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
@@ -35,14 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FEW_ENTRIES_COUNT = 1000
-"""So many are merged entry by entry before DataFusion is loaded."""
+"""Up to this number entries are merged one by one, without loading DataFusion."""
 
 _MAX_SHARE_OF_TARGET = 1.5
-"""A merged manifest is cut well above the target size: a bin of that size may pack a little worse than its manifests did."""
+"""A merged manifest is cut well above the target size, since it may compress a little worse than its sources did."""
 
 
 class SparkManifestReader(ManifestReader):
-    """Reads lists and single manifests here; many entries are filtered and asked in tasks, a share of the manifests each."""
+    """Reads lists and single manifests on the driver; filters and queries many in tasks, each with a share of the manifests."""
 
     def __init__(self, spark: SparkSource, storage: Storage) -> None:
         super().__init__(storage)
@@ -58,13 +53,13 @@ class SparkManifestReader(ManifestReader):
         if _are_few(manifests, limits_of(self._spark)):
             return super().filtered(manifests, work, locations)
         session = started(self._spark)
-        tasks = [(tuple(some), next(locations)) for some in _bins(manifests, session)]
+        tasks = [(tuple(share), next(locations)) for share in _bins(manifests, session)]
         shares, errors = run_tasks(
             session, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
         )
         if errors:
-            asked = {manifest.manifest_path for manifest in manifests}
-            self.storage.delete_many(location for share in shares for location in share.written(asked))
+            paths = {manifest.manifest_path for manifest in manifests}
+            self.storage.delete_many(location for share in shares for location in share.written(paths))
             raise errors[0]
         return list(shares)
 
@@ -82,12 +77,12 @@ class SparkManifestReader(ManifestReader):
         session = started(self._spark)
         shared, step = (work, self.storage), "committing: asking manifests"
         answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
-        by_manifest = dict(pair for some in answers for pair in some)
+        by_manifest = dict(pair for share in answers for pair in share)
         return [by_manifest[read_as(manifest)] for manifest in manifests]
 
 
 class _NoFold:
-    """A `Fold` of which only the reading counts."""
+    """A `Fold` that ignores the entries: reading them checks their counts."""
 
     def add(self, decoded: DecodedEntries) -> None:
         pass
@@ -102,21 +97,20 @@ def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[li
 
 
 def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
-    """Whether the driver is the faster one; a list of version 1 may not count entries, then there may be many."""
+    """Whether the driver is faster than tasks; a list of version 1 may not count entries, then there may be many."""
     counts = [manifest.entries_count for manifest in manifests]
     are_few = None not in counts and sum(number or 0 for number in counts) < limits.commit_entries_count
     return len(manifests) == 1 or (are_few and len(manifests) <= limits.commit_manifests_count)
 
 
 def _gather(manifests: Sequence[ManifestFile], shared: tuple[Gathering[T], Storage]) -> list[tuple[Hashable, T]]:
-    """Put a question to one share of the manifests."""
     work, storage = shared
     reader = ManifestReader(storage)
     return [(read_as(manifest), work.run(manifest, reader)) for manifest in manifests]
 
 
 def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterManifests, Storage]) -> FilteredShare:
-    """Filter one share; its new manifests are named after the task's location, one of the commit's own."""
+    """Filter one share; its new manifests are named after the task's location."""
     (manifests, location), (work, storage) = task, shared
     made: list[str] = []
     writer = msgspec.structs.replace(work.writer, storage=noting_storage(storage, made))
@@ -129,7 +123,7 @@ def _filter(task: tuple[tuple[ManifestFile, ...], str], shared: tuple[FilterMani
 
 
 class MergingManifestReader(ManifestReader):
-    """Reads through a storage, in this process; merges many entries as encoded records."""
+    """Merges many entries as encoded records."""
 
     def merged(
         self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
@@ -155,13 +149,13 @@ class MergingManifestReader(ManifestReader):
         pack = fast_packer(writer.codec, writer.level)
         rolling = RollingManifests(writer, work.spec_id, work.content, locations, pack)
         max_bytes = _MAX_SHARE_OF_TARGET * writer.target_bytes
-        for is_own, some in groupby(manifests, lambda m: m.added_snapshot_id == writer.snapshot_id):
+        for is_own, group in groupby(manifests, lambda m: m.added_snapshot_id == writer.snapshot_id):
             if is_own:
-                for entry in (e for manifest in some for e in work.kept(self.entries(manifest, work.base))):
+                for entry in (e for manifest in group for e in work.kept(self.entries(manifest, work.base))):
                     rolling.current().add(writer.owned(entry))
                     yield from rolling.written_at(max_bytes)
                 continue
-            task = RecordsTask.of([*some], target, self.storage, decoder)
+            task = RecordsTask.of([*group], target, self.storage, decoder)
             for batches in in_threads(task, lambda share: [*live_records(share)]):
                 for block in (block for batch in batches for block in record_blocks(batch)):
                     builder = rolling.current()

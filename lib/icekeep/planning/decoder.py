@@ -1,14 +1,13 @@
-"""Blocks of Avro files -> Arrow record batches, by DataFusion's Avro reader, or the news that it failed.
+"""Blocks of Avro files -> Arrow record batches, by DataFusion's Avro reader.
 
-DataFusion is ten to twenty times as fast as fastavro, and trusting: it takes a file that is cut within its last block for one
-that ends there, and never returns from a block that holds more bytes than its records use. So blocks are checked and unpacked
+DataFusion is ten to twenty times as fast as fastavro, but trusts its input: it reads a file that is cut within its last block as
+one that ends there, and never returns from a block with more bytes than its records use. So blocks are checked and decompressed
 here, and DataFusion is given copies of some of them, of one file or of several of one schema, as a file of a single block that
-is sure to end. Where it fails, nothing is concluded about the file: the caller reads it by fastavro, entry by entry, which
-gives the entries or the exact error. Avro has no checksums: a byte that was changed where any byte makes sense passes here as
-there.
+ends for certain. If it fails, nothing is concluded about the file: the caller reads it with fastavro, entry by entry, which
+gives the entries or the exact error. Avro has no checksums, so both decoders accept a changed byte that still decodes.
 
-A release of DataFusion that always failed would show in nothing but time, so each file that is read in the slow way is counted
-and the first is told. Each process counts for itself; what a Spark task counts comes to the driver with the task's report.
+A release of DataFusion that always failed would only cost time, so files that fastavro reads are counted, and the first causes a
+warning. Each process counts its own; Spark tasks report theirs to the driver.
 """
 
 import threading
@@ -31,22 +30,20 @@ BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 * MIB
 _SYNC = b"icekeep: a block"
 _MORE_THAN_ANY = 1 << 40
-"""DataFusion stops at the end of a block's bytes by itself; at the end of its count, with bytes left, it hangs."""
+"""DataFusion stops at the end of a block's bytes, but hangs at the end of its count if bytes are left."""
 
 
 class NotReadError(Exception):
-    """DataFusion failed, or what it gave is in doubt; whether the file is sound is not known."""
+    """DataFusion failed, or its result is in doubt; the file may be sound."""
 
 
 class ManifestDecoder(StrEnum):
-    """What decodes the Avro files that manifests are."""
-
     DATAFUSION = "datafusion"
     FASTAVRO = "fastavro"
 
 
 def chosen_decoder() -> tuple[ManifestDecoder, str]:
-    """The fastest decoder that is installed here, and the reason in words."""
+    """The fastest installed decoder, and the reason as text."""
     try:
         datafusion = datafusion_package()
     except ImportError as error:
@@ -57,17 +54,14 @@ def chosen_decoder() -> tuple[ManifestDecoder, str]:
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How records are laid out, for DataFusion: an Avro schema without logical types, as JSON; and the fields to decode.
-
-    The others are skipped, which takes half the time.
-    """
+    """An Avro schema without logical types, as JSON, and the fields to decode; skipping the others halves the time."""
 
     schema: bytes
     names: tuple[str, ...]
 
 
 class DecodedBlocks(NamedTuple):
-    """Some columns of the records of some blocks, and of each block how many records it counts and its bytes, unpacked."""
+    """Some columns of the records of some blocks, and the record count and decompressed payload of each block."""
 
     batch: pa.RecordBatch
     blocks: list[tuple[int, bytes]]
@@ -76,10 +70,10 @@ class DecodedBlocks(NamedTuple):
 def read_batches(
     data: bytes, header: AvroHeader, layout: Layout, batch_records: int = BATCH_RECORDS
 ) -> Iterator[DecodedBlocks]:
-    """Some columns of every record of a file, in order: days, microseconds, bytes where Avro has logical types.
+    """Some columns of every record of a file, in order, without logical types: days, microseconds, bytes.
 
-    Batches end where blocks do, once they have `batch_records` or more. `NotReadError` may come at any batch; those before it
-    are right.
+    A batch ends with the block that brings it to `batch_records`. `NotReadError` may come at any batch; those before it are
+    right.
     """
     with _doubt():
         group: list[tuple[int, bytes]] = []
@@ -88,27 +82,27 @@ def read_batches(
             group.append((records, payload))
             count, size_bytes = count + records, size_bytes + len(payload)
             if count >= batch_records or size_bytes >= _BATCH_BYTES:
-                yield _decoded(layout, group)
+                yield _decode(layout, group)
                 group, count, size_bytes = [], 0, 0
         if size_bytes or count:
-            yield _decoded(layout, group)
+            yield _decode(layout, group)
 
 
 def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
-    """The same of several small files, not all of them empty, as one batch, and how many records each of them counts."""
+    """The same of several small files, not all of them empty, as one batch, and the record count of each."""
     with _doubt():
         per_file = [[*_payloads(data, header)] for data, header in files]
         lengths = [sum(count for count, _ in blocks) for blocks in per_file]
-        return _decoded(layout, [block for blocks in per_file for block in blocks]), lengths
+        return _decode(layout, [block for blocks in per_file for block in blocks]), lengths
 
 
 def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[str, str]]:
-    """A record's Avro schema with the fields of one of its records in that one's place: the bytes are the same.
+    """A record's Avro schema with the fields of its field `inlined` in that one's place: the encoded bytes are the same.
 
-    DataFusion skips columns that nobody asks for at the top level only. Returned with it are the new names of the record's
-    own fields, and of those that were put in, which may have had the same names.
+    DataFusion skips unrequested columns at the top level only. Returned with it are the new names of the record's own fields
+    and of the inlined ones, which may have had the same names.
     """
-    fields, own, put_in = [], {}, {}
+    fields, own, inner_names = [], {}, {}
     for index, field in enumerate(schema["fields"]):
         if field["name"] != inlined:
             own[field["name"]] = f"a{index}"
@@ -117,19 +111,19 @@ def flat_schema(schema: Any, inlined: str) -> tuple[bytes, dict[str, str], dict[
         if not isinstance(field["type"], dict):
             raise NotReadError(f"field {inlined!r} may be null")
         for inner_index, inner in enumerate(field["type"]["fields"]):
-            put_in[inner["name"]] = f"b{inner_index}"
+            inner_names[inner["name"]] = f"b{inner_index}"
             fields.append({**inner, "name": f"b{inner_index}"})
     plain = _without_empty_records(without_logical_types({**schema, "fields": fields}))
-    return msgspec.json.encode(plain), own, put_in
+    return msgspec.json.encode(plain), own, inner_names
 
 
 def is_empty_record(schema: Any) -> bool:
-    """Whether a schema is of a record without fields, which takes no bytes: the partition of a table that has none."""
+    """Whether a schema is of a record without fields, which takes no bytes: the partition of an unpartitioned table."""
     return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
 
 
 def _without_empty_records(schema: Any) -> Any:
-    """The same Avro schema without fields that hold records without fields, which Arrow lacks."""
+    """The same Avro schema without fields of empty records, which Arrow does not support."""
     if isinstance(schema, list):
         return [_without_empty_records(item) for item in schema]
     if not isinstance(schema, dict):
@@ -141,18 +135,17 @@ def _without_empty_records(schema: Any) -> Any:
 
 
 def _payloads(data: bytes, header: AvroHeader) -> Iterator[tuple[int, bytes]]:
-    """Each block's count of records and its bytes, unpacked; fails where a block does not end on the sync marker."""
     if not data.endswith(header.sync):
         raise NotReadError("it does not end on its sync marker")
     try:
-        # Intel's is twice as fast as zlib's: unpacking is a third of the work.
+        # Intel's inflate is twice as fast as zlib's, and a third of the work.
         from isal import isal_zlib
     except ImportError:
         return read_blocks(data, header, zlib.decompressobj)
     return read_blocks(data, header, isal_zlib.decompressobj)
 
 
-def _decoded(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
+def _decode(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
     count = sum(records for records, _ in blocks)
     if not count:
         raise NotReadError("a block has bytes and no records")
@@ -166,11 +159,11 @@ def _decoded(layout: Layout, blocks: list[tuple[int, bytes]]) -> DecodedBlocks:
 
 
 def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
-    """The records of a file of one block, if they are `count` and use up its bytes."""
+    """The `count` records of a file of one block."""
     datafusion = datafusion_package()
     config = datafusion.SessionConfig().with_target_partitions(1).with_batch_size(count)
     context = datafusion.SessionContext(config)
-    # Most often one batch, since it may have as many rows; DataFusion does not promise it.
+    # Mostly a single batch, since the batch size allows it; DataFusion does not guarantee it.
     batches = [batch.to_pyarrow() for batch in context.read_avro(path).select(*names).execute_stream()]
     if sum(batch.num_rows for batch in batches) != count:
         raise NotReadError(f"its blocks hold other than the {count} records that they count")
@@ -192,7 +185,7 @@ def _doubt() -> Iterator[None]:
 
 @contextmanager
 def doubtful() -> Iterator[None]:
-    """What does not fit while schemas and columns are taken apart takes a closer look."""
+    """Raise `NotReadError` for errors of code that takes schemas and columns apart."""
     try:
         yield
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
@@ -200,22 +193,19 @@ def doubtful() -> Iterator[None]:
 
 
 class SlowReads(msgspec.Struct, frozen=True):
-    """How many files were read in the slow way; `example` is one line about one of them."""
+    """The number of files that fastavro had to read, and one line about one of them."""
 
     count: int = 0
     example: str = ""
 
-    def __add__(self, other: "SlowReads") -> "SlowReads":
-        return SlowReads(self.count + other.count, self.example or other.example)
-
 
 class _Counter:
-    """Process-wide counter of slow reads; the newest listener is told of the first one after it came."""
+    """The slow reads of this process; the newest listener gets a warning of the first one after it was added."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.listeners: list[Listener] = [SILENT]
-        self.has_told = False
+        self.has_warned = False
         self.total = SlowReads()
 
 
@@ -223,44 +213,45 @@ _COUNTER = _Counter()
 
 
 def note_slow_read(location: str, reason: Exception | str) -> None:
-    """Count a file that is read in the slow way; the first is told to the listener of `warning_of_slow_reads`."""
+    """Count a file that fastavro reads; the first is reported to the listener of `warning_of_slow_reads`."""
     line = " ".join(str(reason).split()) or "it does not say why"
     add_slow_reads(SlowReads(1, f"{location!r} is read by fastavro, as DataFusion's reader fails: {line}"))
 
 
 def add_slow_reads(reads: SlowReads) -> None:
-    """Take in what another process has counted."""
+    """Add the slow reads of another process."""
     if not reads.count:
         return
     with _COUNTER.lock:
-        _COUNTER.total += reads
-        is_first, _COUNTER.has_told = not _COUNTER.has_told, True
+        total = _COUNTER.total
+        _COUNTER.total = SlowReads(total.count + reads.count, total.example or reads.example)
+        is_first, _COUNTER.has_warned = not _COUNTER.has_warned, True
         listener = _COUNTER.listeners[-1]
     if is_first:
         listener.on(Warned(f"{reads.example}; such files are read about ten times slower"))
 
 
 def slow_reads() -> SlowReads:
-    """All that this process has counted; the difference of two counts is what was read between them."""
+    """All slow reads of this process."""
     return _COUNTER.total
 
 
 def slow_reads_since(count: int) -> SlowReads:
-    """What this process has read in the slow way since it had counted `count` files."""
+    """The slow reads of this process since their number was `count`."""
     total = slow_reads()
     return SlowReads(total.count - count, total.example) if total.count > count else SlowReads()
 
 
 @contextmanager
 def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
-    """Tell a listener of the first file that is read in the slow way while the block lasts."""
+    """Warn a listener of the first slow read within the block."""
     with _COUNTER.lock:
         _COUNTER.listeners.append(listener)
-        _COUNTER.has_told = False
+        _COUNTER.has_warned = False
     try:
         yield
     finally:
         # Blocks of several threads may overlap without being nested.
         with _COUNTER.lock:
             _COUNTER.listeners.remove(listener)
-            _COUNTER.has_told = False
+            _COUNTER.has_warned = False

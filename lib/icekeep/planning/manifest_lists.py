@@ -1,12 +1,12 @@
 """Manifest lists: the manifests that snapshots lead to, each once, and which snapshots name some manifests.
 
-Of the thousands of lists of a table nearly every one names the manifests that the one before it names, so lists are decoded as
-columns, those of one Avro schema together, and only rows that say something new become values. What looks wrong, or is beyond
-DataFusion, is read by `spec.manifests.read.read_manifest_list`, list by list, which gives the rows, or the exact error.
+Most lists of a table repeat the manifests of the one before, so lists are decoded as columns, those of one Avro schema
+together, and only rows with news become `ManifestFile`s. Whatever looks wrong, or is beyond DataFusion, is read by
+`spec.manifests.read.read_manifest_list`, list by list, which gives the rows, or the exact error.
 
-What is retained must be read whole, or else what it leads to would be taken for garbage. A manifest list has no recorded
-length, and one that is cut between two blocks reads as a whole, shorter one; what shows it are the totals of files that the
-snapshot's summary keeps.
+Retained lists must be read in full, or the files that they lead to would be taken for garbage. The length of a manifest list is
+not recorded, and one that is cut between two blocks reads as a sound, shorter one; only the file totals in the snapshot's
+summary show it.
 """
 
 from collections import defaultdict, deque
@@ -50,7 +50,7 @@ from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 Rows: TypeAlias = NDArray[np.int64]
 
 UNKNOWN = -1
-"""The count of live files of a manifest whose list does not say."""
+"""The live files of a manifest whose list does not count them."""
 
 _REQUIRED = tuple(f.name for f in MANIFEST_FILE_FIELDS if f.required_since == 1)
 _SUMMARY_FIELDS = {
@@ -67,7 +67,7 @@ _ARROW_KINDS: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 _LIST_ROWS, _REMOTE_LIST_ROWS = 100, 1_000
-"""What a list takes beside its rows, in rows: a remote one takes a request."""
+"""The fixed cost of a list, in rows: a remote one takes a request."""
 
 _MIN_TASK_LISTS = 250
 _BUNDLE_LISTS = 128
@@ -79,9 +79,9 @@ class ListedRows(msgspec.Struct, frozen=True):
     """Rows of some manifest lists, one list after another.
 
     Attributes:
-        list_numbers: which of the lists each row is of.
+        list_numbers: the index of each row's list.
         live_counts: added and existing files, or `UNKNOWN`.
-        made: makes the values of some rows; raises `NotReadError` where that takes a closer look.
+        decode: decodes some of the rows; raises `NotReadError` if fastavro must decode them.
     """
 
     list_numbers: Rows
@@ -89,11 +89,11 @@ class ListedRows(msgspec.Struct, frozen=True):
     lengths: Rows
     contents: Rows
     live_counts: Rows
-    made: Callable[[Rows], list[ManifestFile]]
+    decode: Callable[[Rows], list[ManifestFile]]
 
 
 def rows_of(manifests: Sequence[ManifestFile]) -> ListedRows:
-    """Rows of one list that are values already."""
+    """Rows of one list."""
     live = (m.live_files_count for m in manifests)
     return ListedRows(
         np.zeros(len(manifests), np.int64),
@@ -106,10 +106,10 @@ def rows_of(manifests: Sequence[ManifestFile]) -> ListedRows:
 
 
 class StoredLists:
-    """Decodes lists of one Avro schema, which most lists of a table have to the letter."""
+    """Decodes lists of one Avro schema, which is that of most lists of a table."""
 
     def __init__(self, schema_json: bytes) -> None:
-        """Prepare for lists with a schema, given as JSON; raises `NotReadError` where their rows need a closer look."""
+        """Raises `NotReadError` if fastavro must decode lists of the schema, which is given as JSON."""
         with doubtful():
             schema = msgspec.json.decode(schema_json)
             stored = stored_fields(schema)
@@ -124,7 +124,7 @@ class StoredLists:
             self._layout = Layout(flat, tuple(self._names.values()))
 
     def read(self, files: Iterable[tuple[bytes, AvroHeader]]) -> ListedRows:
-        """The rows of some lists; raises `NotReadError` where one needs a closer look, or together they have no row."""
+        """The rows of some lists; raises `NotReadError` if fastavro must decode one, or all are empty."""
         (batch, _), counts = read_together(files, self._layout)
         columns = {name: batch[flat_name] for name, flat_name in self._names.items()}
         for name, is_right in self._kinds.items():
@@ -149,10 +149,10 @@ class StoredLists:
             numbers(columns["manifest_length"], 0),
             contents,
             numbers(live, UNKNOWN),
-            lambda rows: self._made(columns, rows),
+            lambda rows: self._decode(columns, rows),
         )
 
-    def _made(self, columns: dict[str, pa.Array], rows: Rows) -> list[ManifestFile]:
+    def _decode(self, columns: dict[str, pa.Array], rows: Rows) -> list[ManifestFile]:
         values = {name: column.take(pa.array(rows)).to_pylist() for name, column in columns.items()}
         # Version 1 has no sequence numbers: readers take 0 (spec, "Reading v1 metadata for v2").
         for name in ("content", "sequence_number", "min_sequence_number"):
@@ -170,7 +170,7 @@ class StoredLists:
 
 
 def _summary_names(schema: Any) -> dict[str, str]:
-    """The names that a list gives to the parts of a partition field's summary, by the spec's."""
+    """The names of the fields of `field_summary` in a list, by those of the spec."""
     array = without_null(schema)
     record = without_null(array["items"])
     if (array["type"], record["type"]) != ("array", "record"):
@@ -188,8 +188,8 @@ class _List(msgspec.Struct, frozen=True):
     """A manifest list, or the manifests that a snapshot of version 1 names itself.
 
     Attributes:
-        location: of the list; empty where there is none.
-        totals: of the snapshots that name it, by their ids: how many live files of each kind their summaries count.
+        location: of the list; empty if there is none.
+        totals: live files of each kind in the summaries of the snapshots that name the list, by snapshot id.
         manifests: of a snapshot without a list.
     """
 
@@ -203,8 +203,8 @@ class _List(msgspec.Struct, frozen=True):
         return f"manifest list {self.location!r}"
 
 
-def _taken_apart(snapshots: Iterable[Snapshot]) -> tuple[list[_List], list[_List]]:
-    """The lists of snapshots, each once, and what snapshots without a list name."""
+def _lists_of(snapshots: Iterable[Snapshot]) -> tuple[list[_List], list[_List]]:
+    """The lists of snapshots, each once, and those of snapshots without a list file."""
     by_key: dict[str, _List] = {}
     unlisted = []
     for snapshot in snapshots:
@@ -214,20 +214,20 @@ def _taken_apart(snapshots: Iterable[Snapshot]) -> tuple[list[_List], list[_List
             unlisted.append(_List("", totals, tuple(snapshot.manifests or ())))
             continue
         key = canonical(snapshot.manifest_list)
-        known = by_key.get(key, _List(snapshot.manifest_list, {}))
-        by_key[key] = _List(known.location, {**known.totals, **totals})
+        listed = by_key.get(key, _List(snapshot.manifest_list, {}))
+        by_key[key] = _List(listed.location, {**listed.totals, **totals})
     return [*by_key.values()], unlisted
 
 
 C = TypeVar("C", bound="_DistinctManifests | _Naming")
-"""Collects from rows of lists what is asked for; its `check` tells whether a list that cannot be read is an error."""
+"""Collects the rows of lists; with `check` a list that cannot be read is an error."""
 
 
-def _collected(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spark: SparkSource) -> C:
+def _collect(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spark: SparkSource) -> C:
     """Read manifest lists into a new collector, few on the driver, many in Spark tasks."""
     collector = new()
     reader = _ListReader(storage, collector)
-    # The newest lists are mostly the longest; they tell what is to be expected of the others.
+    # The newest lists are mostly the longest; their size is an estimate for the others.
     newest, others = lists[-_BUNDLE_LISTS:], lists[:-_BUNDLE_LISTS]
     reader.read(newest)
     rows_count = reader.rows_count // max(1, len(newest))
@@ -236,7 +236,7 @@ def _collected(new: Callable[[], C], lists: Sequence[_List], storage: Storage, s
         reader.read(others)
         return collector
     session = started(spark)
-    # Neighbours stay together, since they name the same manifests.
+    # Neighbours stay together, since they share most manifests.
     bins_count = max(1, min(tasks_count(session, cost, LIST_ROWS), len(others) // _MIN_TASK_LISTS))
     shares = [*map(tuple, cut_evenly(others, each_once, bins_count))]
     for part in all_results(run_tasks(session, shares, _read_share, (storage, new), step="reading manifest lists")):
@@ -256,11 +256,7 @@ def _are_local(lists: Iterable[_List]) -> bool:
 
 
 class _ListReader:
-    """Reads manifest lists into a collector.
-
-    Attributes:
-        rows_count: rows of the lists that were read here.
-    """
+    """Reads manifest lists into a collector, and counts their rows."""
 
     def __init__(self, storage: Storage, collector: "_DistinctManifests | _Naming") -> None:
         self._storage, self._collector = storage, collector
@@ -269,14 +265,14 @@ class _ListReader:
         self._by_schema: dict[bytes, StoredLists] = {}
 
     def read(self, lists: Sequence[_List]) -> None:
-        """Read lists, some megabytes at a time; the next ones are fetched meanwhile."""
+        """Read lists, some megabytes at a time, while the next ones are fetched."""
         bundles = [lists[start : start + _BUNDLE_LISTS] for start in range(0, len(lists), _BUNDLE_LISTS)]
-        # Most of the time of a thread that reads from afar is waiting.
+        # A thread that reads from a remote store mostly waits.
         pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
         try:
-            fetched = deque(pool.map(self._fetched, bundle) for bundle in bundles[:1])
+            fetched = deque(pool.map(self._fetch, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):
-                fetched.extend(pool.map(self._fetched, following) for following in bundles[number + 1 : number + 2])
+                fetched.extend(pool.map(self._fetch, following) for following in bundles[number + 1 : number + 2])
                 files, size_bytes = [], 0
                 for one, data in zip(bundle, fetched.popleft(), strict=True):
                     files.append((one, data))
@@ -286,36 +282,36 @@ class _ListReader:
                         files, size_bytes = [], 0
                 self._add(files)
         finally:
-            # After an error or an interrupt, lists that were not begun are not read any more.
+            # After an error or an interrupt, no more lists are fetched.
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _fetched(self, one: _List) -> bytes | IcekeepError:
+    def _fetch(self, one: _List) -> bytes | IcekeepError:
         try:
             return self._storage.read(one.location)
         except (InvalidTableError, UnsupportedError) as error:
             return error
 
     def _add(self, files: Iterable[tuple[_List, bytes | IcekeepError]]) -> None:
-        alike: dict[bytes, list[tuple[_List, bytes, AvroHeader]]] = defaultdict(list)
+        by_schema: dict[bytes, list[tuple[_List, bytes, AvroHeader]]] = defaultdict(list)
         for one, data in files:
             try:
                 if isinstance(data, IcekeepError):
                     raise data
                 header = read_header(data, one.location)
-                alike[header.metadata["avro.schema"]].append((one, data, header))
+                by_schema[header.metadata["avro.schema"]].append((one, data, header))
             except (InvalidTableError, UnsupportedError) as error:
                 self._collector.refuse(one.location, error)
-        for schema, some in alike.items():
+        for schema, group in by_schema.items():
             reason = None
             if self._decoder is ManifestDecoder.DATAFUSION:
-                reason = self._add_together(schema, some)
+                reason = self._add_together(schema, group)
                 if reason is None:
                     continue
-            for one, data, _ in some:
+            for one, data, _ in group:
                 self._add_alone(one, data, reason)
 
     def _add_together(self, schema: bytes, files: Sequence[tuple[_List, bytes, AvroHeader]]) -> Exception | None:
-        """Add lists of one schema, or say why one of them needs a closer look."""
+        """Add lists of one schema, or return why fastavro must decode them."""
         try:
             if schema not in self._by_schema:
                 self._by_schema[schema] = StoredLists(schema)
@@ -347,10 +343,9 @@ class ListedManifests(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         manifests: each once.
-        keys: of their paths, as `location_keys` has them, in the same order, which is ascending.
-        untotalled_count: of the snapshots that were checked, those of whose files not all could be held against a total:
-            the summary has none, or the list does not count.
-        unreadable: lists, or manifests that a snapshot names itself, that could not be read.
+        keys: the `location_keys` of their paths, ascending, in the same order.
+        untotalled_count: checked snapshots for which a total or a count was missing.
+        unreadable: lists, or manifests of a snapshot without a list, that could not be read.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -370,26 +365,25 @@ def listed_manifests(
 ) -> ListedManifests:
     """Read the manifest lists of some snapshots; few on the driver, many in Spark tasks.
 
-    Of a manifest that several lists name that row is returned which knows of the most live files.
+    Of several rows of one manifest the one with the most live files is returned.
 
     Args:
-        check: of snapshots that are kept: a list that is not whole is an error, and not only told of.
-        trust: do not hold the lists against the totals of the summaries.
+        check: for retained snapshots: a list that cannot be read in full is an error, and not only reported.
+        trust: do not compare the lists with the totals of the summaries.
         without: keys of manifests that are left out.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: with `check`, a list is damaged, cut short, or gone; or two
             lists contradict each other.
-        UnavailableError: the store fails for now.
     """
     unwanted = np.unique(without) if without is not None else np.empty(0, np.int64)
-    lists, unlisted = _taken_apart(snapshots)
-    distinct = _collected(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
+    lists, unlisted = _lists_of(snapshots)
+    distinct = _collect(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
     inspected: dict[str, ManifestFile] = {}
     for one in unlisted:
-        for location in one.manifests:
-            if location not in inspected and not distinct.is_left_out(location):
-                # No list says what it holds.
+        is_unwanted = distinct.are_unwanted(location_keys(pa.array(one.manifests, pa.string())))
+        for location, is_left_out in zip(one.manifests, is_unwanted.tolist(), strict=True):
+            if location not in inspected and (check or not is_left_out):
                 try:
                     inspected[location] = inspect_manifest(storage.read(location), location)
                 except (InvalidTableError, UnsupportedError) as error:
@@ -399,15 +393,15 @@ def listed_manifests(
 
 
 class _DistinctManifests:
-    """Collects manifests, each once; of one that is there already only a better row is made a value.
+    """Collects manifests, each once; only a row with more live files replaces an earlier one.
+
+    Manifests with `unwanted` keys, which are sorted, are left out.
 
     Attributes:
-        check: whether lists that cannot be read, that contradict each other, or that lead to other files than the summaries
-            of their snapshots count are an error.
+        check: lists that cannot be read, contradict each other, or do not agree with the totals of their snapshots are errors.
     """
 
     def __init__(self, unwanted: Keys, check: bool, trust: bool) -> None:
-        """Begin with nothing; manifests with `unwanted` keys, which ascend, are left out."""
         self.check, self._trust, self._unwanted = check, trust, unwanted
         self._by_key: dict[int, ManifestFile] = {}
         self._untotalled_count = 0
@@ -422,11 +416,7 @@ class _DistinctManifests:
             unreadable=tuple(self._unreadable),
         )
 
-    def is_left_out(self, location: str) -> bool:
-        return not self.check and bool(self._are_unwanted(location_keys(pa.array([location])))[0])
-
     def refuse(self, location: str, error: IcekeepError) -> None:
-        """What is retained must be read whole; of what is not, it is enough to tell that it was not read."""
         if self.check:
             raise error
         self._unreadable.append(location)
@@ -437,7 +427,7 @@ class _DistinctManifests:
         self._add(rows_of([*other._by_key.values()]), ["another manifest list"])
 
     def add(self, rows: ListedRows, lists: Sequence[_List]) -> None:
-        """Take in rows of lists, or none of them if it raises `NotReadError`, since a row needs a closer look."""
+        """Add rows of lists, or none of them if it raises `NotReadError`."""
         self._add(rows, [str(one) for one in lists])
         if self.check:
             self._check_totals(rows, lists)
@@ -445,27 +435,25 @@ class _DistinctManifests:
     def _add(self, rows: ListedRows, names: Sequence[str]) -> None:
         coded = rows.paths.dictionary_encode()
         codes, path_keys = coded.indices.to_numpy(), location_keys(coded.dictionary)
-        wanted = np.flatnonzero(~self._are_unwanted(path_keys)[codes])
-        best = self._best_of_each(rows, codes, wanted, names)
+        remaining = np.flatnonzero(~self.are_unwanted(path_keys)[codes])
+        best = self._best_of_each(rows, codes, remaining, names)
         keys = path_keys[codes[best]].tolist()
-        new = [self._says_more(rows, row, key, names) for row, key in zip(best.tolist(), keys, strict=True)]
-        made = rows.made(best[np.array(new, bool)])
+        new = [self._is_better(rows, row, key, names) for row, key in zip(best.tolist(), keys, strict=True)]
         new_keys = (key for key, is_new in zip(keys, new, strict=True) if is_new)
-        for key, manifest in zip(new_keys, made, strict=True):
+        for key, manifest in zip(new_keys, rows.decode(best[np.array(new, bool)]), strict=True):
             # Two spellings of one path may come together.
-            if key not in self._by_key or self._says_more(rows_of([manifest]), 0, key, ["another manifest list"]):
+            if key not in self._by_key or self._is_better(rows_of([manifest]), 0, key, ["another manifest list"]):
                 self._by_key[key] = manifest
 
-    def _are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
-        """Which keys are of manifests that are left out."""
+    def are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self._unwanted):
             return np.zeros(len(keys), bool)
         indices = np.minimum(np.searchsorted(self._unwanted, keys), len(self._unwanted) - 1)
         return self._unwanted[indices] == keys
 
-    def _best_of_each(self, rows: ListedRows, codes: NDArray[np.int32], wanted: Rows, names: Sequence[str]) -> Rows:
-        """Of the rows of each path the one with the most live files; where their number is not known it counts as more."""
-        order = wanted[np.lexsort((rows.live_counts[wanted].view(np.uint64), codes[wanted]))]
+    def _best_of_each(self, rows: ListedRows, codes: NDArray[np.int32], candidates: Rows, names: Sequence[str]) -> Rows:
+        """The row of each path with the most live files; `UNKNOWN` is the greatest count."""
+        order = candidates[np.lexsort((rows.live_counts[candidates].view(np.uint64), codes[candidates]))]
         is_same = codes[order][1:] == codes[order][:-1]
         if self.check:
             lengths = rows.lengths[order]
@@ -475,25 +463,25 @@ class _DistinctManifests:
                 raise _contradiction(rows, row, int(rows.lengths[other]), names)
         return order[np.append(~is_same, np.ones(min(1, len(order)), bool))]
 
-    def _says_more(self, rows: ListedRows, row: int, key: int, names: Sequence[str]) -> bool:
-        """Whether a row is of a new manifest, or says of more live files than what is known of its manifest."""
-        known = self._by_key.get(key)
-        if known is None:
+    def _is_better(self, rows: ListedRows, row: int, key: int, names: Sequence[str]) -> bool:
+        """Whether a row is of a new manifest, or counts more live files than the collected one."""
+        collected = self._by_key.get(key)
+        if collected is None:
             return True
         if self.check:
-            if int(rows.lengths[row]) != known.manifest_length:
-                raise _contradiction(rows, row, known.manifest_length, names)
+            if int(rows.lengths[row]) != collected.manifest_length:
+                raise _contradiction(rows, row, collected.manifest_length, names)
             path = rows.paths[row].as_py()
-            if path != known.manifest_path and canonical(path) != canonical(known.manifest_path):
-                # Once in billions of tables: what the other one leads to would be taken for garbage.
+            if path != collected.manifest_path and canonical(path) != canonical(collected.manifest_path):
+                # Once in billions of tables: the files of the other one would be taken for garbage.
                 raise UnsupportedError(
-                    f"manifests {known.manifest_path!r} and {path!r} cannot be told apart by their keys"
+                    f"manifests {collected.manifest_path!r} and {path!r} cannot be told apart by their keys"
                 )
-        count, known_count = int(rows.live_counts[row]), known.live_files_count
-        return known_count is not None and (count == UNKNOWN or count > known_count)
+        count, collected_count = int(rows.live_counts[row]), collected.live_files_count
+        return collected_count is not None and (count == UNKNOWN or count > collected_count)
 
     def _check_totals(self, rows: ListedRows, lists: Sequence[_List]) -> None:
-        """Hold the live files of each list against the summaries of its snapshots; one without totals proves nothing."""
+        """Compare the live files of each list with the totals of its snapshots, where there are any."""
         counts = {content: _live_counts(rows, content, len(lists)) for content in FILE_TOTALS}
         for number, one in enumerate(lists):
             for snapshot_id, totals in one.totals.items():
@@ -517,7 +505,7 @@ def _contradiction(rows: ListedRows, row: int, other: int, names: Sequence[str])
 
 
 def _live_counts(rows: ListedRows, content: ManifestContent, lists_count: int) -> list[int | None]:
-    """The live files that each list leads to; `None` where it does not say of all its manifests."""
+    """The live files of each list; `None` if it lacks a count of one of its manifests."""
     mine = rows.contents == content
     list_numbers, live = rows.list_numbers[mine], rows.live_counts[mine]
     unknown = np.bincount(list_numbers, live == UNKNOWN, lists_count)
@@ -528,22 +516,23 @@ def _live_counts(rows: ListedRows, content: ManifestContent, lists_count: int) -
 def snapshots_naming(
     storage: Storage, spark: SparkSource, snapshots: Sequence[Snapshot], manifests: Sequence[str]
 ) -> dict[int, frozenset[int]]:
-    """The ids of the snapshots that name each of some manifests, by `location_keys` of these.
+    """The ids of the snapshots that name each of some manifests, by the `location_keys` of these.
 
-    Lists that cannot be read are passed over: the caller has read them before, and knows which.
+    Unreadable lists are skipped: the caller knows them from `listed_manifests`.
     """
     if not manifests:
         return {}
     keys = np.unique(location_keys(pa.array(manifests, pa.string())))
-    lists, unlisted = _taken_apart(snapshots)
-    naming = _collected(partial(_Naming, keys), lists, storage, spark)
+    lists, unlisted = _lists_of(snapshots)
+    naming = _collect(partial(_Naming, keys), lists, storage, spark)
     for one in unlisted:
-        naming.note(pa.array(one.manifests, pa.string()), np.zeros(len(one.manifests), np.int64), [one])
+        for key in np.intersect1d(keys, location_keys(pa.array(one.manifests, pa.string()))).tolist():
+            naming.snapshot_ids[key].update(one.totals)
     return {key: frozenset(ids) for key, ids in naming.snapshot_ids.items()}
 
 
 class _Naming:
-    """Collects the snapshots that name manifests of some keys, which ascend."""
+    """Collects the snapshots that name manifests of some keys."""
 
     check = False
 
@@ -552,12 +541,9 @@ class _Naming:
         self.snapshot_ids: dict[int, set[int]] = defaultdict(set)
 
     def add(self, rows: ListedRows, lists: Sequence[_List]) -> None:
-        self.note(rows.paths, rows.list_numbers, lists)
-
-    def note(self, paths: pa.Array, list_numbers: Rows, lists: Sequence[_List]) -> None:
-        keys = location_keys(paths)
-        are_asked = np.isin(keys, self._keys)
-        for number, key in zip(list_numbers[are_asked].tolist(), keys[are_asked].tolist(), strict=True):
+        keys = location_keys(rows.paths)
+        is_named = np.isin(keys, self._keys)
+        for number, key in zip(rows.list_numbers[is_named].tolist(), keys[is_named].tolist(), strict=True):
             self.snapshot_ids[key].update(lists[number].totals)
 
     def merge(self, other: Any) -> None:

@@ -1,11 +1,11 @@
 """Manifests -> Arrow record batches of their entries, in order: the one way in which plans read manifests.
 
-Columns carry the spec's names, and are declared here once, for batches in tasks and for DataFrames. Maps go from field id to a
-count, a size or a bound's bytes. What a manifest leaves to be inherited is filled in.
+Columns have the spec's names, and are declared here once, for batches in tasks and for DataFrames. Maps go from field id to a
+count, a size or a bound's bytes. Inherited values are filled in.
 
-What an entry means is what `spec.manifests.read` says; here the same is worked out for whole batches that DataFusion decoded,
-their fields looked up by field id in the file's own schema. Only what is plainly right is accepted: whatever looks wrong, or is
-beyond DataFusion, is read again by `spec.manifests.read`, entry by entry, which gives the entries, or the exact error.
+`spec.manifests.read` defines what an entry means; here the same is done for whole batches that DataFusion decoded, their fields
+looked up by field id in the file's own schema. Whatever looks wrong, or is beyond DataFusion, is read again by
+`spec.manifests.read`, entry by entry, which gives the entries, or the exact error.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -63,7 +63,7 @@ METRICS = pa.schema(
         pa.field("upper_bounds", _BOUNDS),
     ]
 )
-"""What is known of a file's columns; wide, so that it is decoded only where somebody asks."""
+"""Metrics of a file's columns; wide, so that they are decoded only on request."""
 
 STORED = pa.schema(
     [
@@ -89,8 +89,8 @@ STORED = pa.schema(
 )
 """Columns of an entry that do not depend on the partition spec of its manifest.
 
-A batch that is decoded may have `partition` beside them: a struct with the fields of the manifest's spec, each named by its
-field id (`"1000"`), of the Arrow type that `formats.arrow.schema` gives to the partition field's type.
+A decoded batch may also have `partition`: a struct of the fields of the manifest's spec, each named by its field id
+(`"1000"`), of the Arrow type that `formats.arrow.schema` gives to the partition field's type.
 """
 
 ENTRIES = pa.schema(
@@ -101,13 +101,9 @@ ENTRIES = pa.schema(
         *STORED,
     ]
 )
-"""Columns of entries of several specs in one DataFrame.
+"""Columns of entries of several specs in one DataFrame; `partition` is the tuple as bytes (`PartitionCodec`)."""
 
-`partition` is the partition tuple as bytes (`PartitionCodec`): equal tuples of one spec have equal bytes. `manifest_path` is
-where the entry was read.
-"""
-
-_OF_DELETES = (
+_DELETE_COLUMNS = (
     "content",
     "file_path",
     "file_format",
@@ -123,18 +119,18 @@ _OF_DELETES = (
     "key_metadata",
 )
 
-MATCHED_COLUMNS = frozenset({*_OF_DELETES, "lower_bounds", "upper_bounds"})
-"""Columns of `ENTRIES` that are asked of delete files where it is worked out which data files they reach."""
+MATCHED_COLUMNS = frozenset({*_DELETE_COLUMNS, "lower_bounds", "upper_bounds"})
+"""Columns of `ENTRIES` of delete files that decide which data files they apply to."""
 
 SOLE_PATH = pa.field("sole_path", pa.binary())
 
 REACHING_DELETES = pa.list_(
-    pa.field("element", pa.struct([*map(ENTRIES.field, _OF_DELETES), SOLE_PATH]), nullable=False)
+    pa.field("element", pa.struct([*map(ENTRIES.field, _DELETE_COLUMNS), SOLE_PATH]), nullable=False)
 )
-"""The column `deletes` of a plan: what a reader must apply to a data file, in a fixed order.
+"""The column `deletes` of a plan: the deletes that a reader must apply to a data file, in a fixed order.
 
-`sole_path` is what `reach.sole_path` finds in the bounds of a position delete file without `referenced_data_file`, as
-UTF-8; null where there is none.
+`sole_path`, in UTF-8 or null, is that of `reach.sole_path`: from the bounds of a position delete file without
+`referenced_data_file`.
 """
 
 _REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
@@ -142,7 +138,7 @@ _MAX_LONG = (1 << 63) - 1
 
 
 def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
-    """The columns that are asked for: the path of the manifest, then those of `STORED`, and last the partition."""
+    """The requested columns: the path of the manifest, then those of `STORED`, and last the partition."""
     fields = [field for field in (ENTRIES.field("manifest_path"), *STORED) if field.name in columns]
     if "partition" in columns:
         fields.append(pa.field("partition", partition_arrow_type(partition), nullable=False))
@@ -161,15 +157,15 @@ def read_manifests(
 ) -> Iterator[pa.RecordBatch]:
     """Every entry of manifests of one spec and content, deleted ones too, in order; small manifests are decoded together.
 
-    A manifest that is not whole may show only after its last entry: nothing may be concluded from batches before that.
+    Nothing may be concluded from batches before the last one, since damage may show only after the last entry.
 
     Args:
-        columns: which columns of `STORED` are asked for, "manifest_path" and "partition".
-        slow: is told the location, and why, where fastavro serves instead.
+        columns: of `STORED`, "manifest_path" and "partition".
+        slow: called with the location of a manifest that fastavro must read, and the reason.
         batch_records: a batch of a large manifest has about this many entries.
 
     Raises:
-        InvalidTableError: as `spec.manifests.read.read_manifest`; or a number is beyond what its column can hold.
+        InvalidTableError: as `spec.manifests.read.read_manifest`; or a number is out of its column's range.
         UnsupportedError: a manifest is encrypted.
     """
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow, batch_records=batch_records)
@@ -178,7 +174,7 @@ def read_manifests(
 
 
 def read_through(
-    known: RememberedStorage,
+    remembered: RememberedStorage,
     manifests: Sequence[ManifestFile],
     partition: StructType,
     storage: Storage,
@@ -187,10 +183,7 @@ def read_through(
     decoder: ManifestDecoder,
     slow: Callable[[str, Exception], None] = note_slow_read,
 ) -> Iterator[pa.RecordBatch]:
-    """As `read_manifests`, but what is known is not read, and what is read is known from then on.
-
-    What had to be read in the slow way is read so each time, and told.
-    """
+    """As `read_manifests`, through a memory; manifests that fastavro must read are not kept, so that each read reports them."""
     slow_locations: list[str] = []
 
     def slow_here(location: str, error: Exception) -> None:
@@ -198,14 +191,14 @@ def read_through(
         slow(location, error)
 
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow_here)
-    for stretch in known.stretches(manifests, partition, columns):
+    for stretch in remembered.stretches(manifests, partition, columns):
         if stretch.batches is not None:
             yield from stretch.batches
             continue
         for bundle in bundles(stretch.manifests):
             held = []
-            for whole in reader.read(bundle):
-                batch = copied(whole, columns)
+            for decoded in reader.read(bundle):
+                batch = copied(decoded, columns)
                 held.append(batch)
                 yield batch
             if held and not slow_locations:
@@ -214,14 +207,14 @@ def read_through(
                 else:
                     lengths = [manifest.entries_count or 0 for manifest in bundle]
                     held = held if len(held) == 1 else [pa.concat_batches(held)]
-                known.keep(bundle, lengths, partition, columns, held)
+                remembered.keep(bundle, lengths, partition, columns, held)
             slow_locations.clear()
 
 
 def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Neighbours that together are about a batch; each that does not say how many entries it has, or is encrypted, alone.
+    """Neighbours of about a batch together; manifests that are encrypted, or whose entries are not counted, are alone.
 
-    What there is to do for each batch, whatever its size, is as much as for hundreds of entries.
+    The fixed cost of a batch is that of hundreds of entries.
     """
     bundle: list[ManifestFile] = []
     room = BATCH_RECORDS
@@ -238,7 +231,7 @@ def bundles(manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestFile]]:
 
 
 class EntryRun(NamedTuple):
-    """`length` entries of a manifest that follow each other, from its entry number `first` on."""
+    """`length` consecutive entries of a manifest from number `first` on."""
 
     manifest: ManifestFile
     first: int
@@ -246,10 +239,9 @@ class EntryRun(NamedTuple):
 
 
 class ManifestBatchReader:
-    """Reads manifests of one spec and content.
+    """Reads manifests of one spec and content as batches of `schema`.
 
-    What is made of their entries is a batch of `schema`, unless a subclass makes something else of them in `of_decoded` and
-    `of_entries`: both make the same of the same entries.
+    A subclass may make other batches in `of_decoded` and `of_entries`, which must agree for equal entries.
     """
 
     def __init__(
@@ -264,11 +256,11 @@ class ManifestBatchReader:
     ) -> None:
         self.partition, self.schema = partition, batch_schema(columns, partition)
         self._storage, self._decoder, self._slow, self._batch_records = storage, decoder, slow, batch_records
-        # Of thousands of manifests most have the same schema, to the letter.
+        # Most manifests of a table have the same schema, byte for byte.
         self._layouts: dict[bytes, EntryLayout | NotReadError] = {}
 
     def read(self, bundle: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """Some neighbours, decoded together if they can be; raises as `read_manifests`."""
+        """Decode some neighbours, together if possible; raises as `read_manifests`."""
         files = []
         for manifest in bundle:
             refuse_encrypted_manifest(manifest)
@@ -281,23 +273,23 @@ class ManifestBatchReader:
                 yield batch
                 return
             except NotReadError:
-                # One by one they give their entries, or the error that is theirs.
+                # One by one they give their entries, or their own error.
                 pass
         for manifest, (data, header) in zip(bundle, files, strict=True):
             yield from self._alone(manifest, data, header)
 
     def layout(self, schema_json: bytes) -> "EntryLayout":
-        """How the records of an Avro schema are decoded; raises `NotReadError` where they need a closer look."""
+        """The layout of records of an Avro schema; raises `NotReadError` if fastavro must decode them."""
         return EntryLayout(schema_json, self.partition, self.schema.names)
 
     def of_decoded(
         self, entries: pa.RecordBatch, decoded: DecodedBlocks, layout: "EntryLayout", runs: Sequence[EntryRun]
     ) -> pa.RecordBatch:
-        """What is made of entries that were decoded together; raises `NotReadError` where they need a closer look."""
+        """The result for entries that DataFusion decoded; raises `NotReadError` if fastavro must decode them."""
         return entries
 
     def of_entries(self, entries: list[ManifestEntry], run: EntryRun) -> pa.RecordBatch:
-        """What is made of entries of a manifest that were decoded one by one."""
+        """The result for entries of a manifest that fastavro decoded."""
         return batch_of_entries(entries, self.schema, self.partition, run.manifest.manifest_path)
 
     def _layout(self, header: AvroHeader) -> "EntryLayout":
@@ -343,13 +335,13 @@ class ManifestBatchReader:
             yield self.of_entries(chunk, EntryRun(manifest, read_count, len(chunk)))
             read_count += len(chunk)
         if reason is not None:
-            # It is whole, so it was not the file that DataFusion failed on.
+            # The file is sound, so DataFusion's reader is at fault.
             self._slow(manifest.manifest_path, reason)
 
     def _entries(
         self, decoded: DecodedBlocks, layout: "EntryLayout", inheritance: "_Inheritance", lengths: Sequence[int]
     ) -> pa.RecordBatch:
-        """The entries of records, `lengths` of them in each of the manifests; raises `NotReadError`."""
+        """The entries of decoded records, `lengths` of them in each of the manifests."""
         with doubtful():
             columns = layout.columns(decoded.batch)
             inheritance.fill_in(columns, lengths, with_path="manifest_path" in self.schema.names)
@@ -357,40 +349,34 @@ class ManifestBatchReader:
 
 
 class EntryLayout:
-    """Where the columns of entries are in records of one Avro schema.
-
-    Attributes:
-        layout: what DataFusion is to decode.
-    """
+    """Where the columns of entries are in records of one Avro schema; DataFusion decodes `layout`."""
 
     def __init__(self, schema_json: bytes, partition: StructType, columns: Collection[str]) -> None:
-        """Prepare for manifests with a schema, given as JSON; raises `NotReadError` where records need a closer look."""
-        with doubtful():
-            self._prepare(msgspec.json.decode(schema_json), partition, columns)
-
-    def _prepare(self, schema: Any, partition: StructType, columns: Collection[str]) -> None:
-        data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
-        _, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
-        stored_partition = stored_fields(partition_schema)
-        if any(field.field_id not in stored_partition for field in partition.fields):
-            raise NotReadError("it lacks a partition field")
-        self._partition, self._has_partition = partition, "partition" in columns
-        self._partition_names = [stored_partition[f.field_id]["name"] for f in partition.fields]
-        # Beside what is asked for, what tells whether an entry is right.
+        """Raises `NotReadError` if fastavro must decode records of the schema, which is given as JSON."""
+        # The columns that tell whether an entry is sound are needed, too.
         self._columns = {*columns, *_REQUIRED, "content", "sequence_number"}
-        needed = self._columns if self._partition_names else self._columns - {"partition"}
-        flat, entry_names, file_names = flat_schema(schema, data_file)
-        fields = [(f, stored_fields(schema), entry_names) for f in ENTRY_FIELDS]
-        fields += [(f, stored_fields(file_schema), file_names) for f in DATA_FILE_FIELDS]
-        self._names = {
-            f.name: flat_names[stored[f.field_id]["name"]]
-            for f, stored, flat_names in fields
-            if f.field_id in stored and f.name in needed
-        }
-        self.layout = Layout(flat, tuple(self._names.values()))
+        self._partition, self._has_partition = partition, "partition" in columns
+        with doubtful():
+            schema = msgspec.json.decode(schema_json)
+            data_file, file_schema = record_field(schema, DATA_FILE_FIELD_ID)
+            _, partition_schema = record_field(file_schema, PARTITION_FIELD_ID)
+            stored_partition = stored_fields(partition_schema)
+            if any(field.field_id not in stored_partition for field in partition.fields):
+                raise NotReadError("it lacks a partition field")
+            self._partition_names = [stored_partition[f.field_id]["name"] for f in partition.fields]
+            needed = self._columns if self._partition_names else self._columns - {"partition"}
+            flat, entry_names, file_names = flat_schema(schema, data_file)
+            fields = [(f, stored_fields(schema), entry_names) for f in ENTRY_FIELDS]
+            fields += [(f, stored_fields(file_schema), file_names) for f in DATA_FILE_FIELDS]
+            self._names = {
+                f.name: flat_names[stored[f.field_id]["name"]]
+                for f, stored, flat_names in fields
+                if f.field_id in stored and f.name in needed
+            }
+            self.layout = Layout(flat, tuple(self._names.values()))
 
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns that are asked for as entries store them, and those that must be there; raises `NotReadError`."""
+        """The requested and the required columns as entries store them; raises `NotReadError` if one is unsound."""
         stored = {name: batch[flat_name] for name, flat_name in self._names.items()}
         columns = {
             field.name: _stored_column(stored.get(field.name), field, batch.num_rows)
@@ -410,7 +396,7 @@ class EntryLayout:
 
 
 class _Inheritance:
-    """What entries of some manifests, read in order, inherit from the rows of these; and whether all entries came."""
+    """Fills in what the entries of some manifests, in order, inherit from the rows of these; counts the entries."""
 
     def __init__(self, manifests: Sequence[ManifestFile]) -> None:
         self._manifests = manifests
@@ -418,7 +404,7 @@ class _Inheritance:
         self._counts = np.zeros((len(manifests), len(Status)), dtype=np.int64)
 
     def fill_in(self, columns: dict[str, pa.Array], lengths: Sequence[int], *, with_path: bool) -> None:
-        """Complete the columns of the next entries, `lengths` of them in each manifest; raises `NotReadError`."""
+        """Complete the columns of the next entries, `lengths` of them in each manifest; raises `NotReadError` if unsound."""
         numbers = np.repeat(np.arange(len(lengths)), lengths)
         status = columns["status"].to_numpy()
         self._check_kinds(numbers, status, columns["content"].to_numpy())
@@ -429,13 +415,13 @@ class _Inheritance:
             columns["manifest_path"] = self._of_manifests(pa.array(numbers), "manifest_path", pa.string())
 
     def check_counts(self) -> None:
-        """See, after the last entry, that there were as many as the manifest list says; raises `NotReadError`."""
+        """Raise `NotReadError` if, after the last entry, the manifest list counts other entries."""
         for manifest, counts in zip(self._manifests, self._counts.tolist(), strict=True):
             if any(getattr(manifest, name) not in (None, counts[status]) for status, (name, _) in COUNTS.items()):
                 raise NotReadError("it holds other counts of entries than its manifest list says")
 
     def _of_manifests(self, numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
-        """For each entry what the row of its manifest says."""
+        """A field of the row of each entry's manifest."""
         return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(numbers)
 
     def _check_kinds(self, numbers: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
@@ -493,12 +479,12 @@ def _stored_column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Arr
 
 
 def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
-    """A list of pairs seen as a map: both are laid out alike."""
+    """View a list of pairs as a map, which has the same layout."""
     records = pairs.values
     keys, values = (records.field(i).cast(part) for i, part in enumerate((type_.key_type, type_.item_type)))
     if records.null_count or keys.null_count or values.null_count:
         raise NotReadError("a map has a key or a value that is null")
-    _require_different(keys.to_numpy(), pairs.offsets.to_numpy())
+    _require_distinct(keys.to_numpy(), pairs.offsets.to_numpy())
     entries = pa.StructArray.from_arrays([keys, values], fields=[type_.key_field, type_.item_field])
     return pa.Array.from_buffers(
         type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
@@ -506,7 +492,7 @@ def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
 
 
 def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
-    """Where the item of a key lies among `maps.items`, the last where it is repeated; -1 where there is none."""
+    """The index of a key's item in `maps.items` for each map, the last if it is repeated, -1 if there is none."""
     offsets = maps.offsets.to_numpy()
     first, after = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     places = np.flatnonzero(maps.keys.to_numpy()[first:after] == key) + first
@@ -515,8 +501,8 @@ def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
     return np.where(np.asarray(maps.is_valid()), positions, -1) if maps.null_count else positions
 
 
-def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:
-    """See that no map has a key twice; writers mostly keep them in order."""
+def _require_distinct(keys: np.ndarray, offsets: np.ndarray) -> None:
+    # Most writers sort the keys of a map.
     rises = np.diff(keys) > 0
     starts = offsets[(offsets > 0) & (offsets < len(keys))]
     rises[starts - 1] = True
@@ -531,7 +517,7 @@ def _require_different(keys: np.ndarray, offsets: np.ndarray) -> None:
 def batch_of_entries(
     entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str
 ) -> pa.RecordBatch:
-    """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` where a value fits no column."""
+    """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` if a value does not fit its column."""
     try:
         arrays = [_entries_column(entries, field, partition, location) for field in schema]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -550,6 +536,6 @@ def _entries_column(entries: list[ManifestEntry], field: pa.Field, partition: St
     else:
         values = [getattr(entry.data_file, field.name) for entry in entries]
     if pa.types.is_map(field.type):
-        # A null says as much about a column as no entry for it.
+        # A null metric means the same as a missing one.
         values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
     return pa.array(values, field.type)

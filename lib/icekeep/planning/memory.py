@@ -1,12 +1,12 @@
-"""What was read of manifests and manifest lists, for plans and jobs that one process makes one after another.
+"""A cache of manifests and manifest lists, for plans and jobs that one process runs one after another.
 
-Manifests and manifest lists never change, and their names have an identifier in them that does not come again. So what was read
-of them is as good as what lies there, and nothing else is kept: no metadata file, no mark of another run, no data. Two catalogs
-may call two files by one location, in stores of their own, so each has its own.
+Manifests and manifest lists never change, and a UUID in their names keeps these from being used again, so they can be cached;
+nothing else is: no metadata file, no marker of another run, no data. Two catalogs may use one location for files of different
+stores, so each has its own entries.
 
-Bytes are for those who need them: lists, commits, and entries that are copied. Columns are for plans; what is decoded together
-is kept together and goes together, and of maps from field ids only the fields that a filter looks at are kept, as whole ones
-are most of an entry. Both share one room; bytes make place for columns, which took longer to make.
+Bytes serve lists, commits, and entries that are copied. Columns serve plans; what is decoded together is kept and evicted
+together, and of maps from field ids only the fields that a filter uses are kept, as whole ones are most of an entry. Both share
+one limit; bytes are evicted for columns, which took longer to make.
 """
 
 import re
@@ -28,16 +28,16 @@ from icekeep.storage.base import Storage
 from icekeep.storage.counted import itself
 
 REMEMBERED_BYTES = 256 * MIB
-"""So much is kept of all tables together; what was not used for longest goes first."""
+"""The limit of all tables together; the least recently used bytes are evicted first."""
 
 _COLUMNS_SHARE = 7 / 8
-"""What of the room columns may take: lists and commits shall find some of their bytes."""
+"""The share of the limit that columns may take, so that lists and commits find some of their bytes."""
 
 _FILE_MAX_BYTES = 16 * MIB
 _IMMUTABLE = re.compile(r".*/metadata/[^/]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}[^/]*\.avro")
 
 Columns: TypeAlias = Mapping[str, frozenset[int] | None]
-"""Names of `manifests.batch_schema`; and of a map which field ids are asked for, `None` for all of them, or where it is none."""
+"""Columns of `manifests.batch_schema`, with the requested field ids of a map; `None`: all of them, or no map."""
 
 _KEY_FIELDS = (
     "manifest_path",
@@ -51,22 +51,22 @@ _KEY_FIELDS = (
     "existing_files_count",
     "deleted_files_count",
 )
-"""All of a row of a manifest list that decides what its entries are read as, or whether they are whole."""
+"""The fields of a row of a manifest list that entries inherit from, or are checked against."""
 
 _Key: TypeAlias = tuple[Any, ...]
 
 
 class Stretch(NamedTuple):
-    """Neighbouring manifests, and their entries; `batches` is `None` where these are not known."""
+    """Neighbouring manifests, and their entries; `batches` is `None` if these are not in memory."""
 
     manifests: Sequence[ManifestFile]
     batches: Sequence[pa.RecordBatch] | None
 
 
 def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """The columns that are asked for in memory of their own, maps with the fields that are asked for alone.
+    """Copy the requested columns, and of maps the requested fields.
 
-    What DataFusion decodes together is held as a whole as long as any buffer of it is: eleven times what is kept.
+    Any buffer of a batch keeps alive all that DataFusion decoded together, which is eleven times as large.
     """
     arrays = [_of_fields(batch[name], columns[name]) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
@@ -76,7 +76,7 @@ def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
     if field_ids is None or not len(column):
         return pa.concat_arrays([column])
     if column.offset:
-        # The bitmap of a slice does not begin with its first row.
+        # The validity bitmap of a slice does not begin with its first row.
         column = pa.concat_arrays([column])
     offsets = column.offsets.to_numpy()
     first, after = int(offsets[0]), int(offsets[-1])
@@ -93,11 +93,11 @@ def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
 
 
 class _Segment:
-    """What was decoded together: one batch of several manifests, or several batches of one.
+    """Manifests that were decoded together: one batch of several manifests, or several batches of one.
 
     Attributes:
         rows_of: the rows of each manifest.
-        used_at: how many manifests the memory had been asked for when this was last used.
+        used_at: the number of lookups in the memory when this was last used.
     """
 
     def __init__(self, columns: Columns, batches: Sequence[pa.RecordBatch]) -> None:
@@ -107,29 +107,22 @@ class _Segment:
         self.used_at = 0
 
     def has(self, columns: Columns) -> bool:
-        for name, wanted in columns.items():
+        for name, field_ids in columns.items():
             if name not in self.columns:
                 return False
-            known = self.columns[name]
-            if known is not None and (wanted is None or not wanted <= known):
+            kept_ids = self.columns[name]
+            if kept_ids is not None and (field_ids is None or not field_ids <= kept_ids):
                 return False
         return True
 
 
 class _Place(NamedTuple):
-    """Where the entries of a manifest are."""
-
     segment: _Segment
     rows: slice
 
 
 class ColumnMemory:
-    """Columns by catalog and manifest, for several threads.
-
-    Attributes:
-        bytes: what is held.
-        hits_count, misses_count: manifests that it was asked for, and knew or did not.
-    """
+    """Columns by catalog and manifest, for several threads; counts the manifests that were looked up."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -142,7 +135,7 @@ class ColumnMemory:
     def stretches(
         self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
-        """The manifests in order, cut into stretches whose columns are known, and others."""
+        """The manifests in order, cut into stretches that are in memory, and others."""
         with self._lock:
             places = [self._find(key, columns) for key in self._keys(catalog, manifests, partition)]
         start = 0
@@ -168,7 +161,7 @@ class ColumnMemory:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """Keep the columns of manifests that were read whole, `lengths` entries of each; not what is more than all room."""
+        """Keep the columns of whole manifests, `lengths` entries of each, unless they are larger than the limit."""
         segment = _Segment(columns, batches)
         if segment.bytes > self._max_bytes:
             return
@@ -181,7 +174,7 @@ class ColumnMemory:
                 # A list that names one twice is not sound.
                 return
             for key in segment.rows_of:
-                # Those that have nothing that this one lacks are asked no more.
+                # Segments with no more than the new one has are never used again.
                 for older in [one for one in self._of_manifest.get(key, ()) if segment.has(one.columns)]:
                     self._forget(older, key)
                 self._of_manifest.setdefault(key, []).append(segment)
@@ -195,15 +188,15 @@ class ColumnMemory:
         return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
 
     def _make_room(self, newest: _Segment) -> None:
-        """Let go what nobody has asked for while twice as many manifests were asked for as are known, or else the newest.
+        """Evict the oldest segment if, since its last use, twice as many manifests were looked up as are kept, else the newest.
 
-        Of a table that has no room as a whole most is known so when it is read again; whatever was not used for longest
-        would always be what is asked for next.
+        So most of a table that is larger than the limit is found when it is read again; by the last use alone, the next manifest
+        would always be one that was just evicted.
         """
         while self.bytes > self._max_bytes:
             oldest = next(iter(self._segments.values()))
-            asked_count = self.hits_count + self.misses_count - oldest.used_at
-            dropped = oldest if asked_count > 2 * len(self._of_manifest) else newest
+            lookups_count = self.hits_count + self.misses_count - oldest.used_at
+            dropped = oldest if lookups_count > 2 * len(self._of_manifest) else newest
             for key in [*dropped.rows_of]:
                 self._forget(dropped, key)
 
@@ -218,7 +211,7 @@ class ColumnMemory:
         return None
 
     def _forget(self, segment: _Segment, key: _Key) -> None:
-        """Let a segment be no longer that of a manifest, and go with its last one."""
+        """Remove a manifest from a segment, and the segment with its last manifest."""
         del segment.rows_of[key]
         self._of_manifest[key].remove(segment)
         if not self._of_manifest[key]:
@@ -229,7 +222,6 @@ class ColumnMemory:
 
 
 def _is_next(one: _Place | None, other: _Place | None) -> bool:
-    """Whether a manifest belongs to the stretch of the one before it."""
     if one is None or other is None:
         return one is other
     return one.segment is other.segment and one.rows.stop == other.rows.start
@@ -239,8 +231,7 @@ class Memory:
     """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
 
     Attributes:
-        hits_count, misses_count: reads that it could answer, and those of such files that it could not.
-        columns: what was decoded.
+        misses_count: reads of files that it would keep.
     """
 
     def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
@@ -251,7 +242,7 @@ class Memory:
         self.columns = ColumnMemory(int(max_bytes * _COLUMNS_SHARE))
 
     def over(self, table: Table) -> Table:
-        """The same table, whose manifests are read through here, also after it was loaded again or committed to."""
+        """The same table, whose manifests are read through this memory, also after a reload or a commit."""
         catalog, storage = table.catalog, table.storage
         if isinstance(catalog, RememberingCatalog):
             return table
@@ -260,7 +251,6 @@ class Memory:
         return msgspec.structs.replace(table, storage=through, catalog=remembering)
 
     def get(self, catalog: str, location: str) -> bytes | None:
-        """What is kept of a file."""
         key = (catalog, location)
         with self._lock:
             data = self._kept.get(key)
@@ -272,7 +262,7 @@ class Memory:
         return data
 
     def put(self, catalog: str, location: str, data: bytes) -> None:
-        """Keep a file, if it is one that never changes and is not too large."""
+        """Keep a file, if its name marks it as immutable and it is not too large."""
         if len(data) > min(_FILE_MAX_BYTES, self._max_bytes) or not _IMMUTABLE.fullmatch(location):
             return
         key = (catalog, location)
@@ -282,7 +272,7 @@ class Memory:
         self.make_room()
 
     def make_room(self) -> None:
-        """Let bytes go that there is no room for beside the columns."""
+        """Evict bytes that exceed the limit together with the columns."""
         with self._lock:
             while self._kept and self._bytes > self._max_bytes - self.columns.bytes:
                 _, gone = self._kept.popitem(last=False)
@@ -290,7 +280,7 @@ class Memory:
 
 
 class RememberedStorage:
-    """All of a storage, but that manifests which were read whole are answered from memory; in Spark tasks the storage itself."""
+    """A storage that reads manifests through a memory; pickled for Spark tasks, it becomes the storage itself."""
 
     def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
         self.plain, self._memory, self._catalog = storage, memory, catalog
@@ -313,7 +303,6 @@ class RememberedStorage:
     def stretches(
         self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
-        """As `ColumnMemory.stretches`."""
         return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
 
     def keep(
@@ -324,7 +313,7 @@ class RememberedStorage:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """As `ColumnMemory.keep`; a manifest whose name may come again is not remembered."""
+        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
         if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
             self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
             self._memory.make_room()
@@ -334,12 +323,11 @@ class RememberedStorage:
 
 
 def known_columns(storage: Storage) -> RememberedStorage | None:
-    """What is remembered of the manifests that are reached through a storage; `None` where nothing is."""
     return storage if isinstance(storage, RememberedStorage) else None
 
 
 class RememberingCatalog(WrappedCatalog):
-    """All of a catalog, but that its tables are read through a memory."""
+    """A catalog whose tables are read through a memory."""
 
     def __init__(self, catalog: Catalog, memory: Memory) -> None:
         super().__init__(catalog)

@@ -21,7 +21,7 @@ from icekeep.spec.values import INTEGER_WIDTHS
 
 _MAX_CODE = 1 << 62
 _SHOWN = (STRING.name, OPAQUE.name)
-"""Types of which a value that is no text is shown as Python would show it, such as what an unknown transform makes."""
+"""Types whose values are shown as text if they are none, such as those of an unknown transform."""
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
@@ -30,7 +30,7 @@ def partition_arrow_type(partition: StructType) -> pa.StructType:
 
 
 def partition_array(tuples: Iterable[tuple[Any, ...]], partition: StructType) -> pa.StructArray:
-    """Tuples of spec values in Arrow; raises ArrowException, OverflowError or ValueError where one does not fit its type."""
+    """Tuples of spec values in Arrow; raises ArrowException, OverflowError or ValueError if one does not fit its type."""
     rows = [*tuples]
     columns = zip(*rows, strict=True) if rows else ((),) * len(partition.fields)
     arrays = [_array(values, field) for values, field in zip(columns, partition.fields, strict=False)]
@@ -42,7 +42,7 @@ def partition_of_stored(
 ) -> pa.Array:
     """The partitions of records that were read without logical types, whose fields have `names` in `stored`.
 
-    `stored` is null if the spec has no fields; raises `NotReadError` where a value is stored as something else.
+    `stored` is null if the spec has no fields; raises `NotReadError` if a value is stored as another type.
     """
     if stored is None:
         return _struct([], length, partition)
@@ -51,10 +51,10 @@ def partition_of_stored(
 
 
 def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-    """The different tuples of a column of partitions as spec values, in the order of their rows, and each row's.
+    """The distinct tuples of a column of partitions as spec values, in the order of their rows, and the index of each row's.
 
-    Floating point values are compared by their bits, as in `applicability.partition_key`: each NaN is the same one, and
-    -0.0 is not 0.0.
+    Floating point values are compared by their bits, as in `applicability.partition_key`: all NaN are equal, and -0.0 is not
+    0.0.
     """
     codes, distinct = np.zeros(len(partition), dtype=np.int64), 1
     columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]
@@ -72,7 +72,7 @@ def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]
 
 
 def partition_keys(partition: pa.StructArray, codec: PartitionCodec) -> pa.Array:
-    """Partition tuples as bytes: equal where the spec says that partitions are, each different one encoded once."""
+    """Partition tuples as bytes, each distinct one encoded once."""
     tuples, codes = distinct_partitions(partition)
     return pa.array([codec.encode(values) for values in tuples], pa.binary()).take(pa.array(codes))
 
@@ -128,14 +128,13 @@ def _fixed(raw: pa.Array, width: int) -> pa.Array:
 
 
 def _by_value(raw: pa.Array, field: NestedField, convert: Callable[[Any], Any]) -> pa.Array:
-    """Each different value converted once."""
     coded = raw.dictionary_encode()
     values = [None if value is None else convert(value) for value in coded.dictionary.to_pylist()]
     return _array(values, field).take(coded.indices)
 
 
 def _compact(codes: np.ndarray) -> tuple[np.ndarray, int]:
-    """The same codes numbered in the order of their rows, and how many there are."""
+    """The codes renumbered in the order of their rows, and the number of distinct ones."""
     coded = pa.array(codes).dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), len(coded.dictionary)
 

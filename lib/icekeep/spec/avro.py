@@ -1,8 +1,7 @@
 """Avro container files and Iceberg's mapping to Avro (spec, Appendix A "Avro"; Avro 1.12 specification).
 
-Headers and blocks are read and written here, so that key-value metadata, field ids, the sync marker and the packing of
-blocks are ours to see and set. Records are decoded and encoded by fastavro, without Avro's logical types: values stay in
-the form of `values.py`.
+Headers and blocks are read and written here, which gives access to the key-value metadata, field ids, sync marker and codec.
+fastavro decodes and encodes records, without Avro's logical types: values stay in the form of `values.py`.
 """
 
 import io
@@ -38,7 +37,7 @@ from icekeep.spec.values import decimal_from_unscaled, unscaled
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 BLOCK_BYTES = 64 << 10
-"""A block of a manifest ends at the first record that reaches it, so that readers unpack some records at a time."""
+"""A block of a manifest ends at the first record that reaches this size, so that readers unpack a few records at a time."""
 
 _MAX_HEADER_BYTES = 64 * MIB
 _MAX_BLOCK_BYTES = 1 << 30
@@ -66,11 +65,11 @@ _PYTHON_TYPES: dict[str, type] = {
     **dict.fromkeys(("float", "double"), float),
     **dict.fromkeys(("binary", "fixed"), bytes),
 }
-"""How fastavro returns values of types that are not whole numbers, once logical types are taken away."""
+"""The Python types in which fastavro returns values without logical types; all other types are whole numbers."""
 
 
 class AvroHeader(msgspec.Struct, frozen=True):
-    """The head of an Avro container file: its metadata, sync marker, and where its first block begins."""
+    """The header of an Avro container file; its first block begins at `length_bytes`."""
 
     metadata: Mapping[str, bytes]
     sync: bytes
@@ -88,7 +87,7 @@ class AvroHeader(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _plain(schema_json: bytes) -> Any:
-    """A writer's schema without logical types: of thousands of manifests most have the same one, to the letter."""
+    # Most manifests of a table have the same schema, byte for byte.
     return without_logical_types(msgspec.json.decode(schema_json))
 
 
@@ -97,11 +96,11 @@ _parsed = lru_cache(maxsize=64)(lambda schema_json: fastavro.parse_schema(_plain
 
 _MAX_RECENT_HEAD_BYTES = 1 << 18
 _recent_heads: deque[tuple[bytes, Mapping[str, bytes]]] = deque(maxlen=8)
-"""Heads of files up to their sync markers, and their metadata: most of the heads of a table's manifests are the same bytes."""
+"""Headers up to their sync markers, and their metadata: most manifests of a table have the same one."""
 
 
 def read_header(data: bytes, location: str) -> AvroHeader:
-    """Parse the head of an Avro container file; raises `InvalidTableError` where the bytes do not begin with a whole one."""
+    """Parse the header of an Avro container file; raises `InvalidTableError` if it is damaged or incomplete."""
     for head, metadata in tuple(_recent_heads):
         if data.startswith(head) and len(data) >= len(head) + SYNC_BYTES:
             return AvroHeader(metadata, data[len(head) : len(head) + SYNC_BYTES], len(head) + SYNC_BYTES)
@@ -119,7 +118,7 @@ def read_header(data: bytes, location: str) -> AvroHeader:
 
 
 def _read_metadata(data: bytes) -> tuple[dict[str, bytes], int]:
-    """Avro's map at the beginning of a file, in blocks of pairs, and where it ends."""
+    """The file metadata, a map that Avro stores in blocks of pairs, and the position after it."""
     if data[:4] != MAGIC:
         raise ValueError("it does not begin with Avro's magic bytes")
     metadata: dict[str, bytes] = {}
@@ -135,7 +134,6 @@ def _read_metadata(data: bytes) -> tuple[dict[str, bytes], int]:
 
 
 def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
-    """The head of an Avro container file with this metadata and sync marker."""
     out = bytearray(MAGIC)
     out += encode_long(len(metadata))
     for key, value in metadata.items():
@@ -145,26 +143,23 @@ def write_header(metadata: Mapping[str, bytes], sync: bytes) -> bytes:
 
 
 def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dict[str, Any]]:
-    """Decode every record of a container file, logical types left in their plain form.
-
-    Raises `InvalidTableError` where a block is damaged, or the file does not end on its sync marker (it was cut short).
-    """
+    """Decode all records of a container file, without logical types; raises `InvalidTableError` if it is damaged or cut."""
     if not data.endswith(header.sync):
         raise InvalidTableError(
             f"Avro file {location!r} does not end on its sync marker: it was cut short", location=location
         )
     try:
         for value in header.metadata.values():
-            value.decode()  # All that writers put there is text; other bytes are damage.
+            value.decode()  # Writers put only text there; other bytes are damage.
         schema = _parsed(header.metadata["avro.schema"])
         for count, payload in read_blocks(data, header):
             block = io.BytesIO(payload)
             for _ in range(count):
                 yield fastavro.schemaless_reader(block, schema, None)
-            # A block that counts fewer records than it holds would lose the others in silence.
+            # The other records of a block whose count is too low would be lost silently.
             if block.read(1):
                 raise ValueError(f"a block has more than the {count} records that it counts")
-    # fastavro and its codecs have no common error: whatever they raise, the file is not what it must be.
+    # fastavro and its codecs have no common error: whatever they raise, the file is damaged.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidTableError(f"cannot read Avro file {location!r}: {reason}", location=location) from error
@@ -173,10 +168,10 @@ def read_records(data: bytes, header: AvroHeader, location: str) -> Iterator[dic
 def read_blocks(
     data: bytes, header: AvroHeader, new_inflater: Callable[..., Any] = zlib.decompressobj
 ) -> Iterator[tuple[int, bytes]]:
-    """The blocks of a whole Avro container file: how many records each counts, and its bytes, unpacked.
+    """The record count and the decompressed payload of each block of an Avro container file.
 
-    `new_inflater` undoes deflate; it is called as `zlib.decompressobj` is. A file that is not what it must be raises any kind
-    of `Exception`, for fastavro and its codecs have no common one.
+    `new_inflater` is called like `zlib.decompressobj`. A damaged file raises any kind of `Exception`, since fastavro and its
+    codecs have no common one.
     """
     body = memoryview(data)[header.length_bytes :]
     if header.codec != "deflate":
@@ -205,20 +200,20 @@ def read_blocks(
 
 
 Packer: TypeAlias = Callable[[bytes], bytes]
-"""Packs the payload of a block."""
+"""Compresses the payload of a block."""
 
 AVRO_CODECS = {"gzip": "deflate", "snappy": "snappy", "zstd": "zstandard", "uncompressed": "null"}
-"""Avro's names of codecs by those that table properties have."""
+"""Avro's codec names by those of table properties."""
 
 LEVELS = {"deflate": range(-1, 10), "zstandard": range(-131072, 23)}
-"""The levels of those of Avro's codecs that have levels."""
+"""The levels of each Avro codec that has levels."""
 
 
 class AvroContainer:
-    """An Avro container file in the making; records that come one by one are collected into blocks."""
+    """Builds an Avro container file; records that are added one by one are collected into blocks."""
 
     def __init__(self, metadata: Mapping[str, bytes], sync: bytes, pack: Packer) -> None:
-        """Begin with the head; `pack` is of the codec that `metadata` names."""
+        """`pack` must be of the codec that `metadata` names."""
         header = write_header(metadata, sync)
         self._sync, self._pack = sync, pack
         self._parts = [header]
@@ -233,7 +228,7 @@ class AvroContainer:
             self._flush()
 
     def add_block(self, payload: bytes, records_count: int) -> None:
-        """Records one after another, as a block of their own."""
+        """Add encoded records, one after another, as a block of their own."""
         self._flush()
         packed = self._pack(payload)
         block = encode_long(records_count) + encode_long(len(packed)) + packed + self._sync
@@ -241,7 +236,6 @@ class AvroContainer:
         self.length_bytes += len(block)
 
     def finish(self) -> bytes:
-        """The whole file."""
         self._flush()
         return b"".join(self._parts)
 
@@ -253,10 +247,9 @@ class AvroContainer:
 
 
 def packer(codec: str, level: int | None = None) -> Packer:
-    """What packs the payload of a block by one of Avro's codecs; without a level by 6 of deflate, 1 of zstandard.
+    """The compressor of an Avro codec, by default at level 6 of deflate and 1 of zstandard.
 
-    Raises:
-        UnsupportedError: the codec is not written here, or has no such level.
+    Raises `UnsupportedError` for another codec or level.
     """
     if codec not in AVRO_CODECS.values():
         raise UnsupportedError(f"Avro codec {codec!r} cannot be written; use one of {', '.join(AVRO_CODECS.values())}")
@@ -280,20 +273,15 @@ def packer(codec: str, level: int | None = None) -> Packer:
 
 
 def _pack_snappy(payload: bytes) -> bytes:
-    """Snappy's raw format and a checksum of what was packed (Avro 1.12 specification, "snappy")."""
+    """Snappy's raw format and a checksum of the payload (Avro 1.12 specification, "snappy")."""
     from cramjam import snappy  # fastavro's codecs bring it
 
     return bytes(snappy.compress_raw(payload)) + zlib.crc32(payload).to_bytes(4, "big")
 
 
 def sync_marker(seed: bytes) -> bytes:
-    """A sync marker that depends on what it marks: no randomness is needed, and equal input gives an equal file."""
+    """A sync marker without randomness, so that equal input gives an equal file."""
     return blake2b(seed, digest_size=SYNC_BYTES).digest()
-
-
-def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
-    """The Avro record schema of a struct, with field ids; `name` is the record's name."""
-    return _record(struct, name, set())
 
 
 def min_decimal_bytes(precision: int) -> int:
@@ -302,7 +290,7 @@ def min_decimal_bytes(precision: int) -> int:
 
 
 def to_avro(type_: Type) -> Callable[[Any], Any]:
-    """How a non-null value of a primitive type is given to Avro; most go as they are."""
+    """The conversion of non-null values of a primitive type to those that fastavro encodes."""
     if isinstance(type_, DecimalType):
         size, scale = min_decimal_bytes(type_.precision), type_.scale
         return lambda value: unscaled(value, scale).to_bytes(size, "big", signed=True)
@@ -314,15 +302,15 @@ def to_avro(type_: Type) -> Callable[[Any], Any]:
 
 
 def shown_text(value: Any) -> str | None:
-    """A value of a type that is not known, or that is not the one it should be of, as text; null is null."""
+    """A value of an unknown or an unexpected type as text; null is null."""
     return value if value is None or isinstance(value, str) else repr(value)
 
 
 def from_avro(type_: Type) -> Callable[[Any], Any]:
-    """How a non-null value that was read without logical types becomes one of a primitive type.
+    """The conversion of non-null values that were read without logical types to those of a primitive type.
 
-    What is returned raises `ValueError` for a value that is stored as something else. Text is not checked, nor is what an
-    unknown transform makes, which is whatever its writer stored.
+    It raises `ValueError` for a value that is stored as another type. Text is not checked, nor is the result of an unknown
+    transform, which may be of any type.
     """
     if isinstance(type_, DecimalType):
         scale = type_.scale
@@ -348,24 +336,21 @@ def _bytes(raw: Any) -> bytes:
     return raw
 
 
-def legal_name(name: str) -> str:
-    """A field name that Avro allows: other characters become `_x` and their code in hex, a leading digit gets `_`."""
-    legal = re.sub("[^A-Za-z0-9_]", lambda char: f"_x{ord(char[0]):X}", name)
-    return re.sub("^(?=[0-9])", "_", legal)
-
-
 def avro_names(fields: Sequence[NestedField]) -> list[str]:
-    """The names of a struct's fields in Avro: legal, and different where two names become the same one."""
+    """Distinct names that Avro allows: other characters become `_x` and their code in hex, a leading digit gets `_`."""
     names: list[str] = []
     for field in fields:
-        name = legal_name(field.name)
+        name = re.sub("[^A-Za-z0-9_]", lambda char: f"_x{ord(char[0]):X}", field.name)
+        name = re.sub("^(?=[0-9])", "_", name)
         while name in names:
             name = f"{name}_{field.field_id}"
         names.append(name)
     return names
 
 
-def _record(struct: StructType, name: str, named: set[str]) -> dict[str, Any]:
+def avro_schema(struct: StructType, name: str, named: set[str] | None = None) -> dict[str, Any]:
+    """The Avro record schema of a struct, with field ids; `named` collects the names of the fixed types in it."""
+    named = set() if named is None else named
     fields = []
     for field, legal in zip(struct.fields, avro_names(struct.fields), strict=True):
         schema = _avro_type(field.type, field.field_id, named)
@@ -380,7 +365,7 @@ def _record(struct: StructType, name: str, named: set[str]) -> dict[str, Any]:
 
 def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
     def fixed(name: str, size: int, **logical: Any) -> dict[str, Any]:
-        # Avro allows one definition of a name; a second one gets another name, as not every reader resolves references.
+        # Avro allows one definition of a name, and not every reader resolves references: a second one gets another name.
         if name in named:
             name = f"{name}_{field_id}"
         named.add(name)
@@ -388,14 +373,14 @@ def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
 
     match type_:
         case StructType():
-            return _record(type_, f"r{field_id}", named)
+            return avro_schema(type_, f"r{field_id}", named)
         case ListType():
             element = _avro_type(type_.element, type_.element_id, named)
             items = element if type_.element_required else ["null", element]
             return {"type": "array", "items": items, "element-id": type_.element_id}
         case MapType():
             pair = StructType(child_fields(type_))
-            items = _record(pair, f"k{type_.key_id}_v{type_.value_id}", named)
+            items = avro_schema(pair, f"k{type_.key_id}_v{type_.value_id}", named)
             return {"type": "array", "logicalType": "map", "items": items}
         case DecimalType(precision=precision, scale=scale):
             logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
@@ -410,9 +395,9 @@ def _avro_type(type_: Type, field_id: int, named: set[str]) -> Any:
 
 
 def without_logical_types(schema: Any) -> Any:
-    """The same Avro schema read and written as plain values (days, microseconds, bytes).
+    """The same Avro schema of plain values (days, microseconds, bytes).
 
-    A fixed type that is defined a second time under its name, as some writers do, gets a name of its own.
+    Some writers define a fixed type twice under one name: the second one gets another name.
     """
     named: set[str] = set()
 
@@ -433,18 +418,8 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def encode_long(number: int) -> bytes:
-    """A number as Avro writes it: its sign in the lowest bit, then as a varint."""
-    return encode_varint((number << 1) ^ (number >> 63))
-
-
-def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The number at a position, and the position after it; raises `IndexError` or `ValueError` where there is none."""
-    number, position = read_varint(data, position)
-    return (number >> 1) ^ -(number & 1), position
-
-
-def encode_varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte, the lowest first: as Avro, Thrift and Protocol Buffers have it."""
+    """Avro's encoding of a number: its sign in the lowest bit, seven bits a byte, the lowest first."""
+    number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number & ~0x7F:
         out.append((number & 0x7F) | 0x80)
@@ -453,15 +428,15 @@ def encode_varint(number: int) -> bytes:
     return bytes(out)
 
 
-def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it; raises as `read_long`."""
+def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position after it; raises `IndexError` or `ValueError` if there is none."""
     number = shift = 0
     while True:
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return number, position
+            return (number >> 1) ^ -(number & 1), position
         shift += 7
         if shift > 63:
             raise ValueError("a number in its header is too long")

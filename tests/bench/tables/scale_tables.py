@@ -21,7 +21,7 @@ from bench.tables.big_rows import ACCOUNTS, ACCOUNTS_A_FILE, schema
 from bench.tables.kept import IDENTIFIER, NAMESPACE, Kept
 from bench.tables.scale_shapes import CHUNKS, FIRST_DAY, Delete, DeleteKind, Paths, Scale, day_text, hashes
 from icekeep.catalog.base import Committed, Table
-from icekeep.planning.transcode.layout import fast_packer
+from icekeep.planning.transcode import fast_packer
 from icekeep.spec.manifests.structs import (
     DataFile,
     FileContent,

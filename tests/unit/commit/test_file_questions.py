@@ -97,14 +97,14 @@ def test_the_specs_of_many_snapshots_are_read_as_columns_and_few_rows_are_made(m
     for number in range(40):
         table = add(table, f"f{number}")
     made = []
-    whole = list_columns.StoredLists._made
+    whole = list_columns.StoredLists._decode
 
     def noted(*arguments):
         found = whole(*arguments)
         made.extend(found)
         return found
 
-    monkeypatch.setattr(list_columns.StoredLists, "_made", noted)
+    monkeypatch.setattr(list_columns.StoredLists, "_decode", noted)
     reader = SparkManifestReader(no_spark, table.storage)
     assert reader.spec_ids(table.metadata.snapshots) == {0}
     assert sum(len(reader.manifests(snapshot)) for snapshot in table.metadata.snapshots) == 40 * 41 // 2

@@ -431,13 +431,13 @@ def test_one_that_cannot_be_read_is_told_of() -> None:
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows were made values."""
     counts: list[int] = []
-    plain: Callable[..., Any] = manifest_lists.StoredLists._made
+    plain: Callable[..., Any] = manifest_lists.StoredLists._decode
 
     def count(self: Any, columns: Any, rows: Any) -> Any:
         counts.append(len(rows))
         return plain(self, columns, rows)
 
-    monkeypatch.setattr(manifest_lists.StoredLists, "_made", count)
+    monkeypatch.setattr(manifest_lists.StoredLists, "_decode", count)
     return counts
 
 
@@ -470,7 +470,7 @@ def stored(*lists: bytes) -> ListedRows:
 
 
 def made(rows: ListedRows) -> list[ManifestFile]:
-    return rows.made(np.arange(len(rows.paths)))
+    return rows.decode(np.arange(len(rows.paths)))
 
 
 def columns(rows: ListedRows) -> list[list[Any]]:
@@ -504,8 +504,8 @@ def test_rows_are_those_of_each_list_in_order(lists: list[list[ManifestFile]], v
 def test_single_rows_are_made_in_the_order_that_is_asked_for() -> None:
     known = [listed(manifest_path=f"/m{number}", added_files_count=number, first_row_id=number) for number in range(5)]
     rows = stored(write_list(known, format_version=3))
-    assert rows.made(np.array([3, 0])) == [known[3], known[0]]
-    assert rows.made(np.array([], np.int64)) == []
+    assert rows.decode(np.array([3, 0])) == [known[3], known[0]]
+    assert rows.decode(np.array([], np.int64)) == []
 
 
 @for_each("version", [1, 2])

@@ -25,7 +25,7 @@ from icekeep.maintenance.manifests.rules import RewriteRules
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.spark.session import SparkSource
-from icekeep.planning.transcode.records import PartitionPart, RecordTarget, needs_bounds
+from icekeep.planning.transcode import PartitionPart, RecordTarget, needs_bounds
 from icekeep.spec.manifests.read import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata

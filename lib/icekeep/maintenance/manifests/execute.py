@@ -16,7 +16,7 @@ from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.maintenance.runs.written_files import WrittenFiles
 from icekeep.planning.entries import ReadBy, chosen_reading
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
-from icekeep.planning.transcode.records import RecordsTask
+from icekeep.planning.transcode import RecordsTask
 from icekeep.spec.manifests.structs import ManifestFile
 
 _Made: TypeAlias = tuple[Sequence[ManifestFile], Sequence[bytes]]

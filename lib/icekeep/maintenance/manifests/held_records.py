@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
 from icekeep.planning.entries import in_threads, threads_count
-from icekeep.planning.transcode.layout import joined, value_offsets
-from icekeep.planning.transcode.records import RECORDS, RecordsTask, live_records
+from icekeep.planning.transcode import RECORDS, RecordsTask, joined, live_records, value_offsets
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import MIB

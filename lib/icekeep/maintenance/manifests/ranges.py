@@ -15,7 +15,7 @@ import numpy as np
 from icekeep.errors import IcekeepError
 from icekeep.maintenance.groups.file_sizes import WELL_SIZED
 from icekeep.maintenance.intervals import Intervals, Mask, Places
-from icekeep.planning.transcode.records import cluster_key
+from icekeep.planning.transcode import cluster_key
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes

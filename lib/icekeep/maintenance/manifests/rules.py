@@ -13,7 +13,7 @@ from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.requests import CommittingRequest, takes
 from icekeep.planning.spark.session import refuse_encrypted
-from icekeep.planning.transcode.records import PartitionPart, SortPart, sort_parts
+from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
 from icekeep.settings import ALL, is_all
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import ManifestContent

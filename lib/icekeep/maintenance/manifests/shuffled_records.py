@@ -19,8 +19,7 @@ from icekeep.planning.entries import manifests_by_task
 from icekeep.planning.spark.rows import hash_keys
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
 from icekeep.planning.spark.workers import NEW_MANIFESTS, tasks_count
-from icekeep.planning.transcode.layout import joined, value_offsets
-from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS, RecordsTask, live_records
+from icekeep.planning.transcode import PLACES_A_MANIFEST, RECORDS, RecordsTask, joined, live_records, value_offsets
 from icekeep.spec.manifests.structs import ManifestFile
 
 if TYPE_CHECKING:

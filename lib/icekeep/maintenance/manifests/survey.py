@@ -15,7 +15,7 @@ import pyarrow as pa
 from icekeep.maintenance.manifests.partition_overlap import sampled
 from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded
 from icekeep.planning.spark.session import SparkSource
-from icekeep.planning.transcode.records import RecordTarget, entry_keys, needs_bounds
+from icekeep.planning.transcode import RecordTarget, entry_keys, needs_bounds
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.storage.base import Storage

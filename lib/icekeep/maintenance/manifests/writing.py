@@ -8,8 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import manifest_compression
-from icekeep.planning.transcode.layout import fast_packer, record_blocks
-from icekeep.planning.transcode.records import RecordTarget
+from icekeep.planning.transcode import RecordTarget, fast_packer, record_blocks
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import BLOCK_BYTES, Packer
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile

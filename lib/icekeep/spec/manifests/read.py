@@ -1,11 +1,11 @@
-"""Bytes of manifest lists and manifests -> structs: the exact reader, entry by entry, and the one that explains what is wrong.
+"""Bytes of manifest lists and manifests -> structs: the exact reader, entry by entry, whose errors say what is wrong.
 
 Fields are looked up by field id, never by name (spec, "Manifests": a manifest is read by column projection). Ids and numbers
-that a file leaves null are inherited as the spec says. A file that is shorter, or counts other entries, than its manifest
-list says is an error: what is read here decides what may be deleted.
+that a file leaves null are inherited as the spec says. A file whose length or counts differ from its row in the manifest
+list is an error: what is read here decides what may be deleted.
 
-Version 1 lists may leave counts out, and a version 1 snapshot may name its manifests with no list at all (spec,
-"Snapshots", `manifests`). Then the row of a manifest is worked out from the manifest itself.
+Version 1 lists may leave counts out, and a version 1 snapshot may name its manifests without a list (spec, "Snapshots",
+`manifests`). Then the row of a manifest is computed from the manifest itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,10 +56,10 @@ _AVRO_KINDS: dict[str, tuple[str, ...]] = {
 
 
 class ManifestHeader(msgspec.Struct, frozen=True):
-    """What a manifest says of itself; `None` is what it leaves out, as all of version 1 do with `content`.
+    """The key-value metadata of a manifest; `content` is missing in version 1.
 
     Attributes:
-        unknown_field_ids: fields of its schema that we do not know.
+        unknown_field_ids: ids in its schema that are not in `ENTRY_FIELDS` or `DATA_FILE_FIELDS`.
     """
 
     partition_spec_id: int | None
@@ -68,7 +68,7 @@ class ManifestHeader(msgspec.Struct, frozen=True):
 
 
 def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
-    """Decode a manifest list; raises `InvalidTableError` where it is damaged, cut short, or lacks a required field."""
+    """Decode a manifest list; raises `InvalidTableError` if it is damaged, cut short, or lacks a required field."""
     header = read_header(data, location)
     with _damage(location):
         columns = _list_columns(header.metadata["avro.schema"])
@@ -78,11 +78,10 @@ def read_manifest_list(data: bytes, location: str) -> list[ManifestFile]:
 def read_manifest(
     data: bytes, manifest: ManifestFile, partition: StructType
 ) -> tuple[ManifestHeader, Iterator[ManifestEntry]]:
-    """Decode a whole manifest: what it says of itself, and its entries in order, inherited ids and numbers filled in.
+    """Decode a manifest: its metadata, and its entries in order, inherited ids and numbers filled in.
 
-    Raises:
-        InvalidTableError: the file is damaged, has another length, spec or content than the list says, or lacks a
-            partition field of its spec. That its counts differ is seen, and raised, after its last entry.
+    Raises `InvalidTableError` if the file is damaged, has another length, spec or content than the list says, or lacks a
+    partition field of its spec. Counts that differ are only seen, and raised, after the last entry.
     """
     avro, header = open_manifest(data, manifest)
     with _damage(manifest.manifest_path):
@@ -91,7 +90,7 @@ def read_manifest(
 
 
 def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, ManifestHeader]:
-    """The head of a manifest, held against its row of the manifest list; raises `InvalidTableError` as `read_manifest`."""
+    """The header of a manifest, checked against its row of the manifest list; raises as `read_manifest`."""
     location = manifest.manifest_path
 
     def mismatch(holds: str, listed: object) -> InvalidTableError:
@@ -112,19 +111,19 @@ def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, Mani
 
 
 def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
-    """What a manifest says of itself, from its first bytes; raises `InvalidTableError` also where they are too few."""
+    """The metadata of a manifest from its first bytes; raises `InvalidTableError` also if they are too few."""
     avro = read_header(head, location)
     with _damage(location):
         return _manifest_header(avro.metadata, location)
 
 
 def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
-    """The fields of an Avro record schema by field id; raises `ValueError` where names or ids are in doubt."""
+    """The fields of an Avro record schema by field id; raises `ValueError` if a name or an id is missing or repeated."""
     fields: dict[int, dict[str, Any]] = {}
     for field in record["fields"]:
         field_id = field.get("field-id")
         if type(field_id) is not int or field_id in fields:
-            # Left out, it would be read as null: deletes without their ids, files without their kind.
+            # Ignored, it would be read as null: deletes without their ids, files without their content.
             raise ValueError(f"field {field.get('name')!r} of its record {record['name']!r} has no field id of its own")
         fields[field_id] = field
     if len({f["name"] for f in record["fields"]}) < len(record["fields"]):
@@ -133,7 +132,7 @@ def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
 
 
 def record_field(record: Any, field_id: int) -> tuple[str, Any]:
-    """The name of a field that is a record itself, and its schema; raises `ValueError` if there is none."""
+    """The name and the schema of a field that is itself a record; raises `ValueError` if there is none."""
     stored = stored_fields(record).get(field_id)
     if stored is None:
         raise ValueError(f"it has no field with id {field_id}")
@@ -141,7 +140,7 @@ def record_field(record: Any, field_id: int) -> tuple[str, Any]:
 
 
 def without_null(schema: Any) -> Any:
-    """The Avro schema of the values of a field that may be optional; raises `ValueError` for any other union."""
+    """The Avro schema of the non-null values of a field; raises `ValueError` for any union but an optional."""
     if not isinstance(schema, list):
         return schema
     branches = [branch for branch in schema if branch != "null"]
@@ -164,8 +163,6 @@ def _manifest_file(values: dict[str, Any], location: str) -> ManifestFile:
 
 
 class _EntryColumns(msgspec.Struct, frozen=True):
-    """Where the fields of an entry are in records of one Avro schema, and how their values are read."""
-
     entry: list[_Column]
     data_file: str
     file: list[_Column]
@@ -173,7 +170,7 @@ class _EntryColumns(msgspec.Struct, frozen=True):
     partition: list[tuple[str, Callable[[Any], Any]]]
 
 
-# Of thousands of manifests most have the same schema, to the letter.
+# Most manifests of a table have the same schema, byte for byte.
 @lru_cache(maxsize=64)
 def _entry_columns(schema_json: bytes, partition: StructType) -> _EntryColumns:
     schema = msgspec.json.decode(schema_json)
@@ -214,7 +211,7 @@ def _entries(
             )
             counts[status] += 1
             yield entry
-    # A file cut at a block boundary parses well; only its counts show that something is missing.
+    # A file that was cut at a block boundary parses; only its counts show that something is missing.
     for status, (files_count, _) in COUNTS.items():
         if (count := getattr(manifest, files_count)) not in (None, counts[status]):
             raise InvalidTableError(
@@ -239,7 +236,7 @@ def _data_file(raw: dict[str, Any], columns: _EntryColumns, manifest: ManifestFi
 
 
 def _inherit(stored: dict[str, Any], file: DataFile, manifest: ManifestFile) -> dict[str, int | None]:
-    """An entry's snapshot and numbers, with what it leaves null (spec, "Sequence Number Inheritance")."""
+    """Spec, "Sequence Number Inheritance"."""
     snapshot_id = stored.get("snapshot_id")
     sequence_number, file_sequence_number = stored.get("sequence_number"), stored.get("file_sequence_number")
     inherits = stored["status"] == Status.ADDED or manifest.sequence_number == 0
@@ -284,14 +281,14 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
 @lru_cache(maxsize=64)
 def _unknown_field_ids(schema_json: bytes) -> frozenset[int]:
     schema = msgspec.json.decode(schema_json)
-    known = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
-    of_files = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
-    return frozenset({*stored_fields(schema), *of_files} - known)
+    known_ids = {f.field_id for f in (*ENTRY_FIELDS, *DATA_FILE_FIELDS)}
+    file_fields = stored_fields(record_field(schema, DATA_FILE_FIELD_ID)[1])
+    return frozenset({*stored_fields(schema), *file_fields} - known_ids)
 
 
 @contextmanager
 def _damage(location: str) -> Iterator[None]:
-    """What does not fit while a file is taken apart means that the file is not what it must be."""
+    """Raise `InvalidTableError` for errors of code that takes a file apart."""
     try:
         yield
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -300,7 +297,7 @@ def _damage(location: str) -> Iterator[None]:
 
 
 def _columns(record: Any, fields: Iterable[VersionedField | NestedField]) -> list[_Column]:
-    """For each of the fields that a record has: our name, its name there, and how its values are read."""
+    """For each of the fields that a record has: the spec's name, the record's name, and the conversion of its values."""
     stored = stored_fields(record)
     present = (f for f in fields if f.field_id in stored)
     return [(f.name, stored[f.field_id]["name"], _reader(stored[f.field_id]["type"], f)) for f in present]
@@ -311,12 +308,12 @@ def _values(record: dict[str, Any], columns: list[_Column]) -> dict[str, Any]:
 
 
 def _reader(schema: Any, field: VersionedField | NestedField) -> Callable[[Any], Any]:
-    """How non-null values of a field become ours; fastavro has made sure that they are what their schema says."""
+    """The conversion of non-null values of a field; fastavro has checked that they are what their schema says."""
     schema = without_null(schema)
     kind = schema["type"] if isinstance(schema, dict) else schema
     match field.type:
         case MapType() if kind == "array":
-            # Pairs in place of Avro's maps, whose keys are strings; the key comes first (spec, Appendix A "Avro").
+            # Avro's own maps have string keys, so pairs are stored, the key first (spec, Appendix A "Avro").
             key, value = schema["items"]["fields"]
             for part, child in zip((key, value), child_fields(field.type), strict=True):
                 _reader(part["type"], child)
@@ -336,19 +333,19 @@ def _enum(cls: type[E], value: Any, what: str, location: str) -> E:
     try:
         return cls(value)
     except ValueError:
-        known = ", ".join(str(int(member)) for member in cls)
+        values = ", ".join(str(int(member)) for member in cls)
         raise InvalidTableError(
-            f"cannot read {location!r}: an entry has {what} {value!r}; the spec knows {known}", location=location
+            f"cannot read {location!r}: an entry has {what} {value!r}; the spec knows {values}", location=location
         ) from None
 
 
 def inspect_manifest(data: bytes, location: str) -> ManifestFile:
-    """The row of a version 1 manifest that no list tells of; its partition type is read from its own header.
+    """The row of a version 1 manifest that is in no list; its partition type is read from its own header.
 
-    `added_snapshot_id` is that of its first added or deleted entry, or the greatest of all where it has none.
+    `added_snapshot_id` is that of its first added or deleted entry, or the greatest of all if it has none.
     """
     metadata = read_header(data, location).metadata
-    # The first writers of version 1 knew one spec only, and did not number it.
+    # The first writers of version 1 had a single spec and did not number it.
     spec_id = metadata.get("partition-spec-id", b"0")
     if not spec_id.isdigit():
         raise InvalidTableError(f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location)
@@ -373,18 +370,18 @@ def inspect_manifest(data: bytes, location: str) -> ManifestFile:
 
 
 def completed(row: ManifestFile, data: bytes, partition: StructType) -> ManifestFile:
-    """A row of a manifest list with its counts, partition summaries and snapshot filled in where it has none."""
+    """A row of a manifest list with missing counts, partition summaries and snapshot filled in."""
     entries = list(read_manifest(data, row, partition)[1])
     changed = (e.snapshot_id for e in entries if e.status is not Status.EXISTING)
     greatest = max((e.snapshot_id for e in entries if e.snapshot_id is not None), default=None)
-    worked_out: dict[str, Any] = {"added_snapshot_id": next(changed, greatest), "partitions": None}
+    computed: dict[str, Any] = {"added_snapshot_id": next(changed, greatest), "partitions": None}
     # Values of an unknown transform have no bounds, and a summary without bounds says that all values are null.
     if all(field.type != OPAQUE for field in partition.fields):
         summarizer = PartitionSummarizer([field.type for field in partition.fields])
         try:
             for entry in entries:
                 summarizer.add(entry.data_file.partition)
-            worked_out["partitions"] = summarizer.summaries()
+            computed["partitions"] = summarizer.summaries()
         except IcekeepBug as error:
             raise InvalidTableError(
                 f"manifest {row.manifest_path!r} holds partitions that are not of its spec: {error.message}",
@@ -392,10 +389,10 @@ def completed(row: ManifestFile, data: bytes, partition: StructType) -> Manifest
             ) from error
     for status, (files_count, rows_count) in COUNTS.items():
         files = [entry.data_file for entry in entries if entry.status is status]
-        worked_out |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
-    return msgspec.structs.replace(row, **{name: v for name, v in worked_out.items() if getattr(row, name) is None})
+        computed |= {files_count: len(files), rows_count: sum(file.record_count for file in files)}
+    return msgspec.structs.replace(row, **{name: v for name, v in computed.items() if getattr(row, name) is None})
 
 
 def lacks_counts(row: ManifestFile) -> bool:
-    """Whether a row leaves out a count that versions 2 and 3 require."""
+    """Whether a row lacks a count that versions 2 and 3 require."""
     return any(getattr(row, name) is None for names in COUNTS.values() for name in names)

@@ -1,8 +1,7 @@
 """Manifest lists, manifests, their entries and the files that these track (spec, "Manifests", "Manifest Lists").
 
-The structs, and the schemas of both kinds of Avro file as one table of fields with the format versions that have them. With
-them come the two things that are worked out over the files of a manifest in order: row ids and partition summaries. Bytes
-are `read.py` and `write.py`.
+The structs; the schemas of both kinds of Avro file, as tables of fields with the format versions that have them; and what is
+computed over the files of a manifest in order, row ids and partition summaries.
 """
 
 import math
@@ -19,7 +18,7 @@ from icekeep.spec.values import java_order, value_to_bytes
 
 
 class Status(IntEnum):
-    """What an entry says about its file (field 0 of `manifest_entry`)."""
+    """Field 0 of `manifest_entry`."""
 
     EXISTING = 0
     ADDED = 1
@@ -27,7 +26,7 @@ class Status(IntEnum):
 
 
 class FileContent(IntEnum):
-    """What a file holds (field 134 of `data_file`)."""
+    """Field 134 of `data_file`."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -35,7 +34,7 @@ class FileContent(IntEnum):
 
 
 class ManifestContent(IntEnum):
-    """What a manifest tracks (field 517 of `manifest_file`)."""
+    """Field 517 of `manifest_file`."""
 
     DATA = 0
     DELETES = 1
@@ -46,14 +45,14 @@ COUNTS = {
     Status.EXISTING: ("existing_files_count", "existing_rows_count"),
     Status.DELETED: ("deleted_files_count", "deleted_rows_count"),
 }
-"""The fields of a manifest's row that count the files and rows of its entries of each status."""
+"""The fields of `manifest_file` that count files and rows, by the status of the entries."""
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A data file, delete file or deletion vector as manifests describe it.
+    """A data file, delete file or deletion vector (spec, "Data File Fields").
 
-    Attributes carry the spec's names. `spec_id` is the partition spec of the manifest that holds the file; `partition`
-    holds its values in the order of that spec's fields. Maps go from field id to a count, a size or a bound's bytes.
+    `spec_id` is the partition spec of the manifest that holds the file, and `partition` has the values of that spec's
+    fields in their order. Maps go from field id to a count, a size or a bound's bytes.
     """
 
     file_path: str
@@ -80,17 +79,16 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_bytes(self) -> int:
-        """What it takes in storage by itself, as `own_bytes` says."""
         return own_bytes(self.file_size_in_bytes, self.content_size_in_bytes)
 
 
 def own_bytes(file_size_in_bytes: int, content_size_in_bytes: int | None) -> int:
-    """Of a file its size; of a deletion vector the size of its blob, since the Puffin file may hold others."""
+    """The size of a file, or of the blob of a deletion vector, whose Puffin file may hold others."""
     return file_size_in_bytes if content_size_in_bytes is None else content_size_in_bytes
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file and what became of it; null ids and numbers are inherited from the manifest when read."""
+    """Spec, "Manifest Entry Fields"; null ids and numbers are inherited from the manifest when read."""
 
     status: Status
     data_file: DataFile
@@ -105,7 +103,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FieldSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one partition field over a manifest; bounds are single-value bytes, null if all values are null or NaN."""
+    """Spec, `field_summary`; bounds are in the single-value serialization, null if all values are null or NaN."""
 
     contains_null: bool
     contains_nan: bool | None = None
@@ -114,9 +112,9 @@ class FieldSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest as a manifest list describes it; null counts mean "not known, assume some" (v1).
+    """A row of a manifest list; in version 1 counts may be null, which means that there may be some.
 
-    In a manifest that is not committed yet both sequence numbers are null: they are assigned when the list is written.
+    Both sequence numbers of an uncommitted manifest are null: they are assigned when the list is written.
     """
 
     manifest_path: str
@@ -138,7 +136,7 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_files_count(self) -> int | None:
-        """Entries that are added or existing; null where the list does not say."""
+        """Added and existing entries; null if the list does not count them."""
         if self.added_files_count is None or self.existing_files_count is None:
             return None
         return self.added_files_count + self.existing_files_count
@@ -149,7 +147,7 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries_count(self) -> int | None:
-        """All entries, deleted ones too; null where the list does not say."""
+        """All entries, deleted ones too; null if the list does not count them."""
         counts = (self.added_files_count, self.existing_files_count, self.deleted_files_count)
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -202,7 +200,7 @@ DATA_FILE_FIELDS = (
     VersionedField(144, "content_offset", LONG, since=3),
     VersionedField(145, "content_size_in_bytes", LONG, since=3),
 )
-"""Fields of `data_file` (spec, "Data File Fields"); those that no version has any more are known, but never written."""
+"""Fields of `data_file` (spec, "Data File Fields"); those with `until=0` are never written."""
 
 ENTRY_FIELDS = (
     VersionedField(0, "status", INT, required_since=1),
@@ -244,16 +242,13 @@ MANIFEST_FILE_FIELDS = (
 
 
 def entry_type(partition: StructType, format_version: int) -> StructType:
-    """The struct that a manifest of one format version stores, for one partition type.
-
-    Fields that the spec tells writers not to write are in none, so that entries written again lose them.
-    """
+    """The `manifest_entry` of a format version and a partition type."""
     data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
     return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
 
 
 def manifest_file_type(format_version: int) -> StructType:
-    """The struct that a manifest list of one format version stores."""
+    """The `manifest_file` of a format version."""
     return _fields(MANIFEST_FILE_FIELDS, format_version, {})
 
 
@@ -273,11 +268,10 @@ def _fields(fields: Iterable[VersionedField], version: int, types: Mapping[int, 
 
 
 def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
-    """Number the data manifests that have no `first_row_id`, in order; returns them and the table's next row id after them.
+    """Give data manifests without a `first_row_id` one; also returns the next row id (spec, "First Row ID Assignment").
 
-    A snapshot takes its numbers from the table's `next-row-id`, and readers give them to files in order: so a commit that is
-    retried writes no manifest again. A manifest is given room for all its live rows, since any of its files may turn out to
-    have no id of its own (spec, "First Row ID Assignment").
+    Readers give the ids to files in order, so that a retried commit need not rewrite manifests. A manifest gets ids for all
+    its live rows, since any of its files may have none of its own.
     """
     numbered = []
     for manifest in manifests:
@@ -292,10 +286,10 @@ def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple
 
 
 class RowIdInheritance:
-    """Gives the files of one manifest, in order, the `first_row_id` that they leave null (spec, "First Row ID Inheritance").
+    """Gives the files of a manifest, in order, the `first_row_id` that they leave null (spec, "First Row ID Inheritance").
 
-    Where the manifest itself has none, as before an upgrade to version 3, its files have none. Deleted entries keep what
-    they say, and use up no ids.
+    Without one of the manifest, as before an upgrade to version 3, its files have none. Deleted entries stay as they are
+    and use up no ids.
     """
 
     def __init__(self, manifest: ManifestFile) -> None:
@@ -312,7 +306,7 @@ class RowIdInheritance:
 
 
 class PartitionSummarizer:
-    """Takes partition tuples one by one and gives a summary of each field (spec, "Manifest Lists", `field_summary`)."""
+    """The `field_summary` of each partition field over the tuples that are added (spec, "Manifest Lists")."""
 
     def __init__(self, types: Sequence[Type]) -> None:
         self._fields = [_FieldRange(t) for t in types]
@@ -334,8 +328,6 @@ class PartitionSummarizer:
 
 
 class _FieldRange:
-    """The values of one partition field so far."""
-
     def __init__(self, type_: Type) -> None:
         self.type, self.is_float = type_, str(type_) in ("float", "double")
         self.contains_null = self.contains_nan = False

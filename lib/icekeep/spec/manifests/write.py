@@ -1,8 +1,7 @@
 """Structs -> bytes of manifests and manifest lists, with the key-value metadata that the spec asks for.
 
-An encoded entry is an Avro record that can travel and be put into any manifest of its spec and format version without
-being decoded again. A manifest that holds what we do not know is written again as its writer laid it out
-(`carried_manifest`).
+An encoded entry is an Avro record that fits into any manifest of its spec and format version. A manifest with unknown fields
+or transforms is rewritten in its own schema (`carried_manifest`).
 """
 
 import io
@@ -49,25 +48,19 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB, ListType, MapType, NestedField, StructType, Type
 
 _VERSION_1_DEFAULTS = {"block_size_in_bytes": 64 * MIB}
-"""What version 1 requires of every file although it means nothing any more."""
+"""Fields that version 1 requires although they have no meaning."""
 
 _Writers = list[tuple[str, Callable[[Any], Any]]]
 
 
-class _Stored:
-    """A struct as Avro stores it: its schema, and what encodes one record of it."""
-
-    def __init__(self, struct: StructType, name: str) -> None:
-        schema = avro_schema(struct, name)
-        self.schema_json = msgspec.json.encode(schema)
-        self.parsed = fastavro.parse_schema(without_logical_types(schema))
-
-    def encode(self, record: Any) -> bytes:
-        return _encode(self.parsed, record)
+# Most manifests of a table are of one struct, whose schema takes longer to make than ten entries take to encode.
+@lru_cache(maxsize=64)
+def _avro_schemas(struct: StructType, name: str) -> tuple[bytes, Any]:
+    """The Avro schema of a struct as JSON, and without logical types as fastavro has parsed it."""
+    schema = avro_schema(struct, name)
+    return msgspec.json.encode(schema), fastavro.parse_schema(without_logical_types(schema))
 
 
-# Most manifests of a table are of one struct, and to work out its schema takes longer than to encode ten entries.
-_stored = lru_cache(maxsize=64)(_Stored)
 _entry_type = lru_cache(maxsize=64)(entry_type)
 
 
@@ -78,7 +71,7 @@ def _encode(parsed: Any, record: Any) -> bytes:
 
 
 def _writers(fields: Iterable[NestedField]) -> _Writers:
-    """The fields' names in Avro, and how their values are given to it; lists of structs are the summaries of a list's row."""
+    """The fields' names in Avro, and the conversion of their values; lists of structs are partition summaries."""
 
     def writer(type_: Type) -> Callable[[Any], Any]:
         match type_:
@@ -90,8 +83,8 @@ def _writers(fields: Iterable[NestedField]) -> _Writers:
                 return list
         return to_avro(type_)
 
-    known = [*fields]
-    return [(name, writer(f.type)) for name, f in zip(avro_names(known), known, strict=True)]
+    fields = [*fields]
+    return [(name, writer(f.type)) for name, f in zip(avro_names(fields), fields, strict=True)]
 
 
 def _record(values: Iterable[Any], writers: _Writers) -> dict[str, Any]:
@@ -102,49 +95,42 @@ class PartitionCodec:
     """Partition tuples of one spec as bytes, both ways: equal tuples have equal bytes."""
 
     def __init__(self, partition: StructType) -> None:
-        self._stored = _stored(partition, "partition")
+        _, self._parsed = _avro_schemas(partition, "partition")
         self._writers = _writers(partition.fields)
         self._readers = [
             (name, from_avro(f.type)) for (name, _), f in zip(self._writers, partition.fields, strict=True)
         ]
 
     def encode(self, values: tuple[Any, ...]) -> bytes:
-        # There are many NaN, and partitions of one are one partition.
-        one = tuple(math.nan if isinstance(value, float) and value != value else value for value in values)
-        return self._stored.encode(_record(one, self._writers))
+        # NaN has many bit patterns, which are all one partition.
+        values = tuple(math.nan if isinstance(value, float) and value != value else value for value in values)
+        return _encode(self._parsed, _record(values, self._writers))
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
-        record = fastavro.schemaless_reader(io.BytesIO(data), self._stored.parsed, None)
+        record = fastavro.schemaless_reader(io.BytesIO(data), self._parsed, None)
         return tuple(None if record[name] is None else read(record[name]) for name, read in self._readers)
 
 
 class PartitionCodecs:
-    """Partition tuples of several specs from their bytes; a spec's codec is made when it is first asked for."""
+    """Decodes partition tuples of several specs, whose codecs are made when they are first needed."""
 
     def __init__(self, types: Mapping[int, StructType]) -> None:
         self._types = types
         self._codecs: dict[int, PartitionCodec] = {}
 
     def decode(self, spec_id: int, key: bytes) -> tuple[Any, ...]:
-        """The tuple of a partition of one spec."""
         if spec_id not in self._codecs:
             self._codecs[spec_id] = PartitionCodec(self._types[spec_id])
         return self._codecs[spec_id].decode(key)
 
 
 class EntryEncoder:
-    """Encodes entries of one partition type and format version as Avro records.
-
-    Attributes:
-        struct: what manifests of this partition type and version store.
-        schema_json: its Avro schema.
-    """
+    """Encodes entries of one partition type and format version as Avro records of `struct`."""
 
     def __init__(self, partition: StructType, format_version: int) -> None:
         self.partition = partition
         self.struct = _entry_type(partition, format_version)
-        self._stored = _stored(self.struct, "manifest_entry")
-        self.schema_json = self._stored.schema_json
+        self.schema_json, self._parsed = _avro_schemas(self.struct, "manifest_entry")
         file_struct = next(f.type for f in self.struct.fields if f.field_id == DATA_FILE_FIELD_ID)
         assert isinstance(file_struct, StructType)
         file_fields = [f for f in file_struct.fields if f.field_id != PARTITION_FIELD_ID]
@@ -154,16 +140,13 @@ class EntryEncoder:
         self._partition = _writers(partition.fields)
 
     def encode(self, entry: ManifestEntry) -> bytes:
-        """One Avro record of `manifest_entry`."""
         source = entry.data_file
         file = _record([getattr(source, name) for name, _ in self._file], self._file) | self._constants
         file["partition"] = _record(source.partition, self._partition)
-        return self._stored.encode({**{name: getattr(entry, name) for name in self._entry_names}, "data_file": file})
+        return _encode(self._parsed, {**{name: getattr(entry, name) for name in self._entry_names}, "data_file": file})
 
 
 class _Totals:
-    """What the row of a manifest says of the entries that were put into it."""
-
     def __init__(self) -> None:
         self.files, self.rows = dict.fromkeys(Status, 0), dict.fromkeys(Status, 0)
         self.min_sequence_number: int | None = None
@@ -183,9 +166,9 @@ class _Totals:
 
 
 class ManifestBuilder:
-    """Collects entries into the bytes of one manifest and its row of the manifest list."""
+    """Builds a manifest and its row of the manifest list."""
 
-    def __init__(  # noqa: PLR0913 - what the head of a manifest says
+    def __init__(  # noqa: PLR0913 - the metadata of a manifest
         self,
         location: str,
         encoder: EntryEncoder,
@@ -198,10 +181,7 @@ class ManifestBuilder:
         level: int | None = None,
         pack: Packer | None = None,
     ) -> None:
-        """Begin a manifest at `location`; `pack` packs blocks in the codec, `None`: as `avro.packer` does.
-
-        `codec` and `level` are the properties `write.manifest.compression-codec` and `write.manifest.compression-level`.
-        """
+        """`codec` and `level` are as in `write.manifest.compression-codec` and `-level`; `pack` replaces `avro.packer`."""
         self.location = location
         self._spec, self._content, self._encoder, self._format_version = spec, content, encoder, format_version
         if format_version == 1 and content is not ManifestContent.DATA:
@@ -224,15 +204,10 @@ class ManifestBuilder:
 
     @property
     def length_bytes(self) -> int:
-        """Of the header and the blocks so far."""
+        """The bytes of the header and of the complete blocks."""
         return self._file.length_bytes
 
-    @property
-    def entries_count(self) -> int:
-        return sum(self._totals.files.values())
-
     def add(self, entry: ManifestEntry) -> None:
-        """Add an entry."""
         file = entry.data_file
         if file.spec_id != self._spec.spec_id:
             raise IcekeepBug(
@@ -242,38 +217,30 @@ class ManifestBuilder:
             raise IcekeepBug(
                 f"{file.file_path!r} is a deletion vector, which version {self._format_version} does not have"
             )
-        self.add_encoded(
-            self._encoder.encode(entry), entry.status, file.record_count, entry.sequence_number, file.partition
-        )
-
-    def add_encoded(
-        self, record: bytes, status: Status, record_count: int, sequence_number: int | None, partition: tuple[Any, ...]
-    ) -> None:
-        """Add an entry that an `EntryEncoder` of the same types made; the rest is what the manifest's summary needs."""
         # Otherwise nobody could read it again.
-        if status is not Status.ADDED and sequence_number is None:
+        if entry.status is not Status.ADDED and entry.sequence_number is None:
             raise IcekeepBug(f"manifest {self.location!r}: an entry that is not added has no sequence number")
-        self._file.add(record)
-        self._totals.add(status, 1, record_count, sequence_number)
-        self._partitions.add(partition)
+        self._file.add(self._encoder.encode(entry))
+        self._totals.add(entry.status, 1, file.record_count, entry.sequence_number)
+        self._partitions.add(file.partition)
 
     def add_block(
         self, payload: bytes, files_count: int, rows_count: int, block_min_sequence_number: int | None
     ) -> None:
-        """Add existing entries that an `EntryEncoder` of the same types made, one after another, as a block of their own.
+        """Add a block of existing entries that an `EntryEncoder` of the same types encoded.
 
-        `add_partitions` is to be told of their partitions.
+        Their partitions must go through `add_partitions`.
         """
         self._file.add_block(payload, files_count)
         self._totals.add(Status.EXISTING, files_count, rows_count, block_min_sequence_number)
 
     def add_partitions(self, partitions: Iterable[tuple[Any, ...]]) -> None:
-        """Take the partitions of entries that came as blocks into the summaries; each different one is enough."""
+        """Add the distinct partitions of entries that were added as blocks to the summaries."""
         for partition in partitions:
             self._partitions.add(partition)
 
     def finish(self, snapshot_id: int | None) -> tuple[bytes, ManifestFile]:
-        """The file's bytes and its row; `snapshot_id` is the snapshot that adds it."""
+        """The file's bytes and its row; `snapshot_id` is that of the snapshot that adds it."""
         data = self._file.finish()
         return data, ManifestFile(
             manifest_path=self.location,
@@ -294,13 +261,13 @@ def write_manifest_list(
     codec: str = "gzip",
     level: int | None = None,
 ) -> bytes:
-    """Encode the manifest list of a snapshot; manifests of its own without sequence numbers get the snapshot's.
+    """Encode the manifest list of a snapshot; its own manifests without sequence numbers get the snapshot's.
 
-    From version 3 on data manifests have their `first_row_id` already (`structs.assign_row_ids`), from version 2 on all have
-    counts (`read.completed` fills them in).
+    From version 3 on data manifests must have their `first_row_id` (`structs.assign_row_ids`), from version 2 on all must have
+    counts (`read.completed`).
     """
     struct = manifest_file_type(format_version)
-    stored = _stored(struct, "manifest_file")
+    schema_json, parsed = _avro_schemas(struct, "manifest_file")
     writers = _writers(struct.fields)
     required = [f.name for f in struct.fields if f.required]
     avro_codec, pack = manifest_packer(codec, level)
@@ -314,7 +281,7 @@ def write_manifest_list(
     if format_version > 2:
         numbers["first-row-id"] = snapshot.first_row_id
     metadata = {
-        "avro.schema": stored.schema_json,
+        "avro.schema": schema_json,
         "avro.codec": avro_codec.encode(),
         **{key: b"null" if value is None else str(value).encode() for key, value in numbers.items()},
     }
@@ -323,12 +290,12 @@ def write_manifest_list(
         row = _numbered(manifest, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
-        file.add(stored.encode(_record([getattr(row, name) for name, _ in writers], writers)))
+        file.add(_encode(parsed, _record([getattr(row, name) for name, _ in writers], writers)))
     return file.finish()
 
 
 def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
-    """Avro's name for a codec of manifests, and what packs their blocks; raises `UnsupportedError` as `avro.packer`."""
+    """Avro's name for a codec of table properties, and its compressor; raises as `avro.packer`."""
     name = AVRO_CODECS.get(codec, codec)
     return name, packer(name, level)
 
@@ -350,7 +317,7 @@ _CHANGED = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _ROW_ID = "first_row_id"
 
 
-def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of its entries
+def carried_manifest(  # noqa: PLR0913 - the metadata of a manifest and a change of its entries
     data: bytes,
     manifest: ManifestFile,
     partition: StructType,
@@ -362,19 +329,13 @@ def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of i
     codec: str,
     level: int | None = None,
 ) -> tuple[bytes, ManifestFile]:
-    """A manifest with some of its entries changed: its bytes, and its row of the manifest list.
+    """A manifest with some entries changed, or removed where `change` returns `None`: its bytes and its row.
 
-    It may have fields of a later version, or values of a transform that we do not know, whose type only its schema tells:
-    encoded again from our structs, it would lose the ones and spoil the others. So records keep its schema, and in them
-    change status, snapshot, sequence numbers and first row id alone.
+    It may have fields of a later version, which encoding our structs would lose, or values of an unknown transform, whose
+    type only its schema has. So the records keep its schema, and only their status, snapshot, sequence numbers and first row
+    id change.
 
-    Args:
-        change: an entry as it is to be, with the same file; `None` where it goes.
-        location, snapshot_id: of the new manifest, and of the snapshot that adds it.
-
-    Raises:
-        UnsupportedError: it was written in version 1, and the table has a later one.
-        InvalidTableError: the file is damaged.
+    Raises `UnsupportedError` if it was written in version 1 and the table has a later one.
     """
     avro, _ = open_manifest(data, manifest)
     if avro.metadata.get("format-version", b"1") == b"1" and format_version > 1:
@@ -394,7 +355,7 @@ def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of i
     own = {"avro.schema": msgspec.json.encode(schema), "avro.codec": avro_codec.encode()}
     metadata = {**avro.metadata, "format-version": str(format_version).encode(), **own}
     file, totals = AvroContainer(metadata, sync_marker(location.encode()), pack), _Totals()
-    # Both read all of the file, so that its counts are checked after the last entry.
+    # Both read the whole file, so that its counts are checked after the last entry.
     records = read_records(data, avro, manifest.manifest_path)
     for record, entry in zip(records, read_manifest(data, manifest, partition)[1], strict=True):
         if (changed := change(entry)) is None:
@@ -411,13 +372,13 @@ def carried_manifest(  # noqa: PLR0913 - what a manifest says of itself and of i
         partition_spec_id=manifest.partition_spec_id,
         added_snapshot_id=snapshot_id,
         content=manifest.content,
-        partitions=manifest.partitions,  # of fewer entries they may reach too far, which is allowed
+        partitions=manifest.partitions,  # wider than the bounds of fewer entries, which is allowed
         **totals.fields(),
     )
 
 
 def _field_name(record: Any, field_id: int, name: str) -> str:
-    """The name of a field of whole numbers in a record's schema, to which it is added where it is missing."""
+    """The name of an integer field in a record's schema, to which it is added if it is missing."""
     stored = stored_fields(record).get(field_id)
     if stored is not None:
         return str(stored["name"])

@@ -12,7 +12,7 @@ from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, UsageError
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup
-from icekeep.planning.transcode.records import BoundPart, PartitionPart, RecordTarget
+from icekeep.planning.transcode import BoundPart, PartitionPart, RecordTarget
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.spec.transforms import UnknownTransform
 from icekeep.spec.types import LONG, STRING

@@ -15,7 +15,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import held_records
 from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
 from icekeep.planning.decoder import ManifestDecoder
-from icekeep.planning.transcode.records import RecordTarget
+from icekeep.planning.transcode import RecordTarget
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import DATE

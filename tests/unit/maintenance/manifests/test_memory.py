@@ -26,7 +26,7 @@ SCRIPT = """
     from msgspec.structs import replace
     from icekeep.maintenance.manifests import held_records
     from icekeep.planning.decoder import ManifestDecoder
-    from icekeep.planning.transcode.records import RecordsTask
+    from icekeep.planning.transcode import RecordsTask
     from icekeep.spec.manifests.structs import ManifestFile
     from icekeep.storage.open import open_storage
     from kit.manifest_records import target_of, writer_of

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from icekeep.errors import ExpressionError, IcekeepError, NotFoundError, OptionError, UsageError
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
-from icekeep.planning.transcode.records import BoundPart, PartitionPart
+from icekeep.planning.transcode import BoundPart, PartitionPart
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import build_spec

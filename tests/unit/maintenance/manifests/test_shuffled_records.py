@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from icekeep.maintenance.manifests.shuffled_records import _parts, _share, _Writing, range_numbers
 from icekeep.maintenance.manifests.survey import Weight, cut_weights
-from icekeep.planning.transcode.records import PLACES_A_MANIFEST, RECORDS
+from icekeep.planning.transcode import PLACES_A_MANIFEST, RECORDS
 from kit.cases import for_each
 from kit.manifest_records import ManifestStore, target_of, writer_of
 from kit.manifests import added

@@ -14,7 +14,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.manifests import survey as survey_module
 from icekeep.maintenance.manifests.survey import Survey, Weight, cut_weights, survey
 from icekeep.planning.entries import DecodedEntries, PruningStats
-from icekeep.planning.transcode.records import BoundPart, RecordTarget
+from icekeep.planning.transcode import BoundPart, RecordTarget
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import INT, STRING, NestedField, StructType
 from kit.manifest_records import ManifestStore, target_of

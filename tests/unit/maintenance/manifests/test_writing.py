@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.writing import RunWriter, sample_places
-from icekeep.planning.transcode.layout import joined, value_offsets
-from icekeep.planning.transcode.records import RECORDS, RecordTarget
+from icekeep.planning.transcode import RECORDS, RecordTarget, joined, value_offsets
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status
 from icekeep.spec.manifests.write import ManifestBuilder

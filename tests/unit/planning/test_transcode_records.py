@@ -20,9 +20,9 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
+from icekeep.planning import transcode
 from icekeep.planning.decoder import ManifestDecoder, NotReadError
-from icekeep.planning.transcode import records
-from icekeep.planning.transcode.records import (
+from icekeep.planning.transcode import (
     PLACES_A_MANIFEST,
     RECORDS,
     BoundPart,
@@ -84,24 +84,24 @@ def whole(batches: list[pa.RecordBatch]) -> pa.Table:
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of manifests whose entries were encoded one by one."""
     paths: list[str] = []
-    real = records._RecordReader.of_entries
+    real = transcode._RecordReader.of_entries
 
     def noted(reader: Any, entries: Any, run: Any) -> Any:
         paths.append(run.manifest.manifest_path)
         return real(reader, entries, run)
 
-    monkeypatch.setattr(records._RecordReader, "of_entries", noted)
+    monkeypatch.setattr(transcode._RecordReader, "of_entries", noted)
     return paths
 
 
 def little_at_once(monkeypatch: pytest.MonkeyPatch, batch_records: int) -> None:
-    real = records._RecordReader.__init__
+    real = transcode._RecordReader.__init__
 
     def init(reader: Any, task: Any) -> None:
         real(reader, task)
         reader._batch_records = batch_records
 
-    monkeypatch.setattr(records._RecordReader, "__init__", init)
+    monkeypatch.setattr(transcode._RecordReader, "__init__", init)
 
 
 def expected(store: ManifestStore, target: RecordTarget) -> dict[str, list[Any]]:
@@ -171,7 +171,7 @@ def test_a_share_of_the_manifests_keeps_the_numbers_that_they_have_among_all():
     for number in range(4):
         store.put_entries([added(data_file(f"file:/{number}"))])
     task = store.task(target_of())
-    [batch] = records.live_records(replace(task, manifests=(task.manifests[3], task.manifests[1])))
+    [batch] = transcode.live_records(replace(task, manifests=(task.manifests[3], task.manifests[1])))
     assert batch["place"].to_pylist() == [3 * PLACES_A_MANIFEST, PLACES_A_MANIFEST]
 
 
@@ -233,7 +233,7 @@ def test_what_was_not_read_is_read_in_the_slow_way_from_there(monkeypatch: pytes
     little_at_once(monkeypatch, 1)
     store = ManifestStore()
     store.put_entries([[added, deleted][n % 2](data_file(f"file:/{n}{'x' * 3000}")) for n in range(90)])
-    right, calls, real = whole(store.records(target_of())), [], records.RecordLayout.records
+    right, calls, real = whole(store.records(target_of())), [], transcode.RecordLayout.records
 
     def doubtful(*arguments: Any) -> Any:
         calls.append(1)
@@ -241,7 +241,7 @@ def test_what_was_not_read_is_read_in_the_slow_way_from_there(monkeypatch: pytes
             raise NotReadError("another length")
         return real(*arguments)
 
-    monkeypatch.setattr(records.RecordLayout, "records", doubtful)
+    monkeypatch.setattr(transcode.RecordLayout, "records", doubtful)
     assert whole(store.records(target_of())) == right
     assert len(calls) == failing
 
@@ -337,7 +337,7 @@ def test_a_manifest_that_is_not_whole_is_an_error_that_names_it(store: ManifestS
         task = store.task(target_of(), decoder)
         task = replace(task, manifests=(store.rows[1],)) if alone else task
         with pytest.raises(InvalidTableError, match=message) as caught:
-            [*records.live_records(task)]
+            [*transcode.live_records(task)]
         assert store.rows[1].manifest_path in str(caught.value)
 
 
@@ -346,7 +346,7 @@ def test_a_manifest_that_is_missing_or_encrypted_is_an_error(decoder: ManifestDe
     store = spoilt(lambda d: d)
     encrypted = replace(store.rows[0], key_metadata=b"k")
     with pytest.raises(UnsupportedError, match="encrypted"):
-        [*records.live_records(replace(store.task(target_of(), decoder), manifests=(encrypted,)))]
+        [*transcode.live_records(replace(store.task(target_of(), decoder), manifests=(encrypted,)))]
     store.delete_many([store.rows[1].manifest_path])
     with pytest.raises(MissingFileError):
         store.records(target_of(), decoder)

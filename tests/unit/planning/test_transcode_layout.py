@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from icekeep.planning import transcode
 from icekeep.planning.decoder import Layout, NotReadError, read_batches
-from icekeep.planning.transcode import layout as record_layout
-from icekeep.planning.transcode.layout import INHERITED, RecordLayout, encoded_lengths, optional_longs, varint_lengths
+from icekeep.planning.transcode import INHERITED, RecordLayout, encoded_lengths, optional_longs, varint_lengths
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder
@@ -458,7 +458,7 @@ def test_an_array_in_several_blocks_is_noticed_or_copied_as_it_is():
 
 def test_blocks_that_offsets_cannot_reach_are_not_cut(monkeypatch: pytest.MonkeyPatch):
     data, row = write_manifest([added()])
-    monkeypatch.setattr(record_layout, "_MAX_BYTES", 20)
+    monkeypatch.setattr(transcode, "_MAX_BYTES", 20)
     with pytest.raises(NotReadError, match="offsets"):
         copied(data, row)
 
