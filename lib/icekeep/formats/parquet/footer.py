@@ -490,12 +490,13 @@ def _bare(type_: Type) -> Type:
     """A type as `read_schema` returns it: only ids and types, without fields that files do not store."""
     if isinstance(type_, PrimitiveType):
         return type_
+    is_struct = isinstance(type_, StructType)
     fields = tuple(
-        NestedField(field_id=field.field_id, name="", type=_bare(field.type))
+        NestedField(field_id=field.field_id, name="" if is_struct else field.name, type=_bare(field.type))
         for field in child_fields(type_)
         if field.type != UNKNOWN
     )
-    if isinstance(type_, StructType):
+    if is_struct:
         return _struct(fields)
     bare = msgspec.structs.replace(type_, extra={})
     return with_child_fields(bare, fields) if len(fields) == len(child_fields(type_)) else bare

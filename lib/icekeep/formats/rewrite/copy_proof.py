@@ -60,7 +60,7 @@ from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 _NEAR_BYTES, _FAR_BYTES = MIB, 8 * MIB
-"""How much is compared at a time: for local files what fits into the processor's cache, for others enough to need few requests."""
+"""How much is compared at a time: of local files what fits into the processor's cache, of others more, for few requests."""
 
 
 def rows_of_copy(pieces: Sequence[FilePiece], new: DataFile, storage: Storage) -> RowSum:
@@ -145,8 +145,8 @@ def _keeps_lineage(piece: FilePiece, old: Footer) -> bool:
 def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
     """The metadata of a row group, its file offsets moved back by the shift.
 
-    Left out are ordinals, the offset of the row group (old writers have it wrong, PARQUET-2078, and its columns have it), and those
-    of offset indexes, which are rewritten.
+    Left out are ordinals, the offset of the row group (old writers have it wrong, PARQUET-2078, and its columns have it), and
+    those of offset indexes, which are rewritten.
     """
     struct = Struct(footer.data, group.data_start)
     chunks = [
