@@ -63,10 +63,6 @@ class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] | None = None
     reading: bytes = b""
 
-    @property
-    def locations(self) -> tuple[str, ...]:
-        return (*self.stored, *(self.origins or ()))
-
 
 def bitmap_of(data: bytes) -> BitMap64:
     """A bitmap from its serialized form; empty from no bytes."""

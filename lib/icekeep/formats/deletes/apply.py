@@ -38,7 +38,7 @@ from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
 from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.reach import PathDigest, is_deletion_vector, path_pair_digest
+from icekeep.spec.reach import is_deletion_vector, path_pair_digest
 from icekeep.spec.schema import DELETED, NameMapping, Schema
 from icekeep.spec.types import MAX_COLUMN_ID, MIB
 from icekeep.storage.base import Storage
@@ -91,18 +91,18 @@ def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.
             column with the number of each delete.
         since: by row, the least number of a delete that reaches it; null: all reach it.
     """
-    found = np.zeros(rows.num_rows, dtype=bool)
+    deleted = np.zeros(rows.num_rows, dtype=bool)
     live, remaining = np.arange(rows.num_rows), rows
     for batch in _batches(deletes):
         matched = _matches(remaining, batch, None if since is None else since[live])
         if not len(matched):
             continue
-        found[live[matched]] = True
-        live = np.flatnonzero(~found)
+        deleted[live[matched]] = True
+        live = np.flatnonzero(~deleted)
         if not len(live):
             break
         remaining = rows.take(pa.array(live))
-    return found
+    return deleted
 
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -156,8 +156,8 @@ def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None)
 
 def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
     """The index of each value, or null, in a dictionary; -1 for those not in it."""
-    found = pc.index_in(values, value_set=dictionary)
-    places: NDArray[np.int64] = found.fill_null(-1).to_numpy().astype(np.int64)
+    indices = pc.index_in(values, value_set=dictionary)
+    places: NDArray[np.int64] = indices.fill_null(-1).to_numpy().astype(np.int64)
     return places
 
 
@@ -254,14 +254,14 @@ def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, ca
         raise InvalidTableError(
             f"data file {path!r} has {len(vectors)} deletion vectors; it may have one", location=path
         )
-    found = []
+    positions = []
     for file in vectors:
         validate_plain(file)
         if file.referenced_data_file != path:
             raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
-        found.append(positions_in(read_deletion_vector(storage, file)))
-    found += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
-    return np.concatenate(found)
+        positions.append(positions_in(read_deletion_vector(storage, file)))
+    positions += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
+    return np.concatenate(positions)
 
 
 def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCache) -> Positions:
@@ -380,11 +380,6 @@ class LiveRowsReader:
         self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], _Columns] = {}
 
-    @property
-    def proven(self) -> frozenset[PathDigest]:
-        """`DeleteCache.proven` of the delete files that were read so far."""
-        return frozenset(self._cache.proven)
-
     def read(
         self,
         pieces: Iterable[LivePiece],
@@ -461,9 +456,9 @@ class LiveRowsReader:
                 run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
                 leaves, mapping = leaf_schema(ids, columns.schemas), plan.name_mapping
                 keys = _equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
-                found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
+                matched = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
-                deleted[live[found]] = True
+                deleted[live[matched]] = True
         if noted:
             note_dropped(noted, deleted, by_position)
         if not columns.marks and deleted.any():
@@ -549,28 +544,30 @@ class _Columns:
 
     def __init__(
         self,
-        wanted: Schema,
+        requested: Schema,
         schemas: Sequence[Schema],
         compared_ids: frozenset[int],
         has_positions: bool,
         kept_dictionaries: frozenset[int],
     ) -> None:
-        self.wanted, self.schemas = wanted, schemas
-        self.marks = any(field.field_id == DELETED.field_id for field in wanted.fields)
+        self.requested, self.schemas = requested, schemas
+        self.marks = any(field.field_id == DELETED.field_id for field in requested.fields)
         self.leaves = leaf_schema(sorted(compared_ids), self.schemas)
-        fields = list(wanted.fields)
+        fields = list(requested.fields)
         if has_positions and not self.marks:
             fields.append(DELETED)
         self._positions = []
         for leaf in self.leaves.fields:
             # It may be another part of a requested struct, which is then projected twice, but read once.
-            same = [n for n, f in enumerate(wanted.fields) if f.field_id == leaf.field_id and f.type == leaf.type]
+            same = [n for n, f in enumerate(requested.fields) if f.field_id == leaf.field_id and f.type == leaf.type]
             self._positions.append(same[0] if same else len(fields))
             if not same:
                 fields.append(leaf)
         # Compared columns are not dictionary-encoded, since files have different dictionaries.
-        self.file = FileColumns(msgspec.structs.replace(wanted, fields=tuple(fields)), kept_dictionaries - compared_ids)
-        self.has_more = len(fields) > len(wanted.fields)
+        self.file = FileColumns(
+            msgspec.structs.replace(requested, fields=tuple(fields)), kept_dictionaries - compared_ids
+        )
+        self.has_more = len(fields) > len(requested.fields)
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
@@ -589,7 +586,7 @@ class _Columns:
         out = table
         if self.has_more:
             origins = range(len(self.file.schema.fields), table.num_columns)
-            out = table.select([*range(len(self.wanted.fields)), *origins])
+            out = table.select([*range(len(self.requested.fields)), *origins])
         if not self.marks:
             return out
         assert self._deleted_position is not None

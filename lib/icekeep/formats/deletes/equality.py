@@ -1,6 +1,6 @@
 """Equality deletes converted to position delete files or deletion vectors: a task's work, for a share of the data files.
 
-The deleted positions are found with the code of a reader (`apply`), within the same bounds of memory: of a data file only the
+The deleted positions are computed with the code of a reader (`apply`), within the same bounds of memory: of a data file only the
 compared columns are read.
 
 In format version 2 the positions are written even if other deletes have them, so that they do not depend on those. In version 3
@@ -65,15 +65,15 @@ def equality_positions(
     waiting: NDArray[np.bool_] = np.empty(0, np.bool_)
     for piece in pieces:
         assert piece.record_count is not None
-        found: list[Positions] = [np.empty(0, np.int64)]
+        parts: list[Positions] = [np.empty(0, np.int64)]
         start = 0
         while start < piece.record_count:
             if not len(waiting):
                 waiting = next(marks)
             mine, waiting = waiting[: piece.record_count - start], waiting[piece.record_count - start :]
-            found.append(np.flatnonzero(mine) + start)
+            parts.append(np.flatnonzero(mine) + start)
             start += len(mine)
-        yield np.concatenate(found)
+        yield np.concatenate(parts)
     # To the end, where the reader checks the number of rows of the last file.
     if len(waiting) or any(map(len, marks)):
         raise IcekeepBug("more rows were read than the data files have")
@@ -213,8 +213,8 @@ class _Work:
         In version 3 with the positions that are deleted already, and without files of which these are all.
         """
         task, pieces = self._task, [*self._pieces()]
-        found = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
-        for reached, positions in zip(task.files, found, strict=True):
+        deleted = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
+        for reached, positions in zip(task.files, deleted, strict=True):
             if not len(positions):
                 continue
             self.positions_count += len(positions)

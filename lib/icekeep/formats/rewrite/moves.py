@@ -75,18 +75,18 @@ def whole_pieces(task: RewriteTask) -> list[MovedPiece]:
 
 
 def new_positions(
-    outcomes: Sequence[RewriteOutcome], storage: Storage, wanted: Mapping[str, BitMap64]
+    outcomes: Sequence[RewriteOutcome], storage: Storage, positions: Mapping[str, BitMap64]
 ) -> dict[str, BitMap64]:
     """The positions of some rows in new files, by path; a row that was dropped, or a position beyond the end of a file, has none.
 
     Args:
         outcomes: of all tasks of a group, with their moves.
-        wanted: positions by the path of the old file.
+        positions: by the path of the old file.
 
     Raises:
         MissingFileError, InvalidTableError: what a task put into storage is missing or damaged.
     """
-    search = _Search(storage, wanted)
+    search = _Search(storage, positions)
     ordinals: list[NDArray[np.int64]] = []
     for outcome in outcomes:
         if _moves(outcome).origins is None:
@@ -111,29 +111,34 @@ def dropped_positions(
 
     With `by_position` only those that position delete files or vectors name.
     """
-    found: dict[str, BitMap64] = {}
+    dropped: dict[str, BitMap64] = {}
     for outcome in outcomes:
         for piece in pieces_of(_moves(outcome), storage):
             if piece.location in paths:
-                dropped = piece.applied if by_position and piece.applied is not None else piece.dropped
-                found.setdefault(piece.location, BitMap64()).update(bitmap_of(dropped))
-    missing = set(paths) - found.keys()
+                bitmap = piece.applied if by_position and piece.applied is not None else piece.dropped
+                dropped.setdefault(piece.location, BitMap64()).update(bitmap_of(bitmap))
+    missing = set(paths) - dropped.keys()
     if missing:
         raise IcekeepBug(f"no task of the group read data file {min(missing)!r}")
-    return found
+    return dropped
 
 
 def moves_locations(outcomes: Sequence[RewriteOutcome]) -> list[str]:
     """The files with moves that tasks put into storage; they can be deleted after the last search."""
-    return [location for one in outcomes if one.moves is not None for location in one.moves.locations]
+    return [
+        location
+        for one in outcomes
+        if one.moves is not None
+        for location in (*one.moves.stored, *(one.moves.origins or ()))
+    ]
 
 
 class _Search:
     """The old positions not yet found, which pieces take out, and the new positions of the others, by path."""
 
-    def __init__(self, storage: Storage, wanted: Mapping[str, BitMap64]) -> None:
+    def __init__(self, storage: Storage, positions: Mapping[str, BitMap64]) -> None:
         self._storage = storage
-        self._left = {path: positions.copy() for path, positions in wanted.items()}
+        self._left = {path: bitmap.copy() for path, bitmap in positions.items()}
         self._ends: dict[str, int] = {}
         self.positions: dict[str, BitMap64] = {}
 
@@ -169,11 +174,11 @@ class _Search:
         if first_row != (total := sum(file.record_count for file in outcome.files)):
             raise IcekeepBug(f"a task says that it kept {first_row} rows, and wrote {total}")
 
-    def follow_origins(self, outcomes: Sequence[RewriteOutcome], wanted: NDArray[np.int64]) -> None:
+    def follow_origins(self, outcomes: Sequence[RewriteOutcome], sought: NDArray[np.int64]) -> None:
         """Rows in another order, by their sorted ordinals."""
         coarse = np.zeros(_COARSE, dtype=bool)
-        coarse[wanted & (_COARSE - 1)] = True
-        seen = np.zeros(len(wanted), dtype=np.int64)
+        coarse[sought & (_COARSE - 1)] = True
+        seen = np.zeros(len(sought), dtype=np.int64)
         for outcome in outcomes:
             locations = _moves(outcome).origins
             if locations is None:
@@ -182,8 +187,8 @@ class _Search:
             for origins in (batch for location in locations for batch in read_origins(self._storage, location)):
                 rows = np.flatnonzero(coarse[origins & origins.dtype.type(_COARSE - 1)])
                 ordinals = origins[rows].astype(np.int64)
-                places = np.minimum(np.searchsorted(wanted, ordinals), len(wanted) - 1)
-                same = wanted[places] == ordinals
+                places = np.minimum(np.searchsorted(sought, ordinals), len(sought) - 1)
+                same = sought[places] == ordinals
                 np.add.at(seen, places[same], 1)
                 self._add(outcome.files, rows[same] + first_row)
                 first_row += len(origins)
@@ -191,7 +196,7 @@ class _Search:
                 raise IcekeepBug(f"a task says where {first_row} rows came from, and wrote {total}")
         if (seen != 1).any():
             raise IcekeepBug(
-                f"of {len(wanted)} rows of a group {np.count_nonzero(seen != 1)} are not once in its new files"
+                f"of {len(sought)} rows of a group {np.count_nonzero(seen != 1)} are not once in its new files"
             )
 
     def _add(self, files: Sequence[DataFile], rows: NDArray[np.int64]) -> None:

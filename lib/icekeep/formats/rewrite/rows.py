@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.formats.deletes.apply import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.read import DeleteCache
 from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.options import WriteOptions, write_options
 from icekeep.formats.parquet.reader import repeating_strings
@@ -104,10 +105,12 @@ class TaskRows:
         # Columns that need not be decoded: the first file stands for all; where it misleads, only time is lost.
         first = task.pieces[0] if task.pieces else None
         is_parquet = first is not None and first.file_format.upper() == "PARQUET"
+        self._cache = DeleteCache()
         self._reader = LiveRowsReader(
             storage,
             self.columns,
             table_schemas=task.table_schemas,
+            cache=self._cache,
             kept_dictionaries=repeating_strings(storage, first.location) if first is not None and is_parquet else (),
             piece_bytes=min(PIECE_BYTES, self._memory.batch_bytes),
             notes=self._notes,
@@ -129,7 +132,7 @@ class TaskRows:
     @property
     def proven(self) -> frozenset[PathDigest]:
         """As in `RewriteOutcome`, of the delete files that were read so far."""
-        return self._reader.proven
+        return frozenset(self._cache.proven)
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
