@@ -366,8 +366,8 @@ class LiveRowsReader:
         table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
         kept_dictionaries: as for `FileColumns`.
         piece_bytes: the most data to which equality deletes are applied at a time; `PIECE_BYTES` by default.
-        notes: records what is read and dropped, without a filter or marks. If it has a type of origins, these are the last
-            column.
+        notes: records what is read and dropped; not together with a filter or `_deleted`. If it has a type of origins, these
+            are the last column.
         """
         self.read_count = 0
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes

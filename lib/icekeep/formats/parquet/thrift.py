@@ -206,7 +206,7 @@ def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
 
 
 def varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number and its end."""
+    """An unsigned number and its end: `spec.avro.read_varint` with the checks inside, since footers have thousands of numbers."""
     number = shift = 0
     try:
         while True:

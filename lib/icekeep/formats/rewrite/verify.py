@@ -4,7 +4,7 @@ New files are read from storage again, and without the code that wrote them or r
 state of the writer. Only the thin readers of the three formats are used; columns are identified by the field ids in the file
 and hashed in the schema's types. This shows faults of the writer, the encoding, memory and storage. It does not show a fault that
 the format's library repeats whenever it reads, nor one on the way in: rows are hashed after the projection and the deletes, so a
-column that was taken for another of its type, or a live row that was left out, is missing on both sides.
+column that was taken for another of its type, or a live row that was left out, is the same on both sides.
 """
 
 from collections.abc import Collection, Iterator, Sequence
