@@ -1,7 +1,7 @@
-"""Names of new files, as Iceberg's Spark writers name theirs: `<partition_id>-<task_attempt_id>-<operation_id>-<count>`.
+"""Names of new files, as in Iceberg's Spark writers: `<partition_id>-<task_attempt_id>-<operation_id>-<count>`.
 
 Two attempts at one task need different `task_attempt_id`s, and two runs different `operation_id`s, such as UUIDs: only the files
-of the attempt that won are committed, and the same name twice would have one overwrite what the other has written.
+of one attempt are committed, and with equal names another could overwrite them.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from icekeep.spec.properties import data_layout
 
 
 def attempt_name(operation_id: str, partition_id: int = 0, task_attempt_id: int = 0) -> str:
-    """How the names of all files of an attempt at a task begin."""
+    """The start of the names of all files of an attempt at a task."""
     return f"{partition_id:05d}-{task_attempt_id}-{operation_id}"
 
 
 class FileNames:
-    """Locations of an attempt's new files, one after the other, where the table's properties put data files."""
+    """Locations of an attempt's new files, where the table's properties put data files."""
 
     def __init__(self, attempt: str, table_location: str, properties: Mapping[str, str]) -> None:
-        """`attempt` is as `attempt_name` gives it; raises what `data_layout` does."""
+        """`attempt` is an `attempt_name`; raises as `data_layout`."""
         self._attempt, self._layout = attempt, data_layout(table_location, properties)
         self._numbers = count(1)
 

@@ -1,9 +1,8 @@
-"""Where the rows of a rewrite went: what a task tells beside its new files, so that deletes of positions can follow the rows.
+"""Where the rows of a rewrite went: what a task reports beside its new files, so that position deletes can follow the rows.
 
-Where rows keep their order, the pieces that were read and the rows of them that were dropped say it all. Where they are put
-in another order, each row has an origin: its number among the rows of all files of the group. The origins of a task's new rows
-are one file, an Arrow stream of one column in the rows' order, written as these are and read a batch at a time, so that no more
-of it is in memory however many rows there are. `rewrite.moves` answers from both.
+If rows keep their order, the pieces that were read and their dropped rows are enough. Otherwise each row has an origin, its
+number among the rows of all files of the group. The origins of a task's rows are a file, an Arrow stream of one column in the
+order of the rows, which is written and read one batch at a time. `rewrite.moves` searches in both.
 """
 
 from array import array
@@ -25,20 +24,19 @@ from icekeep.formats.base import translated
 from icekeep.storage.base import Storage
 
 ORIGIN = "\x00origin"
-"""The column of origins, behind all others; no column of a table has this name."""
+"""The column of origins, after all others; no column of a table has this name."""
 
 
 class MovedPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of an old file that follow each other and were read, deleted ones among them.
+    """Contiguous rows of an old file that were read, with deleted ones.
 
     Attributes:
         location: of the file.
-        first_position: of the first row in the file; 0 where there are no rows.
-        row_count: all rows that were read.
-        dropped: a serialized bitmap of the positions in the file that are in no new file, whatever delete removed them;
-            empty for none.
-        applied: the positions among them that position delete files or vectors named; `None`: the same as `dropped`.
-        first_ordinal: where rows have origins, that of the file's first row, whichever piece this is.
+        first_position: of the first row in the file; 0 if there are no rows.
+        row_count: with deleted rows.
+        dropped: a serialized bitmap of the positions in the file that are in no new file, by whatever delete; empty for none.
+        applied: those of them that position delete files or vectors name; null: all of `dropped`.
+        first_ordinal: the origin of the file's first row, if rows have origins.
     """
 
     location: str
@@ -50,15 +48,14 @@ class MovedPiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the rows went that a task read.
+    """Where the rows that a task read went.
 
     Attributes:
-        pieces: what was read, in the order of the new files' rows unless these have origins.
-        stored: locations of more pieces, which are too large for a report. They come before `pieces`.
-        origins: locations of the origins of all rows of the outcome's files, in the order of the files and their rows;
-            null where rows kept their order.
-        reading: a hash of what was read and dropped, where several tasks read the same: of these the first alone tells
-            its pieces.
+        pieces: what was read, in the order of the new rows unless these have origins.
+        stored: locations of pieces that are too large for the report; they come before `pieces`.
+        origins: locations of the origins of all new rows, in the order of the files and their rows; null if rows keep their
+            order.
+        reading: a hash of what was read and dropped, if several tasks read the same; only the first of them reports pieces.
     """
 
     pieces: tuple[MovedPiece, ...] = ()
@@ -66,23 +63,14 @@ class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] | None = None
     reading: bytes = b""
 
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """Everything that was put into storage."""
-        return (*self.stored, *(self.origins or ()))
-
 
 def bitmap_of(data: bytes) -> BitMap64:
-    """The positions of a serialized bitmap; of nothing none."""
+    """A bitmap from its serialized form; empty from no bytes."""
     return BitMap64.deserialize(data) if data else BitMap64()
 
 
 def pieces_of(moves: RowMoves, storage: Storage) -> Iterator[MovedPiece]:
-    """All pieces; of those that lie in storage, one file's are in memory at a time.
-
-    Raises:
-        MissingFileError, InvalidTableError: what the task put into storage is not there, or damaged.
-    """
+    """All pieces, those in storage one file at a time; raises `MissingFileError`, or `InvalidTableError` for a damaged file."""
     for location in moves.stored:
         try:
             yield from from_msgpack(storage.read(location), tuple[MovedPiece, ...])
@@ -92,10 +80,9 @@ def pieces_of(moves: RowMoves, storage: Storage) -> Iterator[MovedPiece]:
 
 
 class ReadNotes:
-    """What is noted of pieces while they are read: which rows they have, and which of these are dropped.
+    """Records the rows of pieces while they are read, and which of them are dropped.
 
-    Attributes:
-        origin_type: of the origins that rows shall carry; null where they keep their order.
+    `origin_type` is the type of the rows' origins; null if rows keep their order.
     """
 
     def __init__(self, origin_type: pa.DataType | None = None) -> None:
@@ -103,16 +90,12 @@ class ReadNotes:
         self._noted: list[_Noted] = []
 
     def begin(self, location: str, first_ordinal: int | None = None, *, has_key_deletes: bool = False) -> None:
-        """The rows that come next are of another piece.
-
-        Args:
-            has_key_deletes: whether rows may be dropped that deletes of positions do not name.
-        """
+        """Start a piece; `has_key_deletes`: rows may be dropped that position deletes do not name."""
         applied = BitMap64() if has_key_deletes else None
         self._noted.append(_Noted(location, first_ordinal=first_ordinal, applied=applied))
 
     def add(self, first_position: int, row_count: int) -> "NotedRows":
-        """Some rows of the piece, by their positions in the file."""
+        """Record some rows of the piece."""
         noted = self._noted[-1]
         if noted.row_count and noted.first_position + noted.row_count != first_position:
             applied = None if noted.applied is None else BitMap64()
@@ -124,7 +107,7 @@ class ReadNotes:
         return NotedRows(noted, first_position, row_count)
 
     def pieces(self) -> tuple[MovedPiece, ...]:
-        """The pieces in the order in which they were read; complete once all rows were taken."""
+        """The pieces in the order in which they were read; complete after the last row."""
         return tuple(
             MovedPiece(
                 location=noted.location,
@@ -139,7 +122,7 @@ class ReadNotes:
 
 
 class NotedRows(msgspec.Struct, frozen=True):
-    """Rows that lie in one table behind each other and in one file, too."""
+    """Rows that are contiguous both in a table and in a file."""
 
     noted: "_Noted"
     first_position: int
@@ -147,12 +130,9 @@ class NotedRows(msgspec.Struct, frozen=True):
 
 
 def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) -> None:
-    """Note which rows of a table are dropped.
+    """Record the rows of a table that are dropped: `deleted`, and those of them that position deletes name.
 
-    Args:
-        rows: of the whole table, in its order.
-        deleted: the rows of the table that are dropped.
-        by_position: those of them that deletes of positions name.
+    `rows` are those of the whole table, in order.
     """
 
     def marked(mask: Mask) -> Iterator[tuple["_Noted", BitMap64]]:
@@ -173,15 +153,15 @@ def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) ->
 
 
 def bitmap_from(positions: NDArray[np.integer]) -> BitMap64:
-    """A bitmap of positions, of which none is below 0."""
-    # Anything but an array of the standard library is walked through number by number.
+    """A bitmap of positions, none of them negative."""
+    # Anything but an `array` of the standard library is iterated number by number.
     numbers = array("Q")
     numbers.frombytes(positions.astype(np.uint64).tobytes())
     return BitMap64(numbers)
 
 
 def positions_in(bitmap: BitMap64) -> NDArray[np.int64]:
-    """The positions of a bitmap, ascending."""
+    """The positions in a bitmap, ascending."""
     return np.asarray(bitmap.to_array(), dtype=np.int64)
 
 
@@ -202,14 +182,13 @@ def _serialized(bitmap: BitMap64 | None) -> bytes:
 
 
 _BATCH_ROWS = 131_072
-"""Rows that are compressed, and read, at one time."""
+"""Rows in a compressed batch."""
 
 
 class OriginsWriter:
-    """Puts origins into one file, which is there if there are any.
+    """Writes origins into a file; without any there is no file.
 
-    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises, the
-    file is not left.
+    Use it as a context manager and call `close` at the end of the block; a block that ends without it, or raises, leaves no file.
     """
 
     def __init__(self, storage: Storage, location: str) -> None:
@@ -237,14 +216,13 @@ class OriginsWriter:
             self._storage.delete_many([self._location])
 
     def write(self, origins: pa.ChunkedArray) -> None:
-        """Add the origins of the rows that come next."""
         self._waiting += origins.chunks
         self._waiting_rows += len(origins)
         if self._waiting_rows >= _BATCH_ROWS:
             self._flush()
 
     def close(self) -> tuple[str, ...]:
-        """Make the file durable; returns its location, if there were rows."""
+        """Make the file durable; returns its location, if there is one."""
         self._flush()
         if self._stack is not None:
             self._writer.close()
@@ -269,11 +247,7 @@ class OriginsWriter:
 
 
 def read_origins(storage: Storage, location: str) -> Iterator[NDArray[Any]]:
-    """The origins in a file, a batch at a time, as unsigned or whole numbers.
-
-    Raises:
-        MissingFileError, InvalidTableError: the file is not there, or damaged.
-    """
+    """The origins in a file, one batch at a time; raises `MissingFileError`, or `InvalidTableError` for a damaged file."""
     with storage.open(location) as stream:
         with translated(location):
             reader = pa.ipc.open_stream(stream)

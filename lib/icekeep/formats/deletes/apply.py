@@ -1,11 +1,11 @@
-"""The rows of a data file that its delete files leave, as a task reads them (spec, "Delete Formats").
+"""Delete files applied to the rows of data files (spec, "Delete Formats").
 
-Which delete files reach the data file was planned; here they are applied, part by part of the data file. What is held of
-them at one time does not grow with their number of equality deletes: the rows of a part are what is bounded, and deletes pass
-by in batches, each of which is looked up in and forgotten. What small delete files say is kept for the next data file.
+The plan has the delete files that reach a data file; here they are applied to one part of it at a time. Memory does not grow with
+the number of equality deletes: the rows of a part are bounded, and deletes are looked up batch by batch. The content of small
+delete files is cached for the next data file.
 
-A row goes if all its key columns equal those of one equality delete. Null equals null. Floating point values are equal if
-their bits are, but for NaN, which equals every NaN: as Iceberg Java compares them, so 0.0 does not delete -0.0.
+A row is deleted if all its key columns equal those of one equality delete. Null equals null. Floating point values are equal if
+their bits are, except that NaN equals every NaN: as in Iceberg Java, so 0.0 does not delete -0.0.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,32 +38,31 @@ from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped
 from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.reach import PathDigest, is_deletion_vector, path_pair_digest
+from icekeep.spec.reach import is_deletion_vector, path_pair_digest
 from icekeep.spec.schema import DELETED, NameMapping, Schema
 from icekeep.spec.types import MAX_COLUMN_ID, MIB
 from icekeep.storage.base import Storage
 
 BATCH_ROWS = 1_048_576
-"""Deletes that are looked up in at one time: those of small files together, those of large ones piece by piece. Each time
-costs a look at every row."""
+"""Deletes in one lookup: small files together, large ones in pieces. Each lookup goes through every row."""
 
 BATCH_BYTES = 32 * MIB
-"""The same as an amount of data, for keys that are long."""
+"""The same limit in bytes, for long keys."""
 
 PIECE_ROWS = 1_048_576
-"""Rows that equality deletes are applied to at one time: more share a reading of the deletes, and take more memory."""
+"""Rows to which equality deletes are applied at a time: more take more memory, and read the deletes less often."""
 
 PIECE_BYTES = 128 * MIB
-"""The same as an amount of data."""
+"""The same limit in bytes."""
 
 _POSITION_BYTES = 8
-_MAX_KNOWN = 64
+_MAX_SHARED = 64
 
 
 def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa.Table:
-    """The values of key columns in forms of which Arrow's notion of equality is right, in the order of their ids.
+    """Key columns in forms for which Arrow's equality is the spec's, in the order of their ids.
 
-    `table` has the columns of `schema`, which is as `leaf_schema` makes it.
+    `table` has the columns of `schema`, a `leaf_schema`.
     """
     columns = [
         pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
@@ -73,7 +72,7 @@ def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa
 
 
 def comparable_bits(values: pa.Array) -> pa.Array:
-    """The values as bits and bytes that Arrow can tell apart: one value, one form, and each NaN the same one."""
+    """The values in a form that Arrow compares by bits, with the same bits for every NaN."""
     type_ = values.type
     if pa.types.is_floating(type_):
         bits = pa.int32() if type_ == pa.float32() else pa.int64()
@@ -84,30 +83,30 @@ def comparable_bits(values: pa.Array) -> pa.Array:
 
 
 def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.int64] | None = None) -> Mask:
-    """Which rows some delete equals in all columns.
+    """Which rows equal some delete in all columns.
 
     Args:
         rows: their key columns.
-        deletes: tables of the same columns, of any size; no more than a batch of them are held at a time. With `since` they
-            have one column more, numbers.
-        since: for each row the least number of a delete that reaches it; null: all do.
+        deletes: tables of the same columns, of any size; at most a batch of them is in memory. With `since` they have a last
+            column with the number of each delete.
+        since: by row, the least number of a delete that reaches it; null: all reach it.
     """
-    found = np.zeros(rows.num_rows, dtype=bool)
+    deleted = np.zeros(rows.num_rows, dtype=bool)
     live, remaining = np.arange(rows.num_rows), rows
     for batch in _batches(deletes):
         matched = _matches(remaining, batch, None if since is None else since[live])
         if not len(matched):
             continue
-        found[live[matched]] = True
-        live = np.flatnonzero(~found)
+        deleted[live[matched]] = True
+        live = np.flatnonzero(~deleted)
         if not len(live):
             break
         remaining = rows.take(pa.array(live))
-    return found
+    return deleted
 
 
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables large enough that looking up pays, and no larger than a batch may be."""
+    """The same rows in tables of about the size of a batch, and no larger."""
 
     def pieces() -> Iterator[pa.Table]:
         for table in tables:
@@ -121,10 +120,10 @@ def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Positions of the rows that equal a delete which reaches them.
+    """Positions of the rows that equal a delete that reaches them.
 
-    Column by column, rows and deletes get the number of their values so far: rows without one are out, so that hardly any
-    are looked up twice.
+    Column by column, rows and deletes get a code for their values so far; rows whose values no delete has are left out, so that
+    few are looked up twice.
     """
     positions = np.arange(rows.num_rows, dtype=np.int64)
     row_codes, delete_codes = np.zeros(rows.num_rows, dtype=np.int64), np.zeros(deletes.num_rows, dtype=np.int64)
@@ -134,20 +133,20 @@ def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None)
         if len(positions) < rows.num_rows:
             column = column.take(pa.array(positions))
         codes = _places(column, values)
-        known = codes >= 0
-        positions, codes = positions[known], codes[known]
+        matched = codes >= 0
+        positions, codes = positions[matched], codes[matched]
         if n == 0:
             row_codes = codes
             if rows.num_columns > 1 or since is not None:
                 delete_codes = _places(keys, values)
             continue
-        # Both are numbers of values in one batch: their product is far below 2 to the 63.
-        row_codes = row_codes[known] * len(values) + codes
+        # Both are below the number of values in a batch: their product is far below 2 to the 63.
+        row_codes = row_codes[matched] * len(values) + codes
         delete_codes = delete_codes * len(values) + _places(keys, values)
         pairs = pc.unique(pa.array(delete_codes))
         row_codes, delete_codes = _places(pa.array(row_codes), pairs), _places(pa.array(delete_codes), pairs)
-        known = row_codes >= 0
-        positions, row_codes = positions[known], row_codes[known]
+        matched = row_codes >= 0
+        positions, row_codes = positions[matched], row_codes[matched]
     if since is None or not len(positions):
         return positions
     last = np.full(int(delete_codes.max()) + 1, -1, dtype=np.int64)
@@ -156,17 +155,14 @@ def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None)
 
 
 def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
-    """Where each value, null among them, stands in a dictionary; -1 for those that it has not."""
-    found = pc.index_in(values, value_set=dictionary)
-    places: NDArray[np.int64] = found.fill_null(-1).to_numpy().astype(np.int64)
+    """The index of each value, or null, in a dictionary; -1 for those not in it."""
+    indices = pc.index_in(values, value_set=dictionary)
+    places: NDArray[np.int64] = indices.fill_null(-1).to_numpy().astype(np.int64)
     return places
 
 
 class EqualityRun(msgspec.Struct, frozen=True):
-    """Equality deletes that are a run of a list: those from `start` up to `stop`, without it.
-
-    `places` says where in the list a delete file stands, by path; runs of one list have the very same.
-    """
+    """A slice of a list of equality deletes; `places` are the indices in the list by path, the same object for one list."""
 
     places: Mapping[str, int]
     start: int
@@ -177,9 +173,9 @@ class DeletesByKind(msgspec.Struct, frozen=True):
     """The delete files of a data file.
 
     Attributes:
-        by_position: deletes of positions.
-        by_equality: those of equality by the ids that they compare, in whatever order these are written.
-        run: what all of these are, if they are one run.
+        by_position: position delete files and deletion vectors.
+        by_equality: equality delete files by their sorted `equality_ids`.
+        run: all of these, if they are one slice of a list.
     """
 
     by_position: Sequence[DataFile]
@@ -188,7 +184,7 @@ class DeletesByKind(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, deletes: Iterable[DataFile]) -> "DeletesByKind":
-        """Raises `InvalidTableError` for equality deletes that compare nothing."""
+        """Raises `InvalidTableError` for an equality delete file without ids."""
         by_position: list[DataFile] = []
         by_equality: dict[tuple[int, ...], list[DataFile]] = {}
         for file in deletes:
@@ -208,14 +204,14 @@ class DeletesByKind(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=128)
 def _ascending(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Each id once; a data file asks it of each of its delete files, which have few ids among them."""
+    """Each id once; cached, since it is computed for each delete file of each data file and few ids occur."""
     return tuple(sorted(set(ids)))
 
 
 class SharedDeletes:
-    """Tells the kinds of the delete files of data files, whose deletes are parts of one list.
+    """Sorts the delete files of data files by kind, if they are parts of one list.
 
-    Equality deletes of one run are told apart once; data files that have the same ones are given the same dictionary.
+    Data files with the same equality deletes get the same dictionary, which is made once.
     """
 
     def __init__(self) -> None:
@@ -224,7 +220,7 @@ class SharedDeletes:
         self._by_equality: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
     def by_kind(self, deletes: Sequence[DataFile]) -> DeletesByKind:
-        """The kinds of a data file's delete files; raises as `DeletesByKind.of`."""
+        """Raises as `DeletesByKind.of`."""
         if not isinstance(deletes, Part):
             return DeletesByKind.of(deletes)
         if deletes.whole is not self._whole:
@@ -234,10 +230,10 @@ class SharedDeletes:
         of_equality = deletes.positions & of_spans([(0, len(self._places))])
         rest = DeletesByKind.of(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
-            # They do not come first in the list.
+            # Equality deletes are not first in the list.
             return DeletesByKind.of(deletes)
         if of_equality not in self._by_equality:
-            if len(self._by_equality) >= _MAX_KNOWN:
+            if len(self._by_equality) >= _MAX_SHARED:
                 self._by_equality.clear()
             self._by_equality[of_equality] = DeletesByKind.of(Part(self._whole, of_equality)).by_equality
         run = None
@@ -247,7 +243,7 @@ class SharedDeletes:
 
 
 def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, cache: DeleteCache) -> Positions:
-    """The positions in the data file at `path` that any of some delete files, one at least, deletes.
+    """The positions that one or more delete files delete in the data file at `path`.
 
     Raises:
         InvalidTableError: there are two deletion vectors; and as `read_position_deletes`, `read_deletion_vector`.
@@ -258,18 +254,18 @@ def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, ca
         raise InvalidTableError(
             f"data file {path!r} has {len(vectors)} deletion vectors; it may have one", location=path
         )
-    found = []
+    positions = []
     for file in vectors:
         validate_plain(file)
         if file.referenced_data_file != path:
             raise IcekeepBug(f"a deletion vector of {file.referenced_data_file!r} was planned for {path!r}")
-        found.append(positions_in(read_deletion_vector(storage, file)))
-    found += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
-    return np.concatenate(found)
+        positions.append(positions_in(read_deletion_vector(storage, file)))
+    positions += [_file_positions(storage, file, path, cache) for file in files if not is_deletion_vector(file)]
+    return np.concatenate(positions)
 
 
 def _file_positions(storage: Storage, file: DataFile, path: str, cache: DeleteCache) -> Positions:
-    """What one position delete file says of a data file; read for all data files at once if that can be kept."""
+    """The positions of one position delete file in a data file; it is read for all data files if that fits the cache."""
     key = (file.file_path,)
     by_path = cache.get(key)
     limit_bytes = _POSITION_BYTES * file.record_count
@@ -295,15 +291,13 @@ def _equality_keys(
     run: EqualityRun | None,
     name_mapping: NameMapping | None,
 ) -> Iterator[pa.Table]:
-    """The keys of equality delete files, batch by batch; what is small enough is kept for the next data file.
+    """The keys of equality delete files, batch by batch; small files are cached for the next data file.
 
-    Args:
-        schema: the columns that `ids` name, as `leaf_schema` makes it.
-        run: what all the files are in; with it there is one column more, the place of a key's file.
+    `schema` is the `leaf_schema` of `ids`. With `run`, a last column has the place of each key's file in it.
     """
 
     def keys_of(file: DataFile) -> Iterator[pa.Table]:
-        # The types as well: promoted ones have other values to compare.
+        # With the types: after promotion other values are compared.
         key = (file.file_path, ids, types, name_mapping)
         if (held := cache.get(key)) is not None:
             yield from held
@@ -329,15 +323,14 @@ def _equality_keys(
 
 
 class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A data file or a piece of it, to be read without the rows that deletes remove.
+    """A data file or a piece of it, whose live rows are read.
 
     Attributes:
-        deletes: the delete files that reach the data file, and no others: sequence numbers are not looked at. Of many data
-            files they should be parts of one list, `Part`, as they may share a thousand.
-        split: the first byte and the number of bytes of the piece: row groups or stripes that begin there. An Avro file
-            begins at 0 as a whole.
-        record_count: how many rows the piece must have, deleted ones among them; null where that is not known.
-        first_ordinal: the origin of the file's first row, where origins are wanted.
+        deletes: the delete files that reach the data file, and no others: sequence numbers are not compared. For many data
+            files they should be parts of one list, `Part`, since these may share a thousand.
+        split: the first byte and the number of bytes of the row groups or stripes in the piece. An Avro file is one part at 0.
+        record_count: of the piece, with deleted rows; null if it is not known.
+        first_ordinal: the origin of the file's first row, if rows have origins.
     """
 
     source: SourceFile
@@ -348,12 +341,12 @@ class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveRowsReader:
-    """Reads the live rows of many data files in the columns of one schema; what they have in common is found out once.
+    """Reads the live rows of many data files in the columns of one schema.
 
-    Equality deletes are applied to the rows of many small files at one time, if the same deletes reach them.
+    Equality deletes are applied to the rows of many small files at a time, if the same deletes reach them.
 
     Attributes:
-        read_count: rows that were read, deleted ones and those that a filter dropped among them.
+        read_count: rows that were read, with those that were deleted or did not match a filter.
     """
 
     def __init__(
@@ -368,13 +361,13 @@ class LiveRowsReader:
         notes: ReadNotes | None = None,
     ) -> None:
         """Args:
-        schema: the columns that are wanted, one at least, metadata columns among them. Where `_deleted` is one of them,
-            deleted rows are read too, and marked.
+        schema: the columns of the result, at least one; metadata columns are possible. With `_deleted`, deleted rows are read
+            too, and marked.
         table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
         kept_dictionaries: as for `FileColumns`.
-        piece_bytes: the most data that equality deletes are applied to at one time, `PIECE_BYTES` where nothing is said.
-        notes: take down what is read and which rows are dropped, where no filter drops others and none are marked. If they
-            ask for origins, these come as one more column behind the others.
+        piece_bytes: the most data to which equality deletes are applied at a time; `PIECE_BYTES` by default.
+        notes: records what is read and dropped; not together with a filter or `_deleted`. If it has a type of origins, these
+            are the last column.
         """
         self.read_count = 0
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
@@ -387,11 +380,6 @@ class LiveRowsReader:
         self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], _Columns] = {}
 
-    @property
-    def proven(self) -> frozenset[PathDigest]:
-        """What `DeleteCache.proven` says of the delete files that were read so far."""
-        return frozenset(self._cache.proven)
-
     def read(
         self,
         pieces: Iterable[LivePiece],
@@ -399,13 +387,10 @@ class LiveRowsReader:
         residual: Expression = ALWAYS_TRUE,
         batch_rows: BatchChoice | None = None,
     ) -> Iterator[pa.Table]:
-        """Read pieces one after the other, in batches where `batch_rows` says so.
-
-        Args:
-            residual: a bound filter; rows that do not match are left out.
+        """Read pieces in order, in batches of `batch_rows`; only rows that match `residual`, a bound filter.
 
         Raises:
-            InvalidTableError: a data file has not the rows that it must have; and as `read_positioned`, `deleted_positions`.
+            InvalidTableError: a data file has the wrong number of rows; and as `read_positioned`, `deleted_positions`.
         """
         for plan, table, noted in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
             if plan.by_equality or plan.columns.marks or plan.columns.has_more:
@@ -416,7 +401,7 @@ class LiveRowsReader:
     def _tables(
         self, pieces: Iterable[LivePiece], residual: Expression, batch_rows: BatchChoice | None
     ) -> "Iterator[_Read]":
-        """The rows of pieces that match a filter, with what is still to be done to them."""
+        """The rows of pieces that match a filter, before equality deletes."""
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
         for piece in pieces:
             source = piece.source
@@ -433,7 +418,7 @@ class LiveRowsReader:
             read_count = 0
             if self._notes is not None:
                 self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
-            # Who asks for all rows of the file, or for which of them were dropped, gives no filter.
+            # There is no filter if all rows are counted, or dropped rows are recorded.
             for first, table in read_positioned(
                 self._storage,
                 source,
@@ -459,7 +444,7 @@ class LiveRowsReader:
                 )
 
     def _without_deleted(self, table: pa.Table, plan: "_Plan", noted: Sequence[NotedRows]) -> pa.Table:
-        """The wanted columns of the rows that are live, or of all rows if deleted ones are marked."""
+        """The requested columns of the live rows, or of all rows if deleted ones are marked."""
         columns = plan.columns
         deleted = by_position = columns.deleted(table)
         for ids, files in plan.by_equality.items():
@@ -471,9 +456,9 @@ class LiveRowsReader:
                 run, since = (None, None) if plan.since is None else (plan.run, plan.since[live])
                 leaves, mapping = leaf_schema(ids, columns.schemas), plan.name_mapping
                 keys = _equality_keys(self._storage, files, leaves, ids, self._cache, run, mapping)
-                found = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
+                matched = rows_deleted(key_columns(rows, columns.leaves, ids), keys, since)
                 deleted = deleted.copy()
-                deleted[live[found]] = True
+                deleted[live[matched]] = True
         if noted:
             note_dropped(noted, deleted, by_position)
         if not columns.marks and deleted.any():
@@ -485,8 +470,8 @@ class LiveRowsReader:
     ) -> "_Columns":
         compared = frozenset(filtered_ids.union(*by_equality))
         if (has_positions, compared) not in self._columns:
-            # Where a column is looked up: the first that has it says its type. Without metadata columns, as ids of partition
-            # fields in `_partition` may be those of columns.
+            # The first schema that has a column decides its type. Without metadata columns, since ids of partition fields in
+            # `_partition` may be those of columns.
             stored = Schema(fields=tuple(field for field in self._schema.fields if field.field_id <= MAX_COLUMN_ID))
             newest_first = sorted(self._table_schemas, key=lambda schema: schema.schema_id, reverse=True)
             schemas = [stored, *newest_first]
@@ -504,14 +489,13 @@ class LiveRowsReader:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What is done to rows that were read.
+    """What is to be done to rows that were read.
 
     Attributes:
-        columns: that they have.
-        by_equality: the equality deletes that reach them, by the ids that these compare.
+        columns: of the rows.
+        by_equality, run: of their `DeletesByKind`.
         name_mapping: the table's.
-        run: what these are of a list that other files have runs of, too; `None` where they are not one run.
-        since: where `run` is not that of all rows: the first of it that reaches each row.
+        since: if `run` is not that of all rows: the first of it that reaches each row.
     """
 
     columns: "_Columns"
@@ -521,21 +505,21 @@ class _Plan(msgspec.Struct, frozen=True):
     since: NDArray[np.int64] | None = None
 
     def goes_with(self, other: "_Plan") -> bool:
-        """Whether rows of both may be put together: the same deletes reach them, or some that are newer reach both."""
+        """Whether rows of both may be joined: the same deletes reach them, or those of one are the end of the other's."""
         if self.columns is not other.columns or self.name_mapping != other.name_mapping:
             return False
         if self.run is None or other.run is None:
             return self.run is other.run and self.by_equality == other.by_equality
-        # Both end at the same place of one list, so that the longer run has all of the other.
+        # Both end at the same place of one list, so that the longer slice contains the other.
         return self.run.places is other.run.places and self.run.stop == other.run.stop
 
 
 _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
-"""Rows that were read, what is to be done to them, and where they were, if that is noted."""
+"""Rows that were read, what is to be done to them, and their places, if these are recorded."""
 
 
 def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
-    """The same choice, of no more rows and no more data than a piece has."""
+    """The same choice, limited to the rows and the bytes of a piece."""
 
     def choice(part: PartSize | None) -> int:
         most = PIECE_ROWS
@@ -548,44 +532,46 @@ def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:
 
 
 class _Columns:
-    """What is read of the data file: the wanted columns, then those that only deletes and the filter ask for.
+    """The columns that are read of a data file: the requested ones, then those that only deletes and the filter need.
 
     Attributes:
         file: all of them.
-        leaves: what deletes and the filter compare, as `leaf_schema` makes it.
+        leaves: the `leaf_schema` of those that deletes and the filter compare.
         schemas: where columns are looked up.
-        marks: whether deleted rows are wanted, and marked.
-        has_more: whether there are columns that are not wanted.
+        marks: whether deleted rows are returned and marked.
+        has_more: whether there are columns that were not requested.
     """
 
     def __init__(
         self,
-        wanted: Schema,
+        requested: Schema,
         schemas: Sequence[Schema],
         compared_ids: frozenset[int],
         has_positions: bool,
         kept_dictionaries: frozenset[int],
     ) -> None:
-        self.wanted, self.schemas = wanted, schemas
-        self.marks = any(field.field_id == DELETED.field_id for field in wanted.fields)
+        self.requested, self.schemas = requested, schemas
+        self.marks = any(field.field_id == DELETED.field_id for field in requested.fields)
         self.leaves = leaf_schema(sorted(compared_ids), self.schemas)
-        fields = list(wanted.fields)
+        fields = list(requested.fields)
         if has_positions and not self.marks:
             fields.append(DELETED)
         self._positions = []
         for leaf in self.leaves.fields:
-            # Of a struct that is wanted perhaps another part: then it is projected twice, though read once.
-            same = [n for n, f in enumerate(wanted.fields) if f.field_id == leaf.field_id and f.type == leaf.type]
+            # It may be another part of a requested struct, which is then projected twice, but read once.
+            same = [n for n, f in enumerate(requested.fields) if f.field_id == leaf.field_id and f.type == leaf.type]
             self._positions.append(same[0] if same else len(fields))
             if not same:
                 fields.append(leaf)
-        # What is compared must be values, as only those of one file have their numbers from one dictionary.
-        self.file = FileColumns(msgspec.structs.replace(wanted, fields=tuple(fields)), kept_dictionaries - compared_ids)
-        self.has_more = len(fields) > len(wanted.fields)
+        # Compared columns are not dictionary-encoded, since files have different dictionaries.
+        self.file = FileColumns(
+            msgspec.structs.replace(requested, fields=tuple(fields)), kept_dictionaries - compared_ids
+        )
+        self.has_more = len(fields) > len(requested.fields)
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
-        """The rows that deletes of positions remove."""
+        """The rows that position deletes remove."""
         if self._deleted_position is None:
             return np.zeros(table.num_rows, dtype=bool)
         marks: Mask = table.column(self._deleted_position).to_numpy()
@@ -596,11 +582,11 @@ class _Columns:
         return table.select(self._positions)
 
     def emitted(self, table: pa.Table, deleted: Mask) -> pa.Table:
-        """The wanted columns, with the marks of deleted rows where they are wanted."""
+        """The requested columns, with marks of deleted rows if these are returned."""
         out = table
         if self.has_more:
             origins = range(len(self.file.schema.fields), table.num_columns)
-            out = table.select([*range(len(self.wanted.fields)), *origins])
+            out = table.select([*range(len(self.requested.fields)), *origins])
         if not self.marks:
             return out
         assert self._deleted_position is not None
@@ -608,7 +594,7 @@ class _Columns:
 
 
 def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
-    """The table with one more column, the number of each row among those of all files."""
+    """The table with a last column, the number of each row among those of all files."""
     if piece.first_ordinal is None:
         raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
     first = piece.first_ordinal + first_position
@@ -617,7 +603,7 @@ def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_:
 
 
 def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:
-    """The same tables, those to which the same equality deletes are applied put together up to the size of a piece."""
+    """The same tables, but those with the same equality deletes joined up to the size of a piece."""
     waiting: list[_Read] = []
     rows = size_bytes = 0
     for plan, table, noted in tables:

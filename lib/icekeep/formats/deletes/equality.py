@@ -1,10 +1,10 @@
-"""Equality deletes -> delete files of positions, or deletion vectors: a task's work, for a share of the data files.
+"""Equality deletes converted to position delete files or deletion vectors: a task's work, for a share of the data files.
 
-Which positions are deleted is found as a reader finds it, by the same code: of a data file the columns that are compared are
-read, and nothing else. What is held of deletes at one time is bounded as in `apply`, whose marks of deleted rows these are.
+The deleted positions are computed with the code of a reader (`apply`), within the same bounds of memory: of a data file only the
+compared columns are read.
 
-In format version 2 the positions are written whatever other deletes have them too, so that nothing rests on those. In version
-3 a vector stands for all deletes of positions of its data file, so it takes in what there is.
+In format version 2 the positions are written even if other deletes have them, so that they do not depend on those. In version 3
+a vector replaces all position deletes of its data file, so it includes them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,10 +35,10 @@ from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, DELETED, Sche
 from icekeep.storage.base import Storage
 
 VECTORS_A_FILE = 500
-"""More vectors than this are several Puffin files."""
+"""The most vectors in a Puffin file."""
 
 POSITIONS_A_FILE = 4_000_000
-"""Positions, held and sorted, at which a delete file for a whole partition ends."""
+"""Positions, in memory and sorted, at which a delete file for a whole partition ends."""
 
 _MARKS = Schema(fields=(DELETED,))
 
@@ -50,42 +50,42 @@ def equality_positions(
     *,
     cache: DeleteCache | None = None,
 ) -> Iterator[Positions]:
-    """For each of some data files, in order, the positions that its equality deletes remove, ascending.
+    """The ascending positions that equality deletes remove from each data file, in order; raises as `LiveRowsReader`.
 
     Args:
-        pieces: whole data files, with the number of their rows; `deletes` are equality deletes alone.
-        table_schemas: as for `LiveRowsReader`, which raises the errors.
+        pieces: whole data files, with the number of their rows; `deletes` are only equality deletes.
+        table_schemas: as for `LiveRowsReader`.
     """
     for piece in pieces:
         if piece.record_count is None or piece.split is not None:
             raise IcekeepBug(f"positions in a part of data file {piece.source.location!r} were asked for")
     reader = LiveRowsReader(storage, _MARKS, table_schemas=table_schemas, cache=cache)
-    # Deleted rows are read too: every row of a file comes, in order, so its place in the file need not be read.
+    # Deleted rows are read too: all rows of a file come in order, so their positions need not be read.
     marks = (table.column(0).to_numpy() for table in reader.read(pieces))
     waiting: NDArray[np.bool_] = np.empty(0, np.bool_)
     for piece in pieces:
         assert piece.record_count is not None
-        found: list[Positions] = [np.empty(0, np.int64)]
+        parts: list[Positions] = [np.empty(0, np.int64)]
         start = 0
         while start < piece.record_count:
             if not len(waiting):
                 waiting = next(marks)
             mine, waiting = waiting[: piece.record_count - start], waiting[piece.record_count - start :]
-            found.append(np.flatnonzero(mine) + start)
+            parts.append(np.flatnonzero(mine) + start)
             start += len(mine)
-        yield np.concatenate(found)
-    # To the end, where the reader sees whether the last file has more rows than it must have.
+        yield np.concatenate(parts)
+    # To the end, where the reader checks the number of rows of the last file.
     if len(waiting) or any(map(len, marks)):
         raise IcekeepBug("more rows were read than the data files have")
 
 
 class ReachedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A live data file that is looked through.
+    """A live data file of a task.
 
     Attributes:
         entry: as it was read.
-        reach: which of the task's `equality_deletes` reach it: of each of these scopes, all from a place on.
-        position_deletes: positions in the task's `position_deletes` of those that reach it; looked at in version 3 only.
+        reach: the task's `equality_deletes` that reach it: pairs of a scope and the first of its deletes, which all follow.
+        position_deletes: indices in the task's `position_deletes` of those that reach it; used in version 3 only.
     """
 
     entry: ManifestEntry
@@ -99,9 +99,8 @@ class ConversionTask(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         files: those of one partition side by side.
         equality_deletes: by scope, such as one partition; within one, those that reach more files come last.
-        metadata: the table's definitions.
+        metadata: with the schemas, specs, location and properties of the table.
         delete_format: of position delete files.
-        granularity: whether a position delete file is for one data file or for all of a partition.
         operation_id, partition_id, task_attempt_id: in the names of the new files.
     """
 
@@ -120,13 +119,13 @@ class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a task did.
 
     Attributes:
-        data_files: all that were looked through.
+        data_files: those of the task.
         added: the new delete files or vectors.
-        named: the data files of which rows are deleted by value.
-        replaced: vectors and position delete files whose positions are in `added`, and which are for one data file alone.
+        named: the data files with rows that equality deletes remove.
+        replaced: vectors and position delete files for one data file, whose positions are in `added`.
         positions_count: how many positions equality deletes remove.
-        read_count: rows that were looked at.
-        peak_bytes: the most memory of the process at the end of the task (resident set).
+        read_count: rows that were read.
+        peak_bytes: the peak memory of the process at the end of the task (resident set).
     """
 
     data_files: EntryDigests
@@ -139,12 +138,12 @@ class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
-    """Find what the equality deletes of a task remove, and write it down by position; if that fails, no file is left.
+    """Find the positions that the equality deletes of a task remove and write them; on failure no file is left.
 
     Raises:
         As `equality_positions`; and
-        PropertyError: a table property of the writer is wrong.
-        UnsupportedError: code of another engine says where the table's files go.
+        PropertyError: a table property of the writer is invalid.
+        UnsupportedError: a location provider of another engine places the table's files.
     """
     work = _Work(task, storage)
     try:
@@ -164,11 +163,11 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
 
 
 _Deleted = tuple[DataFile, Positions]
-"""A data file, and positions in it that are deleted."""
+"""A data file and deleted positions in it."""
 
 
 class _Work:
-    """One attempt at a task, and what has come of it so far."""
+    """One attempt at a task, and its results so far."""
 
     def __init__(self, task: ConversionTask, storage: Storage) -> None:
         self._task, self._storage = task, storage
@@ -182,23 +181,13 @@ class _Work:
 
     def run(self) -> None:
         if self._task.metadata.format_version > 2:
-            self._write_vectors(self._with_earlier())
+            self._write_vectors(self._deleted())
             return
-        # What goes into one delete file together: for single data files each has more than nothing.
+        # Positions of one delete file; of a single data file they exceed 0.
         most = 0 if self._task.granularity == "file" else POSITIONS_A_FILE
         for _, of_partition in groupby(self._deleted(), lambda one: partition_key(one[0])):
             for batch in packed(of_partition, (lambda one: len(one[1]), most)):
                 self._write_positions(batch)
-
-    def _positions(self) -> Iterator[tuple[ReachedFile, Positions]]:
-        """The data files of which rows are deleted by value, each with these rows."""
-        task = self._task
-        pieces = [*self._pieces()]
-        found = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
-        for reached, positions in zip(task.files, found, strict=True):
-            self.positions_count += len(positions)
-            if len(positions):
-                yield reached, positions
 
     def _pieces(self) -> Iterator[LivePiece]:
         metadata, scopes = self._task.metadata, self._task.equality_deletes
@@ -206,7 +195,7 @@ class _Work:
         deletes: list[DataFile] = []
         for reached in self._task.files:
             file = reached.entry.data_file
-            # The same list for neighbours of the same reach, since it may be long.
+            # One list for neighbours of the same reach, since it may be long.
             if reached.reach != reach:
                 reach = reached.reach
                 deletes = [delete for scope, first in reach for delete in scopes[scope][first:]]
@@ -219,25 +208,28 @@ class _Work:
             yield LivePiece(source=source, deletes=deletes, record_count=file.record_count)
 
     def _deleted(self) -> Iterator[_Deleted]:
-        for reached, positions in self._positions():
-            self.named.append(ConvertedFile(reached.entry))
-            yield reached.entry.data_file, positions
+        """The data files with rows that equality deletes remove.
 
-    def _with_earlier(self) -> Iterator[_Deleted]:
-        """The same with the positions that are deleted already, unless that is all of them."""
-        task = self._task
-        for reached, positions in self._positions():
+        In version 3 with the positions that are deleted already, and without files of which these are all.
+        """
+        task, pieces = self._task, [*self._pieces()]
+        deleted = equality_positions(self._storage, pieces, task.metadata.schemas, cache=self._cache)
+        for reached, positions in zip(task.files, deleted, strict=True):
+            if not len(positions):
+                continue
+            self.positions_count += len(positions)
             file = reached.entry.data_file
-            earlier = [task.position_deletes[place] for place in reached.position_deletes]
+            includes_earlier = task.metadata.format_version > 2
+            earlier = [task.position_deletes[n] for n in reached.position_deletes] if includes_earlier else []
             self.named.append(ConvertedFile(reached.entry, tuple(earlier)))
             if earlier:
                 files = [entry.data_file for entry in earlier]
                 gone = deleted_positions(self._storage, files, file.file_path, self._cache)
-                # What lies beyond the end of the file deletes nothing, but the vector that goes has it.
+                # Positions beyond the end of the file delete nothing, but the vector that is replaced has them.
                 if np.isin(positions, gone, kind="sort").all():
                     continue
                 positions = np.union1d(positions, gone)
-                # Those of several data files stay: others need them.
+                # Delete files for several data files are kept.
                 self.replaced += [
                     entry
                     for entry in earlier

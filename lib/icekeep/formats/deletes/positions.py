@@ -1,8 +1,7 @@
-"""Position delete files of one partition -> fewer of them, or deletion vectors: what one task of a rewrite of deletes does.
+"""Position delete files of one partition rewritten as fewer of them, or as deletion vectors: one task of a rewrite of deletes.
 
-Delete files are streamed. What is held of their positions are bitmaps, one a data file: some two bytes a position where they
-lie far apart, an eighth of one where they are dense. Rows that were stored beside positions are held as they are. A task is
-given a range of paths of data files that bounds both.
+Delete files are streamed. In memory are a bitmap per data file, of some two bytes per position if they are sparse and an eighth
+of a byte if they are dense, and the rows that are stored with positions. The task's range of data file paths bounds both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,19 +49,19 @@ _GRANULARITIES: Mapping[str, Granularity] = {"file": "file", "partition": "parti
 
 
 def delete_format(properties: Mapping[str, str]) -> str:
-    """The format of new position and equality delete files: `PARQUET`, `ORC` or `AVRO`; that of data files by default."""
+    """The format of new delete files: `PARQUET`, `ORC` or `AVRO`; that of data files by default."""
     if (key := "write.delete.format.default") not in properties:
         return write_options(properties).file_format
     return choice(properties, key, properties[key], _FORMATS)
 
 
 def delete_granularity(properties: Mapping[str, str]) -> Granularity:
-    """What new position delete files are for: single data files where the table does not say, as in Iceberg's Spark writers."""
+    """The granularity of new position delete files; that of Iceberg's Spark writers, `file`, by default."""
     return choice(properties, "write.delete.granularity", "file", _GRANULARITIES)
 
 
 def delete_suffix(file_format: str) -> str:
-    """How the names of delete files end (`FileNames.location`)."""
+    """The end of the names of delete files, for `FileNames.location`."""
     return f"-deletes.{file_format.lower()}"
 
 
@@ -77,7 +76,7 @@ class LiveFiles(Protocol):
     """The live data files that delete files may name; a dictionary by path will do."""
 
     def get(self, path: str, /) -> LiveFile | None:
-        """The one at a path, if there is one."""
+        """The data file at a path, if it is live."""
 
 
 class DeleteSource(msgspec.Struct, frozen=True):
@@ -92,11 +91,10 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         sources: delete files of one partition.
-        live: at least the data files of the partition that they may name, in the task's range of paths.
-        first_path, end_path: the range of paths whose rows the task takes; null: no bound. The end is not in it.
+        live: at least the data files of the partition in the task's range of paths.
+        first_path, end_path: the task's range of data file paths, without the end; null: no bound.
         makes_vectors: whether positions become deletion vectors, in one Puffin file, or position delete files.
         file_format: of position delete files: `PARQUET`, `ORC` or `AVRO`.
-        granularity: whether a position delete file may be for several data files.
         directory: of the partition, in the locations of the new files.
         operation_id, partition_id, task_attempt_id: in their names.
     """
@@ -120,19 +118,19 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
     task_attempt_id: int = 0
 
     def takes(self, path: str) -> bool:
-        """Whether rows for a data file are this task's."""
+        """Whether the deletes of a data file are this task's."""
         return (self.first_path is None or self.first_path <= path) and (self.end_path is None or path < self.end_path)
 
 
 class DeletesOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task has done.
+    """What a task did.
 
     Attributes:
         files: the new delete files, or vectors.
-        named: by the digest of its path, what became of the rows of each data file that the task met.
-        read_count: rows that are the task's, the same position more than once where it is there more than once.
-        dangling_count: of them, those that were dropped since their data file is not live or too new.
-        replaced_count: of them, those that were dropped since a deletion vector stands for them.
+        named: what became of the deletes of each data file, by the digest of its path.
+        read_count: rows in the task's range, with duplicates.
+        dangling_count: those of them that were dropped because their data file is not live, or is too new.
+        replaced_count: those of them that were dropped because the data file has a deletion vector.
     """
 
     files: tuple[DataFile, ...]
@@ -143,17 +141,17 @@ class DeletesOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
-    """Read the delete files of a task and write what is left of their rows, each position once; no file is left on failure.
+    """Read the delete files of a task and write the positions that are still needed, each once; on failure no file is left.
 
     Raises:
         MissingFileError, InvalidTableError, UnsupportedError: as `read_position_deletes`.
-        PropertyError: a table property of the writer is wrong.
+        PropertyError: a table property of the writer is invalid.
     """
-    # The values of deleted rows are carried on where they are stored, but a vector has none.
+    # Stored values of deleted rows are kept, but a vector has none.
     schema = POSITION_COLUMNS if task.makes_vectors else _with_values(task.schema, required=False)
     left = _LeftRows(task)
     for source in task.sources:
-        # Row groups that name no data file of the task's range are left out: each range would read all of them.
+        # Row groups without data files of the task's range are skipped, or every task would read all of them.
         for rows in position_tables(storage, source.file, schema, task.first_path, task.end_path):
             left.add(rows, source)
     files = _write_vectors(left, task, storage) if task.makes_vectors else _write_positions(left, task, storage)
@@ -171,7 +169,7 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
 
 
 class _LeftRows:
-    """What was read so far and is kept: positions by data file, and rows that carry the values of what they delete."""
+    """What is kept of the rows read so far: positions by data file, and rows with the values of deleted rows."""
 
     def __init__(self, task: DeletesTask) -> None:
         self._task = task
@@ -182,7 +180,7 @@ class _LeftRows:
         self.read_count = self.dangling_count = self.replaced_count = 0
 
     def add(self, rows: pa.Table, source: DeleteSource) -> None:
-        """Take in some rows of a delete file."""
+        """Add rows of a delete file that are in the task's range."""
         positions = rows.column(1).to_numpy()
         has_values = None if rows.num_columns < 3 else pc.is_valid(rows.column(2)).to_numpy(zero_copy_only=False)
         for path, at in rows_by_path(rows.column(0)):
@@ -212,7 +210,7 @@ class _LeftRows:
 
     @cached_property
     def positions(self) -> dict[str, BitMap64]:
-        """What is kept without values, by path in order; what is there with values, too, is not. Asked for once all is read."""
+        """The kept positions by sorted path, without those that are kept with values. Read it after the last `add`."""
         less = {
             path: bitmap - self.with_values[path] if path in self.with_values else bitmap
             for path, bitmap in self._positions.items()
@@ -220,7 +218,7 @@ class _LeftRows:
         return {path: less[path] for path in sorted(less) if less[path]}
 
     def values(self) -> pa.Table | None:
-        """Rows that carry values, by path and position, each once; `None` if there are none."""
+        """Rows with values, sorted by path and position, each once; null if there are none."""
         if not self._values:
             return None
         path = DELETE_FILE_PATH.name
@@ -237,7 +235,7 @@ def _gather(bitmaps: dict[str, BitMap64], path: str, positions: Positions) -> No
 
 
 def _with_values(schema: Schema, *, required: bool) -> Schema:
-    """The columns of a delete file that stores deleted rows; it may hold any of the table's columns and leave others out."""
+    """The columns of a delete file with values of deleted rows, which may have any subset of the table's columns."""
 
     def optional(struct: StructType) -> StructType:
         fields = (
@@ -269,7 +267,7 @@ def _write_vectors(left: _LeftRows, task: DeletesTask, storage: Storage) -> tupl
 
 
 def _write_positions(left: _LeftRows, task: DeletesTask, storage: Storage) -> tuple[DataFile, ...]:
-    """Positions with values go to files of their own: in a file that has the column each row must have a value."""
+    """Positions with values go to files of their own: in a file with the column every row must have a value."""
     tables = [(POSITION_COLUMNS, _tables(left.positions, task.granularity))]
     values = left.values()
     if values is not None:
@@ -279,7 +277,7 @@ def _write_positions(left: _LeftRows, task: DeletesTask, storage: Storage) -> tu
     with ExitStack() as stack:
         writers = []
         for schema, _ in tables:
-            # Bounds of paths are exact: they say which data files a file is for.
+            # Exact bounds of paths: they identify the data files of a delete file.
             modes = metrics_modes(task.properties, Schema(fields=task.schema.fields)) if len(schema.fields) > 2 else {}
             options = delete_write_options(
                 task.properties, task.file_format, schema, target_file_size_bytes=task.target_file_size_bytes
@@ -309,7 +307,7 @@ def _write_positions(left: _LeftRows, task: DeletesTask, storage: Storage) -> tu
 
 
 def _as_deletes(file: DataFile) -> DataFile:
-    """A file of positions as manifests describe it."""
+    """The file as a position delete file."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return msgspec.structs.replace(
@@ -321,7 +319,7 @@ def _as_deletes(file: DataFile) -> DataFile:
 
 
 def _tables(positions: Mapping[str, BitMap64], granularity: Granularity) -> Iterator[pa.Table]:
-    """Positions in order as tables of at most `BATCH_ROWS`; for single files each of one data file."""
+    """Positions in order, in tables of at most `BATCH_ROWS`; with granularity `file` each of one data file."""
     pending: list[tuple[str, Positions]] = []
     rows_count = 0
     for path, bitmap in positions.items():
@@ -347,7 +345,7 @@ def _table(parts: list[tuple[str, Positions]]) -> pa.Table:
 
 
 def _split(table: pa.Table, granularity: Granularity) -> Iterator[pa.Table]:
-    """Rows in order; for single files those of one data file at a time."""
+    """Rows in order; with granularity `file` those of one data file at a time."""
     if granularity == "partition":
         yield table
         return

@@ -1,11 +1,10 @@
 """Position and equality delete files, written and read (spec, "Position Delete Files", "Equality Delete Files").
 
-Rows of data files are not touched here: `apply` leaves out what these files delete. Deletion vectors are in `formats.puffin`.
-At the end the cache of decoded delete files that the data files of one task share.
+`apply` applies them to data files; deletion vectors are in `formats.puffin`. `DeleteCache` keeps decoded delete files for the
+data files of one task.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,10 +37,10 @@ from icekeep.storage.base import Storage
 from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
 
 BATCH_ROWS = 65_536
-"""Rows of a delete file that are decoded at one time, where its format can do that."""
+"""Rows of a delete file that are decoded at a time, if its format can."""
 
 DELETE_FILE = "delete file"
-"""What errors call one."""
+"""In error messages."""
 
 DEFAULT_BUDGET_BYTES = 64 * MIB
 """Of a `DeleteCache`."""
@@ -66,19 +65,19 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     properties: Mapping[str, str] | None = None,
     row_type: StructType | None = None,
 ) -> DataFile:
-    """Write one position delete file; deletes that are there twice are written once.
+    """Write one position delete file; duplicates are written once.
 
     Args:
         file_format: `PARQUET`, `ORC` or `AVRO`.
-        positions: paths of data files, as their manifest entries write them, and positions in them, in any order; a table
-            has them as `file_path` and `pos`, and as `row` the values of the deleted rows.
+        positions: in any order, each with the path of its data file as in the manifest entry; a table has them as `file_path`
+            and `pos`, and values of deleted rows as `row`.
         spec_id, partition: of the data files.
-        properties: of the table; `write.delete.*` goes before `write.*`.
-        row_type: columns of the table that `row` holds, null where that is not stored.
+        properties: of the table; `write.delete.*` overrides `write.*`.
+        row_type: the columns in `row`; null if values are not stored.
 
     Raises:
         FileExistsError: the name is taken.
-        UsageError: a row's values are missing, though others are there, or a table property is wrong.
+        UsageError: only some rows have values, or a table property is invalid.
     """
     properties = properties or {}
     fields = POSITION_COLUMNS.fields
@@ -108,7 +107,7 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
 
 
 def sorted_once(deletes: pa.Table) -> pa.Table:
-    """Rows of position deletes, one at least, by path and position, each position once."""
+    """One or more rows of position deletes, sorted by path and position, each position once."""
     keys = [(DELETE_FILE_PATH.name, "ascending"), (DELETE_FILE_POS.name, "ascending")]
     deletes = deletes.take(pc.sort_indices(deletes, sort_keys=keys))
     paths, positions = deletes.column(0), deletes.column(1).to_numpy()
@@ -131,21 +130,21 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
 ) -> DataFile:
     """Write one equality delete file, in the order of its rows.
 
-    Floating point columns may be compared, though the spec would not have them identify rows: other engines write such
-    deletes, and all agree on what they mean.
+    Floating point columns may be compared, although the spec does not let them identify rows: other engines write such deletes,
+    and agree on their meaning.
 
     Args:
         file_format: `PARQUET`, `ORC` or `AVRO`.
-        rows: one a delete, in the columns of `schema` as `project` or `cast_to_schema` gives them.
-        equality_ids: ids of the columns that a row must equal; the others only tell what was deleted.
-        schema: columns of the table that the file holds.
+        rows: one per delete, in the columns of `schema` as `project` or `cast_to_schema` returns them.
+        equality_ids: ids of the columns to compare; the others only describe the deleted row.
+        schema: the columns of the file.
         spec_id, partition: of the data files; of an unpartitioned spec for deletes in all partitions.
         properties: as for `write_position_deletes`.
-        sort_order_id: of the table's order that the rows are in.
+        sort_order_id: of the order of the rows.
 
     Raises:
         FileExistsError: the name is taken.
-        PropertyError: a table property is wrong.
+        PropertyError: a table property is invalid.
     """
     ids = tuple(dict.fromkeys(equality_ids))
     if not ids:
@@ -186,7 +185,7 @@ def _write(
 def delete_write_options(
     properties: Mapping[str, str], file_format: str, schema: Schema, *, target_file_size_bytes: int = MAX_LONG
 ) -> WriteOptions:
-    """How the table wants delete files to be written: as data files, but for what it says of deletes alone."""
+    """The write options of delete files: those of data files, overridden by the properties for deletes."""
     own = {
         _PREFIX + key.removeprefix(_DELETE_PREFIX): value
         for key, value in properties.items()
@@ -201,30 +200,30 @@ def delete_write_options(
             raise
         named = _DELETE_PREFIX + key.removeprefix(_PREFIX)
         raise PropertyError(error.message.replace(repr(key), repr(named)), property=named) from None
-    # Small row groups: who wants the deletes of one data file leaves out the others.
+    # Small row groups: a reader of the deletes of one data file skips the others.
     return msgspec.structs.replace(options, row_group_arrow_bytes=_ROW_GROUP_ARROW_BYTES)
 
 
 def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positions:
     """The positions that a position delete file deletes in one data file: ascending, each once.
 
-    Paths are compared as they are written, for a manifest's entry and a delete file must agree on each character.
+    Paths are compared as they are: that of the manifest entry and that of the delete file must agree in each character.
 
     Raises:
         MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, has not the rows that its manifest says, or is no position delete file.
-        UnsupportedError: it is encrypted, or its format is not known.
+        InvalidTableError: it is damaged, has the wrong number of rows, or is no position delete file.
+        UnsupportedError: it is encrypted, or its format is unknown.
     """
-    found = [
+    parts = [
         table.column(1).filter(pc.equal(table.column(0), path)).to_numpy()
         for table in position_tables(storage, file, POSITION_COLUMNS, path, f"{path}\0")
     ]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
 def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int) -> dict[str, Positions] | None:
-    """The same for each data file; `None` if the positions take more than a limit; raises as `read_position_deletes`."""
-    found: dict[str, list[Positions]] = {}
+    """The same for each data file; null if the positions take more than a limit. Raises as `read_position_deletes`."""
+    by_path: dict[str, list[Positions]] = {}
     held_bytes = 0
     for table in position_tables(storage, file, POSITION_COLUMNS):
         held_bytes += 8 * table.num_rows
@@ -232,50 +231,49 @@ def read_all_position_deletes(storage: Storage, file: DataFile, limit_bytes: int
             return None
         positions = table.column(1).to_numpy()
         for path, rows in rows_by_path(table.column(0)):
-            found.setdefault(path, []).append(positions[rows])
-    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+            by_path.setdefault(path, []).append(positions[rows])
+    return {path: np.unique(np.concatenate(parts)) for path, parts in by_path.items()}
 
 
 def hold_own_path(storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
-    """Those position delete files all of whose rows are of the path that `own_path` says; a `PathProof`.
+    """The position delete files whose rows all have the path that is their `own_path`; a `PathProof`.
 
-    A file that cannot be read is not among them, whatever the reason: then it stays where it is.
+    A file that cannot be read, for any reason, is left out, so that it is kept in the table.
     """
-    found = answer_each(partial(_holds_own_path, storage), files, lambda file: file.file_path, REQUESTS_AT_ONCE)
-    return [file for file, holds in zip(files, found, strict=True) if holds]
 
+    def holds(file: DataFile) -> bool:
+        own = own_path(file)
+        try:
+            for rows in position_tables(storage, file, POSITION_COLUMNS):
+                if any(encoded_path(path) != own for path, _ in rows_by_path(rows.column(0))):
+                    return False
+        except (IcekeepError, UnicodeDecodeError):
+            return False
+        return own is not None
 
-def _holds_own_path(storage: Storage, file: DataFile) -> bool:
-    own = own_path(file)
-    try:
-        for rows in position_tables(storage, file, POSITION_COLUMNS):
-            if any(encoded_path(path) != own for path, _ in rows_by_path(rows.column(0))):
-                return False
-    except (IcekeepError, UnicodeDecodeError):
-        return False
-    return own is not None
+    answers = answer_each(holds, files, lambda file: file.file_path, REQUESTS_AT_ONCE)
+    return [file for file, is_held in zip(files, answers, strict=True) if is_held]
 
 
 class OwnPathProof(msgspec.Struct, frozen=True):
-    """`hold_own_path` where the rows of some files were read before: `known` has their `own_path_digest`."""
+    """`hold_own_path` if some files were read before: `proven` has their `own_path_digest`."""
 
-    known: frozenset[PathDigest]
+    proven: frozenset[PathDigest]
 
     def __call__(self, storage: Storage, files: Sequence[DataFile]) -> list[DataFile]:
-        asked = [file for file in files if own_path_digest(file) not in self.known]
-        held = self.known.union(map(own_path_digest, hold_own_path(storage, asked)))
+        asked = [file for file in files if own_path_digest(file) not in self.proven]
+        held = self.proven.union(map(own_path_digest, hold_own_path(storage, asked)))
         return [file for file in files if own_path_digest(file) in held]
 
 
 def position_tables(
     storage: Storage, file: DataFile, columns: Schema, first_path: str | None = None, end_path: str | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a position delete file, a batch at a time; raises as `read_position_deletes`.
+    """The rows of a position delete file, one batch at a time; raises as `read_position_deletes`.
 
     Args:
         columns: `file_path`, `pos` and perhaps more.
-        first_path, end_path: parts that name no path from the first up to the end, which is not in it, may be left out; null: no
-            bound.
+        first_path, end_path: parts without paths in this range, which excludes the end, may be skipped; null: no bound.
     """
 
     def choose(reader: FileReader) -> Sequence[int] | None:
@@ -284,7 +282,7 @@ def position_tables(
             return None
         return reader.parts_that_may_hold(DELETE_FILE_PATH.field_id, first_path, end_path)
 
-    # One path a thousand times is one text and a thousand numbers.
+    # As a dictionary, a path that occurs a thousand times is one text.
     encoded = FileColumns(columns, kept_dictionaries=(DELETE_FILE_PATH.field_id,))
     source = delete_source(file.file_path, file.file_format, file.content)
     for table in _counted(storage, file, source, encoded, choose, BATCH_ROWS):
@@ -296,7 +294,7 @@ def position_tables(
 
 
 def rows_by_path(paths: pa.ChunkedArray) -> Iterator[tuple[str, Positions]]:
-    """The rows of each path; they are sorted by path, so these are runs, but it need not be so."""
+    """The rows of each path; they should be sorted by path, but need not be."""
     encoded = paths.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
@@ -318,15 +316,15 @@ def read_equality_keys(
     name_mapping: NameMapping | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.Table]:
-    """The rows of an equality delete file in some columns, a batch at a time; raises as `read_position_deletes`.
+    """The rows of an equality delete file in some columns, one batch at a time; raises as `read_position_deletes`.
 
-    A column that the file lacks is read as in a data file, its `initial-default` or null, unless the file deletes by it:
-    then it would delete every row that has no value there.
+    A missing column is read as in a data file, as its `initial-default` or null, but is an error if it is in `equality_ids`: the
+    file would delete every row without a value there.
 
     Args:
-        columns: the delete columns, as `leaf_schema` makes them.
+        columns: the compared columns, a `leaf_schema`.
         name_mapping: the table's.
-        batch_rows: the most rows of a batch, where the format can read less than a row group or stripe.
+        batch_rows: the most rows of a batch, if the format can read less than a row group or stripe.
     """
     source = delete_source(file.file_path, file.file_format, file.content, name_mapping)
 
@@ -348,7 +346,7 @@ def _counted(
     choose: PartChoice,
     batch_rows: int,
 ) -> Iterator[pa.Table]:
-    """The rows of a delete file, which must be as many as its manifest says: a row too few is a deleted row that comes back."""
+    """The rows of a delete file, which must be as many as its manifest says: each missing one would bring back a deleted row."""
     row_count: int | None = None
     leaves_out = False
 
@@ -387,13 +385,13 @@ def validate_plain(file: DataFile) -> None:
 def delete_source(
     location: str, file_format: str, content: FileContent, name_mapping: NameMapping | None = None
 ) -> SourceFile:
-    """A delete file to read; columns without field ids have these by the table's `name_mapping`, or by the spec's names."""
+    """A delete file to read; `name_mapping` is the table's, for equality deletes: position deletes have the spec's names."""
     mapping = _POSITION_NAMES if content is FileContent.POSITION_DELETES else name_mapping
     return SourceFile(location=location, file_format=file_format, name_mapping=mapping, noun=DELETE_FILE)
 
 
 def refuse_wrong_ids(reader: FileReader) -> None:
-    """Raise `InvalidTableError` where a file has `file_path` or `pos` under another field id than the spec's."""
+    """Raise `InvalidTableError` if a file has `file_path` or `pos` under another field id than the spec's."""
     ids = {field.name: field_id(field) for field in reader.schema}
     for column in POSITION_COLUMNS.fields:
         id_ = ids.get(column.name)
@@ -405,15 +403,14 @@ def refuse_wrong_ids(reader: FileReader) -> None:
 
 
 class DeleteCache:
-    """Keeps what was read of delete files for the data files that come next.
+    """Keeps decoded delete files for the next data files; those that do not fit the budget are streamed each time.
 
-    What does not fit the budget is not kept: the one who reads it again streams it again. Room is made only at the cost of
-    delete files that the present data file has no use for; with more deletes than room, each data file would otherwise
-    push out what the next one begins with.
+    Only delete files that the current data file does not use are evicted: with more deletes than room, each data file would
+    otherwise evict those that the next one starts with.
 
     Attributes:
-        proven: the `own_path_digest` that an entry has which says the truth, of each position delete file that was read whole and
-            all of whose rows are of one data file.
+        proven: of each position delete file that was read whole and whose rows are all of one data file, the `own_path_digest`
+            of a correct entry.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
@@ -425,12 +422,12 @@ class DeleteCache:
         self.proven: set[PathDigest] = set()
 
     def begin_file(self) -> None:
-        """The next data file begins: what is not asked for again may go."""
+        """Start the next data file: entries that it does not use may be evicted."""
         self._idle |= self._used
         self._used.clear()
 
     def make_room(self, size_bytes: int) -> bool:
-        """Whether a new entry of a size can be kept; what had to go for it is gone."""
+        """Evict what is possible, and needed, for a new entry; returns whether it fits."""
         while self._idle and self.held_bytes + size_bytes > self._budget_bytes:
             key = next(iter(self._idle))
             del self._idle[key]
@@ -438,7 +435,7 @@ class DeleteCache:
         return self.held_bytes + size_bytes <= self._budget_bytes
 
     def get(self, key: Hashable) -> Any:
-        """What is kept under a key, None if there is nothing."""
+        """The value kept under a key, or null."""
         if key not in self._entries:
             return None
         self._idle.pop(key, None)

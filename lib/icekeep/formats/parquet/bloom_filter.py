@@ -1,6 +1,6 @@
-"""Bloom filters of Parquet column chunks: read, and asked for values (Parquet, "Parquet Bloom Filter").
+"""Bloom filters of Parquet column chunks (Parquet, "Parquet Bloom Filter").
 
-A filter is made of the XXH64 hashes (seed 0) of values as `PLAIN` encoding has them, without lengths; nulls are not in it.
+A filter has the XXH64 hashes (seed 0) of values in `PLAIN` encoding, without lengths; nulls are not in it.
 """
 
 from typing import BinaryIO
@@ -29,7 +29,7 @@ _WIDTHS = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
 class BloomFilter(msgspec.Struct, frozen=True):
-    """A split-block filter; `blocks` has eight words of 32 bits a row."""
+    """A split-block filter; `blocks` has eight words of 32 bits per row."""
 
     blocks: NDArray[np.uint32]
 
@@ -43,11 +43,11 @@ class BloomFilter(msgspec.Struct, frozen=True):
 
 
 def read_bloom_filter(stream: BinaryIO, offset: int, length: int | None) -> BloomFilter:
-    """Read the filter that begins at a byte of a file; the footer may not say how long it is.
+    """Read the filter at an offset of a file; `length` is null where the footer does not have it.
 
     Raises:
         Damaged: there is no filter.
-        UnsupportedError: it is of a kind, a hash or a compression that we do not know.
+        UnsupportedError: its algorithm, hash or compression is unknown.
     """
     stream.seek(offset)
     head = stream.read(_HEADER_BYTES if length is None else min(length, _HEADER_BYTES))
@@ -70,15 +70,11 @@ def read_bloom_filter(stream: BinaryIO, offset: int, length: int | None) -> Bloo
 
 
 def hashes_of(values: pa.Array, physical_type: str, width: int) -> Hashes:
-    """The hashes of the different values of an array, without nulls, as a filter has them.
+    """The hashes of an array's distinct values, without nulls; raises `UnsupportedError` if their encoding is not known.
 
     Args:
-        values: of a column chunk, as Arrow reads it.
-        physical_type: of the column, as pyarrow names it.
-        width: of its values, where they are of a fixed length.
-
-    Raises:
-        UnsupportedError: what is stored for such values is not known.
+        physical_type: of the column, by pyarrow's name.
+        width: of its values, if they have a fixed length.
     """
     values = values.storage if isinstance(values, pa.ExtensionArray) else values
     values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -97,7 +93,7 @@ def hashes_of(values: pa.Array, physical_type: str, width: int) -> Hashes:
 
 
 def _rows(values: pa.Array, physical_type: str, width: int) -> NDArray[np.uint8]:
-    """The bytes of values of one width, a row each."""
+    """The bytes of values of one width, one row per value."""
     type_ = values.type
     if pa.types.is_decimal128(type_):
         words = _fixed(values, 16)

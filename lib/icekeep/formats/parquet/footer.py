@@ -1,10 +1,9 @@
 """The footer of a Parquet file, as far as copying its row groups needs it (Parquet, "File Format"), and its schema.
 
-Read with one request, or two where it is long, and walked without a library: what is not asked for is not decoded, and the
-numbers that say where something lies in the file are known by their place in the footer, so that they can be replaced.
+It is read with one request, or two if it is long, and without a library, so that file offsets can be replaced where they are.
 
-Columns are compared with a table's by field id, as they are read: names, their order, comments and whether a column is required
-do not matter, ids and types do, at every level.
+Columns are compared with a table's by field id and type, at every level; names, order, comments and whether a column is
+required do not matter.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -50,13 +49,13 @@ from icekeep.storage.base import Storage
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 TAIL_BYTES = 8
-"""Behind the footer: its length and the magic."""
+"""After the footer: its length and the magic."""
 
 MAX_FOOTER_BYTES = 64 * MIB
 """Readers refuse structures of more than 100 MB."""
 
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
-"""Parquet's numbers of codecs, by the names that writers' options have."""
+"""Parquet's codec numbers by the names in writer options."""
 
 LINEAGE_IDS = frozenset((ROW_ID.field_id, LAST_UPDATED_SEQUENCE_NUMBER.field_id))
 
@@ -64,7 +63,7 @@ _FIRST_READ_BYTES = 64 * 1024
 
 _FILE_FIELDS, _ROW_GROUP_FIELDS, _CHUNK_FIELDS, _COLUMN_FIELDS = (set(range(1, n + 1)) for n in (9, 7, 9, 17))
 _ENCRYPTION_FIELDS = {8, 9}
-"""Of a footer and of a column chunk alike."""
+"""Of both a footer and a column chunk."""
 
 DATA_PAGE, DATA_PAGE_V2 = 0, 3
 _DICTIONARY_ENCODINGS = {2, 8}
@@ -74,7 +73,7 @@ _REQUIRED, _REPEATED = 0, 2
 _MICROS, _NANOS = 2, 3
 
 Annotation = tuple[str | int, ...]
-"""What a node means beyond how it is stored: the name of a logical type, and its parameters."""
+"""The name of a node's logical type, and its parameters."""
 
 _TYPES: dict[tuple[int, Annotation], PrimitiveType] = {
     (0, ()): BOOLEAN,
@@ -105,7 +104,7 @@ _CONVERTED: dict[int, Annotation] = {
     17: ("integer", 32, True),
     18: ("integer", 64, True),
 }
-"""What the older annotation says, where it says something that a column of a table may be."""
+"""The logical types of `ConvertedType`, as far as Iceberg has them."""
 
 _LOGICAL: dict[int, str] = {
     1: "string", 2: "map", 3: "list", 5: "decimal", 6: "date", 7: "time", 8: "timestamp", 10: "integer", 14: "uuid",
@@ -117,10 +116,10 @@ class CannotMove(Exception):
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """A column that holds values, in the order in which row groups have them.
+    """A column with values.
 
     Attributes:
-        is_required: it and all that it lies in have no nulls.
+        is_required: neither it nor a field around it may be null.
         is_int96: it is stored as a timestamp of 96 bits, whose order Parquet does not define.
     """
 
@@ -130,13 +129,13 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 class StoredSchema(msgspec.Struct, frozen=True):
-    """The columns of a file; `columns` is null where one of them is nothing that a table's column can be, or has no id."""
+    """The schema of a file: its leaves in order, and its columns; null if one has no field id or no type of Iceberg's."""
 
     leaves: tuple[Leaf, ...]
     columns: StructType | None
 
     def holds(self, schema: Schema) -> bool:
-        """Whether the file has the columns of a schema that files store, and none beside them but those of row lineage."""
+        """Whether the file has exactly the stored columns of a schema; those of row lineage are ignored."""
         if self.columns is None:
             return False
         own = tuple(field for field in self.columns.fields if field.field_id not in LINEAGE_IDS)
@@ -144,16 +143,16 @@ class StoredSchema(msgspec.Struct, frozen=True):
 
 
 class ColumnChunk(msgspec.Struct, frozen=True):
-    """The values of one column in one row group.
+    """A column chunk.
 
     Attributes:
-        codec: Parquet's number of it.
-        start: the first byte of its first page.
-        compressed_bytes: of its pages, their heads among them.
-        positions: numbers in the footer that say where in the file something of the chunk lies.
-        offset_index: the numbers that say where it lies and how long it is.
-        null_count: by its statistics; `None` where they do not say.
-        page_encodings: the bytes of the list that says how many pages have which encoding.
+        codec: Parquet's number.
+        start: of its first page.
+        compressed_bytes: of its pages with their headers.
+        positions: file offsets in its metadata.
+        offset_index: the offset and the length of its offset index, as the footer has them.
+        null_count: of its statistics.
+        page_encodings: the encoded list `encoding_stats`.
     """
 
     codec: int
@@ -167,19 +166,19 @@ class ColumnChunk(msgspec.Struct, frozen=True):
     page_encodings: bytes | None
 
     def data_pages(self) -> list[tuple[int, int]]:
-        """Encodings of data pages and how many pages have each, as far as the footer says."""
+        """The encodings of data pages and the number of pages of each, as far as the footer has them."""
         counts = [] if self.page_encodings is None else structs_at(self.page_encodings, 0)
         return [(one.value(2), one.value(3)) for one in counts if one.value(1) in (DATA_PAGE, DATA_PAGE_V2)]
 
     @property
     def is_all_in_dictionary(self) -> bool:
-        """Whether its dictionary certainly has every value: some writers leave a bloom filter out then."""
+        """Whether its dictionary certainly has every value: some writers then omit the bloom filter."""
         encodings = {encoding for encoding, count in self.data_pages() if count}
         return bool(encodings) and encodings <= _DICTIONARY_ENCODINGS
 
 
 class RowGroup(msgspec.Struct, frozen=True):
-    """A row group; `data_start` and `data_end` are where the footer's bytes describe it."""
+    """A row group; `data_start` and `data_end` are the bounds of its metadata in the footer."""
 
     data_start: int
     data_end: int
@@ -190,21 +189,19 @@ class RowGroup(msgspec.Struct, frozen=True):
 
     @property
     def compressed_bytes(self) -> int:
-        """Of all its pages."""
         return sum(chunk.compressed_bytes for chunk in self.chunks)
 
     @property
     def start(self) -> int:
-        """The first byte of its first column."""
         return self.chunks[0].start if self.chunks else 0
 
 
 class Footer(msgspec.Struct, frozen=True, kw_only=True):
-    """A footer in plain text of a file whose columns are in plain text and in the file itself.
+    """The footer of a file that is not encrypted and has all its columns in itself.
 
     Attributes:
-        data: its bytes; `start` is where they begin in the file.
-        schema, key_values, created_by, column_orders: the bytes of these fields as they are, null where they are missing.
+        data: its bytes, at `start` of the file.
+        schema, key_values, created_by, column_orders: the encoded fields; null where they are missing.
     """
 
     data: bytes
@@ -220,28 +217,27 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_groups(self) -> list[RowGroup]:
-        """The row groups that have rows: of an empty one writers leave its place undefined, and it is never copied."""
+        """The row groups that have rows; writers leave the offsets of an empty one undefined, and it is never copied."""
         return [group for group in self.row_groups if group.row_count]
 
     @property
     def codecs(self) -> set[int]:
-        """Parquet's numbers of the codecs of all column chunks."""
         return {chunk.codec for group in self.row_groups for chunk in group.chunks}
 
     @property
     def common_fields(self) -> tuple[int, bytes, bytes | None, bytes | None, bytes | None]:
-        """All that a footer has once for all row groups; how statistics are read depends on the writer."""
+        """All that row groups share; the writer is part of it because it decides how statistics are read."""
         return self.version, self.schema, self.key_values, self.created_by, self.column_orders
 
     def chunks_of(self, field_id: int) -> Sequence[ColumnChunk] | None:
-        """The chunks of the first column with a field id, one a row group; null where there is no such column."""
+        """The chunks of the first column with a field id, one per row group; null if there is no such column."""
         for position, leaf in enumerate(self.stored.leaves):
             if leaf.field_id == field_id:
                 return [group.chunks[position] for group in self.row_groups]
         return None
 
     def has_no_nulls(self, field_id: int) -> bool:
-        """Whether the file stores a column that certainly has a value in every row."""
+        """Whether the file stores a column and it certainly has a value in every row."""
         if any(leaf.field_id == field_id and leaf.is_required for leaf in self.stored.leaves):
             return True
         chunks = self.chunks_of(field_id)
@@ -249,13 +245,13 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_footer(storage: Storage, location: str, size_bytes: int) -> Footer:
-    """Read the footer of a file that is as long as metadata says.
+    """Read the footer of a file that has `size_bytes` by its metadata.
 
     Raises:
         MissingFileError: there is no such file.
         InvalidTableError: it has another length, or is damaged.
-        UnsupportedError: it is encrypted, in part or as a whole, has columns in other files, or a footer that is too large or
-            has fields that we do not know; the fact `reason` says which.
+        UnsupportedError: it is encrypted, has columns in other files, or its footer is too large or has unknown fields; the
+            fact `reason` says which.
     """
     with storage.open(location) as stream, footer_errors(location):
         tail = bytes_at(stream, max(0, size_bytes - _FIRST_READ_BYTES), min(size_bytes, _FIRST_READ_BYTES))
@@ -268,7 +264,7 @@ def read_footer(storage: Storage, location: str, size_bytes: int) -> Footer:
 
 
 def footer_length(tail: bytes, size_bytes: int) -> int:
-    """The length of a file's footer, by the last bytes of the file; raises `CannotMove` and `Damaged`."""
+    """The length of a file's footer, from its last bytes; raises `CannotMove` and `Damaged`."""
     if tail[-4:] == ENCRYPTED_MAGIC:
         raise CannotMove("the footer is encrypted")
     length = int.from_bytes(tail[-8:-4], "little")
@@ -281,7 +277,7 @@ def footer_length(tail: bytes, size_bytes: int) -> int:
 
 @contextmanager
 def footer_errors(location: str) -> Iterator[None]:
-    """Say of which file `Damaged` bytes or what we do not handle were."""
+    """Raise `Damaged` and `CannotMove` as errors that name the file."""
     try:
         yield
     except Damaged as error:
@@ -293,7 +289,7 @@ def footer_errors(location: str) -> Iterator[None]:
 
 
 def bytes_at(stream: BinaryIO, position: int, length: int) -> bytes:
-    """Some bytes of a file; raises `Damaged` where it does not have them all."""
+    """Some bytes of a file; raises `Damaged` if it ends before them."""
     stream.seek(position)
     data = stream.read(length)
     if len(data) != length:
@@ -302,7 +298,7 @@ def bytes_at(stream: BinaryIO, position: int, length: int) -> bytes:
 
 
 def page_range(column: Struct) -> tuple[int, int]:
-    """Where the pages of a chunk begin, and how many bytes they take, by its `ColumnMetaData`."""
+    """The start and the length of a chunk's pages, from its `ColumnMetaData`."""
     data_start, dictionary_start = column.required_integer(9).value, column.value(11)
     start = dictionary_start if 0 < dictionary_start < data_start else data_start
     return start, column.required_integer(7).value
@@ -347,7 +343,7 @@ def _row_group(struct: Struct, leaves_count: int, file_end: int) -> RowGroup:
 
 
 def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
-    """`file_end` is null for a row group without rows, of which nothing need lie where it says."""
+    """`file_end` is null for a row group without rows, whose offsets are undefined."""
     if 1 in struct.spans:
         raise CannotMove("columns are in another file")
     _require_fields(struct, _CHUNK_FIELDS, _ENCRYPTION_FIELDS)
@@ -360,15 +356,18 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
     if (offset is None) != (length is None):
         raise Damaged("an offset index has a place without a length, or the other way round")
     if file_end is not None:
-        _require_inside(start, compressed_bytes, file_end, "a column chunk")
+        ranges = [(start, compressed_bytes, "a column chunk")]
         for holder, field_id, what in (
             (struct, 4, "an offset index"),
             (struct, 6, "a column index"),
             (column, 14, "a bloom filter"),
         ):
-            # Zero is what some writers write for "not there".
+            # Some writers write zero for "not there".
             if place := holder.value(field_id):
-                _require_inside(place, holder.value(field_id + 1), file_end, what)
+                ranges.append((place, holder.value(field_id + 1), what))
+        for first, size, what in ranges:
+            if first < len(MAGIC) or size < 0 or first + size > file_end:
+                raise Damaged(f"{what} lies at bytes {first} to {first + size}, outside of the file's data")
     statistics = column.struct(12)
     places = (struct.integer(2), struct.integer(6), *(column.integer(n) for n in (9, 10, 11, 14)))
     return ColumnChunk(
@@ -384,11 +383,6 @@ def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
     )
 
 
-def _require_inside(start: int, length: int, file_end: int, what: str) -> None:
-    if start < len(MAGIC) or length < 0 or start + length > file_end:
-        raise Damaged(f"{what} lies at bytes {start} to {start + length}, outside of the file's data")
-
-
 def _require_fields(struct: Struct, allowed: set[int], encryption: Set[int] = frozenset()) -> None:
     if struct.spans.keys() & encryption:
         raise CannotMove("columns are encrypted, or the footer is signed")
@@ -397,7 +391,7 @@ def _require_fields(struct: Struct, allowed: set[int], encryption: Set[int] = fr
 
 
 def read_schema(data: bytes) -> StoredSchema:
-    """Read the list of schema elements of a footer; raises `Damaged` where it is none."""
+    """Read the encoded list of a footer's schema elements; raises `Damaged`."""
     nodes = iter(structs_at(data, 0))
     root = next(nodes, None)
     if root is None:
@@ -411,7 +405,7 @@ def read_schema(data: bytes) -> StoredSchema:
 
 
 def _field(nodes: Iterator[Struct], leaves: list[Leaf], required: bool, depth: int) -> NestedField | None:
-    """The next field with all below it; null where a table can have no such field, or where one lacks an id."""
+    """The next field with all fields in it; null if Iceberg has no such field, or one has no id."""
     node = next(nodes, None)
     if node is None or depth > 3 * MAX_NESTING:
         raise Damaged("its schema has fewer fields than it says" if node is None else "its schema is nested too deep")
@@ -435,7 +429,7 @@ def _field(nodes: Iterator[Struct], leaves: list[Leaf], required: bool, depth: i
 
 
 def _container(is_map: bool, node: Struct, nodes: Iterator[Struct], leaves: list[Leaf], depth: int) -> Type | None:
-    """A list or a map in the form of three levels, the one in the middle repeated; null in any other."""
+    """A list or a map of three levels, the middle one repeated; null for any other form."""
     below: list[NestedField | None] = []
     regular = node.value(5) == 1
     for _ in range(node.value(5)):
@@ -493,15 +487,16 @@ def _annotation(node: Struct) -> Annotation:
 
 
 def _bare(type_: Type) -> Type:
-    """A type as `read_schema` makes it of a file: what files do not store is left out, and so is all but ids and types."""
+    """A type as `read_schema` returns it: only ids and types, without fields that files do not store."""
     if isinstance(type_, PrimitiveType):
         return type_
+    is_struct = isinstance(type_, StructType)
     fields = tuple(
-        NestedField(field_id=field.field_id, name="", type=_bare(field.type))
+        NestedField(field_id=field.field_id, name="" if is_struct else field.name, type=_bare(field.type))
         for field in child_fields(type_)
         if field.type != UNKNOWN
     )
-    if isinstance(type_, StructType):
+    if is_struct:
         return _struct(fields)
     bare = msgspec.structs.replace(type_, extra={})
     return with_child_fields(bare, fields) if len(fields) == len(child_fields(type_)) else bare

@@ -1,7 +1,7 @@
 """Metrics of a Parquet file from its footer (spec, "Data File Fields").
 
-Footers know sizes, counts, nulls and bounds; they do not count NaN, so the writer counts those while it has the data.
-A metric that a footer does not prove is left out: a reader takes that as unknown, while a wrong one would lose rows.
+Footers have sizes, counts, nulls and bounds, but not the count of NaN, which the writer adds. A metric that a footer does not
+prove is left out: readers take it as unknown, while a wrong one would lose rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
 from icekeep.spec.values import decimal_from_unscaled, lower_bound, upper_bound
 
 _BOUND_FIELDS = 1, 2, 5, 6
-"""Of statistics: the greatest and the least value, as older writers say them and as others do."""
+"""Of statistics: the deprecated `max` and `min`, then `max_value` and `min_value`."""
 
 _HIGHEST = "\U0010ffff".encode()
 _STORED_AS = {(pa.int32(), LONG), (pa.float32(), DOUBLE), (pa.binary(16), UUID)}
@@ -35,21 +35,19 @@ def file_metrics(
     modes: Mapping[int, MetricsMode],
     nan_counts: Mapping[int, int] | None = None,
 ) -> FileMetrics:
-    """Collect the metrics of a file that was written with `arrow_schema(schema)`.
+    """The metrics of a file that was written with `arrow_schema(schema)`.
 
-    Fields inside lists and maps get sizes alone: what a footer counts there are the values and nulls that the column
-    stores, an empty list being one null, which is neither rows nor values. Iceberg Java keeps none either.
+    Fields inside lists and maps have sizes only: a footer counts stored values and nulls there, an empty list being one null,
+    which are neither rows nor values. Iceberg Java keeps no counts either.
 
     Args:
-        metadata: the footer.
-        schema: the table's schema that the file was written with.
-        modes: what to keep of each column, by field id.
-        nan_counts: what `count_nans` found in all the file's rows, by field id.
+        modes: by field id.
+        nan_counts: the sums of `count_nans`, by field id.
 
     Raises:
         InvalidTableError: the file's columns are not those of its schema.
     """
-    # pyarrow tells field ids only by way of an Arrow schema.
+    # pyarrow has field ids only in the Arrow schema.
     leaves = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _leaves(field, repeated=False)]
     if len(leaves) != metadata.num_columns:
         raise InvalidTableError(f"a data file has {metadata.num_columns} columns where its schema has {len(leaves)}")
@@ -93,7 +91,7 @@ def file_metrics(
 
 
 class PartMetrics(msgspec.Struct, frozen=True):
-    """What a footer says of a row group, as manifests say it of files; maps lack what it does not say."""
+    """The metrics of a row group in the form of manifests; maps lack what the footer does not have."""
 
     record_count: int
     value_counts: dict[int, int] = {}
@@ -106,14 +104,14 @@ class PartMetrics(msgspec.Struct, frozen=True):
 def row_group_metrics(
     metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType], footer: Callable[[], bytes]
 ) -> list[PartMetrics] | None:
-    """What a footer, of whatever writer, says of some columns in each row group; null where these cannot be found.
+    """The metrics of some columns in each row group, from the footer of any writer; null if columns cannot be located.
 
-    Columns are those that are not repeated, whose statistics are values of the table's type, and of which there is one.
+    Left out are columns that are repeated, whose statistics are not values of the table's type, or whose id is not unique.
 
     Args:
-        columns: those of the file, with the field ids that they have for the table.
-        types: of the table's columns that are asked for, by field id.
-        footer: gives the bytes of the footer.
+        columns: of the file, with the field ids of the table.
+        types: of the requested columns, by field id.
+        footer: returns the bytes of the footer.
     """
     leaves = [leaf for field in columns for leaf in _leaves(field, repeated=False)]
     if len(leaves) != metadata.num_columns:
@@ -140,7 +138,7 @@ def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.C
     metrics.value_counts[id_] = chunk.num_values
     if null_count is not None:
         metrics.null_value_counts[id_] = null_count
-    # Those of 96 bits are in no order that statistics know.
+    # Parquet defines no order for timestamps of 96 bits.
     if chunk.physical_type == "INT96":
         return
     lower, upper = _bounds([chunk], [null_count], type_, None)
@@ -156,10 +154,10 @@ def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.C
 def _unreadable_bounds(
     metadata: pq.FileMetaData, positions: Iterable[int], footer: Callable[[], bytes]
 ) -> set[tuple[int, int]]:
-    """The column chunks, by row group and position, whose bounds are shorter or longer than their values, which have one length.
+    """The column chunks, by row group and position, of fixed-length values with bounds of another length.
 
-    pyarrow ends the process when it is asked for the statistics of one. Some writers cut such bounds as they cut texts: arrow-rs
-    does by default beyond 64 bytes.
+    pyarrow aborts the process when their statistics are read. Some writers cut such bounds as they cut texts: arrow-rs does by
+    default beyond 64 bytes.
     """
     widths = {position: value_bytes(metadata.schema.column(position)) for position in positions}
     lengths = {position: length for position, length in widths.items() if length is not None}
@@ -196,13 +194,13 @@ def _unreadable_bounds(
 
 
 def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
-    """Where each row group starts in the file, ascending (spec, field 132)."""
+    """The offset of each row group in the file, ascending (spec, field 132)."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return tuple(sorted(row_group_offset(group) for group in groups if group.num_columns))
 
 
 def row_group_offset(group: pq.RowGroupMetaData) -> int:
-    """Where a row group starts in the file; one without columns takes no room, at 0."""
+    """The offset of a row group in the file; 0 for one without columns."""
     if not group.num_columns:
         return 0
     first = group.column(0)
@@ -211,7 +209,7 @@ def row_group_offset(group: pq.RowGroupMetaData) -> int:
 
 
 def _leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool]]:
-    """The leaves below a field, depth first, and whether a list or a map lies above them."""
+    """The leaves below a field, depth first, and whether they are inside a list or a map."""
     if not field.type.num_fields:
         yield field, repeated
         return
@@ -220,7 +218,7 @@ def _leaves(field: pa.Field, *, repeated: bool) -> Iterator[tuple[pa.Field, bool
 
 
 def _stores(stored: pa.DataType, type_: PrimitiveType) -> bool:
-    """Whether statistics of a stored type are values of the column's type, perhaps from before it was promoted."""
+    """Whether statistics of a stored type are values of the column's type, which may have been promoted since."""
     if isinstance(type_, DecimalType):
         return pa.types.is_decimal(stored) and stored.scale == type_.scale
     return stored == arrow_type(type_) or (stored, type_) in _STORED_AS
@@ -236,7 +234,7 @@ def _null_count(chunk: pq.ColumnChunkMetaData) -> int | None:
 def _bounds(
     chunks: list[pq.ColumnChunkMetaData], null_counts: list[int | None], type_: PrimitiveType, length: int | None
 ) -> tuple[bytes | None, bytes | None]:
-    """Both bounds of a column; none where it has no values, or a row group with values does not tell theirs."""
+    """Both bounds of a column; none if it has no values, or a row group with values has no bounds."""
     least: list[Any] = []
     greatest: list[Any] = []
     for chunk, null_count in zip(chunks, null_counts, strict=True):
@@ -252,7 +250,7 @@ def _bounds(
 
 
 def _value(type_: PrimitiveType, raw: Any) -> Any:
-    """A footer's physical value as the spec's value; None if the bytes are no text."""
+    """A footer's physical value as the spec's value; null if the bytes are no text."""
     if isinstance(type_, DecimalType):
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
         return decimal_from_unscaled(number, type_.scale)

@@ -1,7 +1,7 @@
 """Pages of Parquet column chunks and their indexes, for copying (Parquet, `PageHeader`, `OffsetIndex`, `ColumnIndex`).
 
-Pages are looked at so that they can be moved as they are: whatever a reader would need from elsewhere in the chunk, such as a
-dictionary, keeps a chunk from being moved. Only columns without repetition are: a value is a row.
+A chunk whose pages need anything else of it, such as a dictionary, cannot be moved page by page. Only columns without repetition
+can: each value is a row.
 
 Bounds are bytes as Parquet stores them, compared in the order that it defines for the column's type.
 """
@@ -42,14 +42,14 @@ from icekeep.formats.parquet.thrift import (
 from icekeep.spec.types import MAX_INT, MIB
 
 _HEADS = {DATA_PAGE: 5, DATA_PAGE_V2: 8}
-"""The field of a page's head that describes its values, by the page's kind; their statistics are in the same field of that."""
+"""By page type, the field of `PageHeader` with the header of that type; its statistics are in the field of the same number."""
 
 _MAX_PAGE_BYTES = MAX_INT
 _OFFSET_INDEX_FIELDS = {1, 2}
 
 
 class _Fields(NamedTuple):
-    """The kinds of the fields that must be there, and of those that may: other libraries read no head that has others."""
+    """The kinds of required and of allowed fields, by id: other libraries read no header with any others."""
 
     needed: Mapping[int, int]
     allowed: Mapping[int, int]
@@ -72,20 +72,20 @@ _SELF_CONTAINED = {
     7: {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"},
     9: {"INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
 }
-"""The physical types of each encoding whose pages need nothing else of their chunk, by Parquet's number."""
+"""By Parquet's number of an encoding, the physical types whose pages need nothing else of their chunk."""
 
 _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
-"""How values of a physical type of one width lie in bytes, as `struct` says it."""
+"""The formats of fixed-width values for `struct`, by physical type."""
 
 _INT96_BYTES = 12
 
 
 class CannotMovePages(Exception):
-    """Pages of a chunk cannot be moved by themselves."""
+    """The pages of a chunk cannot be moved; the message is the reason."""
 
 
 class DataPage(NamedTuple):
-    """A data page: its place in the file, head and values together, and how many rows it has."""
+    """A data page: its bounds in the file, with its header, and its number of rows."""
 
     start: int
     end: int
@@ -96,9 +96,9 @@ class ChunkPages(msgspec.Struct, frozen=True):
     """The pages of a column chunk, in order and without gaps.
 
     Attributes:
-        kind: of all pages, by Parquet's number.
+        kind: the type of all pages, by Parquet's number.
         encodings: of all pages, by Parquet's numbers.
-        uncompressed_bytes: of all pages, their heads among them.
+        uncompressed_bytes: of all pages with their headers.
     """
 
     pages: tuple[DataPage, ...]
@@ -108,14 +108,14 @@ class ChunkPages(msgspec.Struct, frozen=True):
 
     @property
     def compressed_bytes(self) -> int:
-        """Of all pages, their heads among them."""
+        """Of all pages with their headers."""
         return self.pages[-1].end - self.pages[0].start
 
 
 def chunk_pages(
     data: bytes, start: int, end: int, *, physical_type: str, has_nulls: bool, row_count: int
 ) -> ChunkPages:
-    """Find the pages of a chunk that lies at some bytes of a file, and check them against what the chunk must have.
+    """The pages of the chunk between `start` and `end`, checked against its metadata.
 
     Args:
         data: the whole file.
@@ -123,8 +123,8 @@ def chunk_pages(
         row_count: of the chunk.
 
     Raises:
-        CannotMovePages: a page needs more than itself, or there are pages of both versions.
-        Damaged: the pages are not those of the chunk, or one does not have the checksum that it says.
+        CannotMovePages: a page needs something else of the chunk, or there are pages of both versions.
+        Damaged: the pages contradict the chunk's metadata or their checksums.
     """
     if not len(MAGIC) <= start < end <= len(data) - TAIL_BYTES or row_count < 1:
         raise Damaged("a column chunk lies outside of the file's data")
@@ -146,7 +146,7 @@ def chunk_pages(
         if kind == DATA_PAGE_V2 and has_nulls:
             _check_levels(data, head)
         encodings.add(encoding)
-        # Where numbers lie one after the other, their bytes are known.
+        # Plain numbers of one width: their size follows from their count.
         width = {"INT32": 4, "INT64": 8}.get(physical_type)
         if not has_nulls and width is not None and encodings == {_PLAIN} and plain_bytes != width * count:
             raise Damaged("a page has more or fewer bytes than its values take")
@@ -166,7 +166,7 @@ def chunk_pages(
 
 
 def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> tuple[int, int]:
-    """How many values a data page has, nulls among them, and their encoding."""
+    """The number of values of a data page, with nulls, and their encoding."""
     about = head.struct(_HEADS[kind]) if kind in _HEADS else None
     if about is None:
         raise CannotMovePages("a page is no data page")
@@ -196,8 +196,9 @@ def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> 
 
 
 def _check_levels(data: bytes, head: Struct) -> None:
-    """Raise `Damaged` unless the levels of a page of version 2 are as long, and say as many nulls, as its head says: no
-    checksum covers that (Parquet, "RLE / Bit-Packing Hybrid").
+    """Raise `Damaged` unless the levels of a version 2 page have the length and the nulls of its header.
+
+    No checksum covers that (Parquet, "RLE / Bit-Packing Hybrid").
     """
     about = head.required_struct(_HEADS[DATA_PAGE_V2])
     count, nulls, length = about.value(1), about.value(2), about.value(5)
@@ -230,17 +231,14 @@ def _require_fields(of: Struct, fields: _Fields) -> None:
 
 
 def offset_indexes(source: BinaryIO, footer: Footer, groups: Sequence[RowGroup] | None = None) -> dict[int, bytes]:
-    """The offset indexes of a file as they are, or of some of its row groups, by the byte at which they lie in the file.
-
-    Raises `Damaged` where the file ends before one of them.
-    """
+    """The encoded offset indexes of a file or some of its row groups, by offset; raises `Damaged` if the file ends before one."""
     chunks = (chunk for group in (footer.full_groups if groups is None else groups) for chunk in group.chunks)
     places = sorted(
         (chunk.offset_index[0].value, chunk.offset_index[1].value) for chunk in chunks if chunk.offset_index
     )
     if not places:
         return {}
-    # They lie side by side in most files: one range brings them all.
+    # In most files they are contiguous: one request reads them all.
     start, end = places[0][0], max(offset + length for offset, length in places)
     if end - start > 2 * sum(length for _, length in places) + MIB:
         return {offset: bytes_at(source, offset, length) for offset, length in places}
@@ -249,12 +247,12 @@ def offset_indexes(source: BinaryIO, footer: Footer, groups: Sequence[RowGroup] 
 
 
 def moved_offset_index(data: bytes, shift: int) -> bytes:
-    """An offset index with the places of its pages moved; raises `CannotMove` where it is damaged, or has unknown fields."""
+    """An offset index with the offsets of its pages shifted; raises `CannotMove` if it is damaged or has unknown fields."""
     try:
         index = Struct(data)
         places = [page.required_integer(1) for page in index.structs(1)]
     except Damaged as error:
-        # Whoever reads all rows does without it, so the file may still be encoded again.
+        # A reader of all rows does not use it, so the file can still be decoded and encoded again.
         raise CannotMove("an offset index is damaged") from error
     if index.end != len(data) or not index.spans.keys() <= _OFFSET_INDEX_FIELDS:
         raise CannotMove("an offset index has fields that icekeep does not know")
@@ -262,7 +260,7 @@ def moved_offset_index(data: bytes, shift: int) -> bytes:
 
 
 def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> bytes:
-    """A footer of row groups that are bytes already, which says all else as `first` does."""
+    """A footer of encoded row groups, with everything else as in `first`."""
     return struct_bytes(
         [
             (1, I32, first.version),
@@ -277,11 +275,11 @@ def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> byte
 
 
 Order = Callable[[bytes], Any]
-"""A key that puts stored values into the order of their type; raises `ValueError` where the bytes are no value."""
+"""A sort key of stored values of a type; raises `ValueError` for bytes that are no value."""
 
 
 class PageBounds(msgspec.Struct, frozen=True):
-    """Nulls and bounds of a page; the count is null where the index has none, bounds are where a page is nothing but nulls."""
+    """Nulls and bounds of a page; the count is null if the index has none, the bounds if the page has only nulls."""
 
     null_count: int | None
     least: bytes | None
@@ -289,7 +287,7 @@ class PageBounds(msgspec.Struct, frozen=True):
 
 
 def value_bytes(leaf: pq.ColumnSchema) -> int | None:
-    """The bytes that each value of a column takes; null where values have lengths of their own."""
+    """The size of each value of a column in bytes; null for values of variable length."""
     match leaf.physical_type:
         case "BYTE_ARRAY":
             return None
@@ -301,7 +299,7 @@ def value_bytes(leaf: pq.ColumnSchema) -> int | None:
 
 
 def order_of(leaf: pq.ColumnSchema) -> Order:
-    """The order of a column: numbers by value, decimals in bytes too, all else byte by byte. NaN is in no order."""
+    """The order of a column: numbers, with decimals in bytes, by value, all else byte by byte. NaN has no order."""
     layout = None if leaf.physical_type == "BOOLEAN" else _LAYOUTS.get(leaf.physical_type)
     length, is_decimal = value_bytes(leaf), leaf.logical_type.type == "DECIMAL"
 
@@ -316,7 +314,7 @@ def order_of(leaf: pq.ColumnSchema) -> Order:
 
 
 def pages_of_index(data: bytes, row_counts: Sequence[int], order: Order) -> tuple[PageBounds, ...] | None:
-    """The pages of a column index; null where it is damaged, or is not one of pages with these numbers of rows."""
+    """The pages of a column index; null if it is damaged or does not fit pages with these numbers of rows."""
     try:
         index = Struct(data)
         nulls, least, greatest = index.booleans(1), index.binaries(2), index.binaries(3)

@@ -25,15 +25,15 @@ _BUFFER_BYTES = 256 * 1024
 _PAGE_BYTES = 2 * MIB
 
 _ENCODED_VALUE_BYTES = 4
-"""A string takes less as an entry of a dictionary, while its length alone takes as much outside of one."""
+"""Per string: with a dictionary it takes less, without one its length alone takes as much."""
 
 
 class BloomFilterPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the Bloom filter of a column chunk begins in the file, and how the values are stored that it is made of.
+    """Where the Bloom filter of a column chunk is, and how its values are stored.
 
     Attributes:
-        length: in bytes; `None` where the footer does not say.
-        width: of the values, where they are of a fixed length.
+        length: in bytes; null if the footer does not have it.
+        width: of the values, if they have a fixed length.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class ParquetReader:
     """A Parquet file; its parts are row groups."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        # A small file as bytes, since each of its columns would take a reading of its own.
+        # A small file is read whole: each of its columns would take a request of its own.
         size_bytes = stream.seek(0, io.SEEK_END)
         stream.seek(0)
         is_small = size_bytes <= _SMALL_BYTES
@@ -82,7 +82,7 @@ class ParquetReader:
         return bytes(self._source.read(length))
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """The row group with the most data, whose columns are read page by page where it is read in batches."""
+        """The row group with the most data; in batches, its columns are read page by page."""
         leaves = self._leaves(columns)
         row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
         largest: tuple[int, pq.RowGroupMetaData] | None = None
@@ -98,7 +98,7 @@ class ParquetReader:
         if largest is None:
             return None
         number, group = largest
-        # Held are a page of each column, its dictionary, and what is read ahead.
+        # In memory are a page of each column, its dictionary, and the read-ahead buffer.
         held_bytes = 0
         for chunk in map(group.column, range(group.num_columns) if leaves is None else leaves):
             size_bytes = chunk.total_uncompressed_size
@@ -108,7 +108,7 @@ class ParquetReader:
         return PartSize(number=number, row_count=group.num_rows, size_bytes=largest_bytes, held_bytes=held_bytes)
 
     def bloom_filters(self, part: int, leaves: Collection[int]) -> dict[int, BloomFilterPlace]:
-        """Where the filters of some columns of a row group are; a column is its position among all leaves."""
+        """The filters of some columns of a row group; a column is its position among all leaves."""
         chunks = {position: self._groups[part].column(position) for position in leaves}
         return {
             position: BloomFilterPlace(
@@ -122,7 +122,7 @@ class ParquetReader:
         }
 
     def _leaves(self, columns: Collection[str] | None) -> list[int] | None:
-        """Which column chunks of a row group top-level columns have; None for all."""
+        """The positions of the leaves of some top-level columns; null for all."""
         if columns is None or len(columns) == len(self.schema):
             return None
         stored = self._file.schema
@@ -136,13 +136,13 @@ class ParquetReader:
         kept_dictionaries: Sequence[str],
         batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """One table a row group, or several of at most `batch_rows`."""
+        """One table per row group, or several of at most `batch_rows`."""
         file = self._file
         counts = [group.num_rows for group in self._groups]
         asked = [*range(len(counts))] if parts is None else parts
         in_batches = batch_rows is not None and any(counts[n] > batch_rows for n in asked if n < len(counts))
         if kept_dictionaries or in_batches:
-            # A row group that is read in batches shall not be held whole for that.
+            # Without read-ahead, a row group that is read in batches is not held in memory whole.
             file = _open_parquet(
                 self._source,
                 metadata=file.metadata,
@@ -170,7 +170,7 @@ class ParquetReader:
 def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end: bytes | None) -> bool:
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema == column:
-            # pyarrow ends the process at bounds of values of one length that have another; texts have none.
+            # pyarrow aborts the process at bounds of fixed-length values that have another length; texts are safe.
             bounds = chunk.statistics if chunk.physical_type == "BYTE_ARRAY" else None
             if bounds is None or not bounds.has_min_max:
                 return True
@@ -184,7 +184,7 @@ def _may_hold(group: pq.RowGroupMetaData, column: str, first: bytes | None, end:
 
 
 def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
-    """Field ids of the top-level string columns of a file whose values repeat so much that a dictionary pays.
+    """Field ids of the top-level string columns of a file whose values repeat enough for a dictionary to pay.
 
     Raises:
         MissingFileError: there is no such file.
@@ -204,7 +204,7 @@ def repeating_strings(storage: Storage, location: str) -> frozenset[int]:
 
 
 def is_local(stream: BinaryIO) -> bool:
-    """Whether reading costs no more than copying: then a column at a time is fastest, else columns that lie together."""
+    """Whether a stream reads a local file: then single columns are read fastest, else contiguous ranges of several."""
     try:
         stream.fileno()
     except (AttributeError, OSError):
@@ -213,13 +213,13 @@ def is_local(stream: BinaryIO) -> bool:
 
 
 def _open_parquet(stream: Any, **options: Any) -> pq.ParquetFile:
-    """The file behind a stream, with its footer read, tuned for one thread that reads whole row groups."""
+    """Open a file with settings for one thread that reads whole row groups."""
     settings = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us", "page_checksum_verification": True, **options}
     return pq.ParquetFile(stream, **settings)
 
 
 def _with_instants(file: pq.ParquetFile) -> pa.Schema:
-    """The file's schema, its timestamps marked as what they are however they are stored."""
+    """The file's schema, its timestamps marked as instants however they are stored."""
 
     def marked(field: pa.Field, _: object) -> Metadata:
         metadata: dict[bytes, bytes] = dict(field.metadata or {})

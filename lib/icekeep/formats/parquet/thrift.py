@@ -1,13 +1,14 @@
-"""Thrift's compact protocol, walked in place (thrift, "Compact protocol encoding"): footers, page headers and indexes of Parquet.
+"""Thrift's compact protocol, read in place (Thrift, "Compact protocol encoding"): footers, page headers and indexes of Parquet.
 
-A struct is opened one level deep and each of its values knows where it lies, so that a few numbers can be replaced while
-everything else is copied as it is. Bytes may be damaged or hostile: whatever they say, the work is bounded by their number
-and ends in `Damaged`.
+The position of every value is kept, so that a few numbers can be replaced while everything else is copied as it is. Bytes may
+be damaged or hostile: the work is bounded by their number, and anything wrong with them raises `Damaged`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
+
+from icekeep.spec.avro import encode_long, encode_varint
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 
@@ -19,18 +20,18 @@ _MAX_VARINT_BYTES = 10
 _LONG_LIST = 15
 
 _ELEMENT_KINDS = (0, BYTE, BYTE, *range(BYTE, 16))
-"""By kind, as what an element of a list takes room: what is true or false takes no byte as a field, but one as an element."""
+"""The kind whose width an element of each kind has: a boolean takes no byte as a field, but one as an element."""
 
 _CUT_SHORT = "it is cut short"
 _TOO_DEEP = f"values are nested more than {_MAX_DEPTH} levels deep"
 
 
 class Damaged(ValueError):
-    """Bytes are not what the protocol, or the struct that they shall be, asks for."""
+    """Bytes break the protocol, or the definition of the struct they should be."""
 
 
 class Span(NamedTuple):
-    """A value in its bytes, and its kind."""
+    """Where the bytes of a value are, and its kind."""
 
     kind: int
     start: int
@@ -38,7 +39,7 @@ class Span(NamedTuple):
 
 
 class Integer(NamedTuple):
-    """A whole number, and the bytes that say it."""
+    """A number, and where the bytes that encode it are."""
 
     value: int
     start: int
@@ -46,19 +47,16 @@ class Integer(NamedTuple):
 
 
 class Struct:
-    """A struct in place; what lies in its values is opened when it is asked for.
+    """A struct in place; `spans` are its values by field id. Lists and binaries are decoded on access.
 
-    Raises `Damaged` where the bytes are no struct, and, when asked for a field of another kind than it has.
-
-    Attributes:
-        spans: the values by field id.
+    The constructor raises `Damaged` for bytes that are no struct, the accessors for a field of another kind.
     """
 
     __slots__ = ("_data", "_structs", "end", "spans", "start")
     end: int
 
     def __init__(self, data: bytes, start: int = 0, depth: int = 0) -> None:
-        """`depth`: the number of structs around this one that were opened with it."""
+        """`depth` is the number of structs around this one."""
         if depth > _MAX_DEPTH:
             raise Damaged(_TOO_DEEP)
         self._data, self.start = data, start
@@ -80,7 +78,7 @@ class Struct:
                     end = below.end
                 else:
                     end = _skip(data, position, kind, depth)
-                # As `Span(kind, position, end)`, in half the time.
+                # `Span(kind, position, end)` in half the time.
                 spans[field_id] = tuple.__new__(Span, (kind, position, end))
                 position = end
         except IndexError:
@@ -88,34 +86,29 @@ class Struct:
         self.end = position + 1
 
     def raw(self, field_id: int) -> bytes | None:
-        """The bytes of a field's value as they are, without the field's head."""
+        """The encoded value of a field, without the field's header."""
         span = self.spans.get(field_id)
         return None if span is None else self._data[span.start : span.end]
 
     def integer(self, field_id: int) -> Integer | None:
-        """A field of 16, 32 or 64 bits."""
         span = self._span(field_id, *_INTEGERS)
         return None if span is None else Integer(integer_at(self._data, span.start)[0], span.start, span.end)
 
     def required_integer(self, field_id: int) -> Integer:
-        """As `integer`, of a field that must be there."""
         number = self.integer(field_id)
         if number is None:
             raise Damaged(f"field {field_id} is not there")
         return number
 
     def value(self, field_id: int, default: int = 0) -> int:
-        """The number of a field of 16, 32 or 64 bits."""
         span = self._span(field_id, *_INTEGERS)
         return default if span is None else integer_at(self._data, span.start)[0]
 
     def byte(self, field_id: int) -> int:
-        """The number of a field of 8 bits, 0 where it is not there."""
         span = self._span(field_id, BYTE)
         return 0 if span is None else self._data[span.start]
 
     def boolean(self, field_id: int) -> bool:
-        """Whether a field is true; false where it is not there."""
         span = self._span(field_id, *_BOOLEANS)
         return span is not None and span.kind == TRUE
 
@@ -130,7 +123,7 @@ class Struct:
         return struct
 
     def structs(self, field_id: int) -> list["Struct"]:
-        """The structs in a list, none where the field is not there."""
+        """The structs of a list; like the other lists, empty where the field is missing."""
         span = self._span(field_id, LIST)
         return [] if span is None else structs_at(self._data, span.start)
 
@@ -140,7 +133,6 @@ class Struct:
         return None if span is None else self._data[varint_at(self._data, span.start)[1] : span.end]
 
     def booleans(self, field_id: int) -> list[bool]:
-        """The truth values of a list, none where the field is not there; so the other two."""
         return [self._data[start] == TRUE for start, _ in self._elements(field_id, *_BOOLEANS)]
 
     def integers(self, field_id: int) -> list[int]:
@@ -150,7 +142,7 @@ class Struct:
         return [self._data[varint_at(self._data, start)[1] : end] for start, end in self._elements(field_id, BINARY)]
 
     def _elements(self, field_id: int, *kinds: int) -> list[tuple[int, int]]:
-        """Where the elements of a list begin and end."""
+        """The bounds of each element of a list."""
         span = self._span(field_id, LIST)
         if span is None:
             return []
@@ -170,7 +162,6 @@ class Struct:
 
 
 def structs_at(data: bytes, position: int) -> list[Struct]:
-    """The structs of the list that begins at a position."""
     count, kind, position = _list_head(data, position)
     if count and kind != STRUCT:
         raise Damaged(f"a list of structs has elements of kind {kind}")
@@ -182,11 +173,10 @@ def structs_at(data: bytes, position: int) -> list[Struct]:
 
 
 def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Callable[[int], int]]]) -> int:
-    """Go through a struct once, whatever lies in it; returns where it ends.
+    """Skip the struct at a position and return its end.
 
     Args:
-        opened: by field id, the kind that a field must have, and what goes through the value that begins at a position in
-            place of this function, and returns where it ends.
+        opened: by field id, the kind a field must have, and a function that reads the value at a position and returns its end.
     """
     field_id = 0
     try:
@@ -206,7 +196,7 @@ def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Call
 
 
 def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
-    """Go through a list of structs once, `walk` through each of them; returns where the list ends."""
+    """Call `walk` for each struct of the list at a position and return the list's end."""
     count, kind, position = _list_head(data, position)
     if count and kind != STRUCT:
         raise Damaged(f"a list of structs has elements of kind {kind}")
@@ -216,7 +206,7 @@ def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
 
 
 def varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """A whole number without sign, and where it ends."""
+    """An unsigned number and its end: `spec.avro.read_varint` with the checks inside, since footers have thousands of numbers."""
     number = shift = 0
     try:
         while True:
@@ -236,54 +226,52 @@ def varint_at(data: bytes, position: int) -> tuple[int, int]:
 
 
 def integer_at(data: bytes, position: int) -> tuple[int, int]:
-    """A whole number with sign, and where it ends."""
+    """A signed number (zigzag) and its end."""
     number, end = varint_at(data, position)
     return (number >> 1) ^ -(number & 1), end
 
 
-def integer_bytes(number: int) -> bytes:
-    """A whole number with sign, as a field or an element of 16, 32 or 64 bits."""
-    return _varint_bytes((number << 1) ^ (number >> 63))
+# Numbers with a sign are encoded as Avro's longs are: `encode_long`.
 
 
 def binary_bytes(value: bytes) -> bytes:
-    """Bytes or text as a field or an element."""
-    return _varint_bytes(len(value)) + value
+    """The encoding of bytes or text."""
+    return encode_varint(len(value)) + value
 
 
 def list_bytes(kind: int, elements: Sequence[bytes]) -> bytes:
-    """A list of elements of one kind that are bytes already."""
+    """The encoding of a list of encoded elements of one kind."""
     count = len(elements)
     short = count < _LONG_LIST
-    head = bytes([count << 4 | kind]) if short else bytes([_LONG_LIST << 4 | kind]) + _varint_bytes(count)
+    head = bytes([count << 4 | kind]) if short else bytes([_LONG_LIST << 4 | kind]) + encode_varint(count)
     return head + b"".join(elements)
 
 
 def struct_bytes(fields: Iterable[tuple[int, int, bytes | int | None]]) -> bytes:
-    """A struct of fields in ascending order: id, kind, and the value's bytes or number; those without a value are left out."""
+    """The encoding of a struct of fields, ascending by id: id, kind, and the value, a number or encoded; null: no field."""
     out = bytearray()
     previous_id = 0
     for field_id, kind, value in fields:
         if value is None:
             continue
         step = field_id - previous_id
-        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + integer_bytes(field_id)
-        out += integer_bytes(value) if isinstance(value, int) else value
+        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + encode_long(field_id)
+        out += encode_long(value) if isinstance(value, int) else value
         previous_id = field_id
     return bytes(out) + b"\0"
 
 
 def with_integers(data: bytes, start: int, end: int, changes: Iterable[tuple[Integer, int]]) -> bytes:
-    """A range of bytes with some of its numbers replaced."""
+    """A range of bytes with some of the numbers in it replaced."""
     parts: list[bytes] = []
     for old, value in sorted(changes, key=lambda change: change[0].start):
-        parts += [data[start : old.start], integer_bytes(value)]
+        parts += [data[start : old.start], encode_long(value)]
         start = old.end
     return b"".join([*parts, data[start:end]])
 
 
 def _skip(data: bytes, position: int, kind: int, depth: int) -> int:
-    """Where a value ends; raises `IndexError` or `Damaged` where that is beyond the bytes."""
+    """The end of a value; raises `IndexError` or `Damaged` for one that goes beyond the bytes."""
     if I16 <= kind <= I64:
         end = position
         while data[end] > 127:
@@ -333,22 +321,13 @@ def _skip_nested(data: bytes, position: int, kind: int, depth: int) -> int:
 
 
 def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
-    """The number of elements of a list, their kind, and where they begin."""
+    """The length of a list, the kind of its elements, and the start of the first."""
     try:
         head = data[position]
         count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
     except IndexError:
         raise Damaged(_CUT_SHORT) from None
-    # Every element takes a byte at least.
+    # Every element takes at least one byte.
     if count > len(data) - position:
         raise Damaged(_CUT_SHORT)
     return count, head & 15, position
-
-
-def _varint_bytes(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

@@ -1,8 +1,7 @@
 """Parquet data files, written in row groups (spec, Appendix A "Parquet").
 
-Which columns are encoded by a dictionary, have statistics or a bloom filter is given to pyarrow by paths in the file's own
-schema, with `list.element` and `key_value` in them; table properties go by the full names of Iceberg, with `element`, `key` and
-`value`.
+pyarrow names columns by their paths in the file, with `list.element` and `key_value`, table properties by Iceberg's full names,
+with `element`, `key` and `value`.
 """
 
 import math
@@ -33,19 +32,19 @@ _MAX_FILTER_BYTES = 128 * MIB
 
 
 def leaf_paths(schema: pa.Schema) -> dict[str, str]:
-    """The columns that a Parquet file of a schema has: the path of each in the file by its full name."""
+    """The paths of the columns in a Parquet file of a schema, by their full names."""
     return {name: path for field in schema for name, path, _ in _leaves(field.name, field.name, field.type)}
 
 
 def repeating_columns(table: pa.Table) -> list[str]:
-    """Paths of the columns that are worth a dictionary: not those with hardly a value that occurs twice in a sample.
+    """Paths of the columns that are worth a dictionary: not those whose values hardly repeat in a sample.
 
-    Building a dictionary that is too large costs time, and a larger file when it is given up.
+    Building a dictionary that turns out too large costs time, and makes a larger file.
     """
     judged = [n for n, f in enumerate(table.schema) if not (f.type.num_fields or pa.types.is_dictionary(f.type))]
     samples: dict[int, pa.ChunkedArray] = {}
     if judged:
-        # Every n-th row, batch by batch: of a column in many chunks Arrow would first make one array, as large as the column.
+        # Every n-th row, batch by batch: Arrow would first join the chunks of a column into one array.
         step, first = max(1, table.num_rows // _SAMPLE_ROWS), 0
         batches: list[pa.RecordBatch] = []
         for batch in table.select(judged).to_batches():
@@ -67,7 +66,7 @@ def repeating_columns(table: pa.Table) -> list[str]:
 
 
 def with_dictionary(columns: ParquetColumns, schema: pa.Schema, repeating: Collection[str]) -> list[str]:
-    """Paths of the columns that are encoded by a dictionary: what properties say of a column, else what repeats."""
+    """Paths of the columns that get a dictionary: by the property of a column, else those that repeat."""
     return [
         path
         for name, path in leaf_paths(schema).items()
@@ -75,20 +74,13 @@ def with_dictionary(columns: ParquetColumns, schema: pa.Schema, repeating: Colle
     ]
 
 
-def with_statistics(columns: ParquetColumns, schema: pa.Schema) -> bool | list[str]:
-    """Paths of the columns that have statistics; true for all."""
-    if False not in columns.statistics.values():
-        return True
-    return [path for name, path in leaf_paths(schema).items() if columns.statistics.get(name, True)]
-
-
 def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[str, Any]] | None:
     """The bloom filters of a file by path, null if it has none.
 
-    Where no number of distinct values is given, a filter begins as large as it may be; the writer folds each to
-    what the row group's values need. Parquet has no filters of truth values.
+    Without a number of distinct values a filter starts at the maximum size; the writer then folds it to what the values of the
+    row group need. Parquet has no filters of booleans.
     """
-    # Of at most some bytes, a power of two (Parquet, "Split Block Bloom Filters").
+    # A power of two (Parquet, "Split Block Bloom Filters").
     max_bytes = min(max(_MIN_FILTER_BYTES, 2 ** (columns.bloom_filter_max_bytes.bit_length() - 1)), _MAX_FILTER_BYTES)
     filters: dict[str, dict[str, Any]] = {}
     for field in schema:
@@ -101,7 +93,7 @@ def bloom_filters(columns: ParquetColumns, schema: pa.Schema) -> dict[str, dict[
 
 
 def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str, pa.DataType]]:
-    """Full name, path and type of the columns below a field."""
+    """Full name, path and type of the leaves of a field."""
     if pa.types.is_struct(type_):
         children = [(child.name, child.name, child.type) for child in type_]
     elif pa.types.is_list(type_):
@@ -116,7 +108,7 @@ def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str
 
 
 class ParquetWriter:
-    """A Parquet file that is being written; each table becomes a row group."""
+    """Writes a Parquet file; each table becomes a row group."""
 
     def __init__(
         self,
@@ -128,7 +120,7 @@ class ParquetWriter:
         first: pa.Table,
         repeating: Collection[str],
     ) -> None:
-        """`first` is the first row group; `repeating` are paths of the columns that are worth a dictionary."""
+        """`first` is the first row group, `repeating` the result of `repeating_columns`."""
         self._schema = schema
         self._modes = modes
         self._nan_counts: dict[int, int] = {}
@@ -151,7 +143,7 @@ class ParquetWriter:
             self._nan_counts[id_] = self._nan_counts.get(id_, 0) + count
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer, and take the metrics from it."""
+        """Write the footer; returns the size of the file in bytes and its metrics."""
         self._writer.close()
         size_bytes = self._stream.tell()
         self._stack.close()
@@ -159,8 +151,8 @@ class ParquetWriter:
         return size_bytes, file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
 
     def abandon(self, error: BaseException) -> None:
-        """Give the file up; nothing that goes wrong with it now matters beside `error`."""
-        # After a row group that failed, pyarrow has no footer to hand out, and says so as a RuntimeError.
+        """Give the file up because of `error`; further errors are ignored."""
+        # After a failed row group pyarrow has no footer for its collector and raises RuntimeError.
         with suppress(IcekeepError, pa.ArrowException, OSError, ValueError, RuntimeError):
             self._writer.close()
         with suppress(IcekeepError, OSError, ValueError):
@@ -169,6 +161,10 @@ class ParquetWriter:
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
     """The arguments of pyarrow's writer."""
+    statistics: bool | list[str] = True
+    by_column = options.columns.statistics
+    if False in by_column.values():
+        statistics = [path for name, path in leaf_paths(schema).items() if by_column.get(name, True)]
     return {
         "version": "2.6",
         "compression": options.compression,
@@ -177,7 +173,7 @@ def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[
         "data_page_version": options.page_version,
         "max_rows_per_page": options.page_rows,
         "use_dictionary": with_dictionary(options.columns, schema, repeating),
-        "write_statistics": with_statistics(options.columns, schema),
+        "write_statistics": statistics,
         "bloom_filter_options": bloom_filters(options.columns, schema),
         "dictionary_pagesize_limit": options.dictionary_size_bytes,
         "store_schema": False,
@@ -188,7 +184,7 @@ def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[
 
 
 def row_group_bytes(table: pa.Table, options: ParquetOptions, repeating: Collection[str]) -> int:
-    """How many bytes a table takes in a file as a row group; it is encoded to see."""
+    """The size of a table as a row group in bytes, found by encoding it."""
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, table.schema, **_settings(options, table.schema, repeating)) as writer:
         writer.write_table(table, row_group_size=table.num_rows)

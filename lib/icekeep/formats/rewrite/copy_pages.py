@@ -1,9 +1,9 @@
-"""Small Parquet files put together without decoding all of their columns: data pages that need no dictionary are moved.
+"""Small Parquet files merged without decoding all columns: data pages that need no dictionary are moved.
 
-New row groups are made of whole files. In each, a column that all its files store as the table's writer would (`page_sources`) is
-moved page by page; the others are decoded and encoded as in any rewrite, and so is at least one, by which rows are counted. The
-encoded columns come as a file of one row group, in memory; the new file's schema and the way in which it says things are those of
-the writer. It is done where rows stay as they are, and where it pays.
+New row groups are made of whole files. A column that all files of a row group store as the table's writer would (`page_sources`)
+is moved page by page; the others are decoded and encoded as in any rewrite, at least one of them, which counts the rows. The
+encoded columns are a file of one row group, in memory; the new file has the schema and the conventions of the writer. It is done
+for rows that do not change, and where it pays.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,7 +36,6 @@ from icekeep.formats.parquet.thrift import (
     Damaged,
     Struct,
     binary_bytes,
-    integer_bytes,
     list_bytes,
     struct_bytes,
     structs_at,
@@ -65,6 +64,7 @@ from icekeep.formats.rewrite.rows import TaskRows, columns_to_write, removed_on_
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.row_hash import RowSequence
 from icekeep.formats.writer import ROW_GROUP_ROWS, DataFileWriter, next_row_group_bytes
+from icekeep.spec.avro import encode_long
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
@@ -73,13 +73,13 @@ from icekeep.storage.base import Storage
 from icekeep.storage.overlay import HeldFiles
 
 MAX_SOURCE_BYTES = 32 * MIB
-"""A larger file is no small file: its row groups are stitched, or it is cut into pieces."""
+"""Larger files are not small: their row groups are stitched, or they are read in pieces."""
 
 MIN_PAGE_BYTES = 4 * 1024
-"""Smaller pages, on average of a row group, are better merged: a page costs its readers time, and compresses worse."""
+"""Pages that are smaller on average of a row group are better merged: each costs readers time, and compresses worse."""
 
 MIN_SHARE = 0.2
-"""The share of the bytes that must be moved, or moving pages does not pay."""
+"""Moving pages pays from this share of the bytes."""
 
 _ENCODED = "memory:/encoded.parquet"
 
@@ -88,10 +88,7 @@ _RLE = 3
 
 
 def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
-    """Do what `rewrite` does by moving pages; `None` where that cannot be done or does not pay, and then nothing was written.
-
-    Raises what `rewrite` raises; if anything fails, no new file is left.
-    """
+    """`rewrite` by moving pages; null, with nothing written, if that is not possible or does not pay. Raises as `rewrite`."""
     if not _may_move_pages(task):
         return None
     options = task_options(task)
@@ -99,7 +96,7 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
     if not isinstance(options.encoding, ParquetOptions) or not _may_pay(largest, options.encoding, storage):
         return None
     with _PageCopier(task, options, options.encoding, storage) as copier:
-        # The largest file speaks for all: where it is wrong, only time is lost.
+        # The largest file stands for all: where it misleads, only time is lost.
         if not copier.moved_columns([copier.source(largest)]):
             return None
         for group in copier.groups():
@@ -123,7 +120,7 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
 
 
 def _may_move_pages(task: RewriteTask) -> bool:
-    """Whether all rows stay as they are, and come from small Parquet files."""
+    """Whether no row changes and all are in small Parquet files."""
     return (
         task.moves_pages
         and task.ordering is None
@@ -142,9 +139,7 @@ def _may_move_pages(task: RewriteTask) -> bool:
 
 
 def _may_pay(piece: FilePiece, encoding: ParquetOptions, storage: Storage) -> bool:
-    """Whether enough bytes of a file may be moved, as far as its footer alone tells: before pages are looked at and before the
-    writer is asked how it would store the columns.
-    """
+    """Whether enough bytes of a file may be moved, judged by its footer alone, before pages are read."""
     codec = CODECS[encoding.compression]
     moved_bytes = 0
     try:
@@ -162,10 +157,9 @@ def _may_pay(piece: FilePiece, encoding: ParquetOptions, storage: Storage) -> bo
 
 
 class _PageCopier:
-    """Writes row groups of whole files into new files, of which none is left unless `close` was reached.
+    """Writes row groups of whole files into new files, which are deleted unless `close` was reached.
 
-    Attributes:
-        proof: notes what is written; `None` where the task verifies nothing.
+    `proof` is null if the task verifies nothing.
     """
 
     def __init__(self, task: RewriteTask, options: WriteOptions, encoding: ParquetOptions, storage: Storage) -> None:
@@ -179,7 +173,7 @@ class _PageCopier:
         )
         stored = stored_schema(columns)
         modes = metrics_modes({}, columns) if options.metrics_modes is None else options.metrics_modes
-        # A file without rows shows what new files have in common.
+        # A file without rows has what new files have in common.
         empty = pa.Table.from_batches([], schema=arrow_schema(stored))
         size_bytes, _ = ParquetWriter(self._held, _ENCODED, stored, encoding, modes, empty, ()).finish()
         footer = read_footer(self._held, _ENCODED, size_bytes)
@@ -210,13 +204,13 @@ class _PageCopier:
         self._storage.delete_many(locations)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finish the last file and return all of them, in the order of their rows."""
+        """Finish the last file; returns all, in the order of their rows."""
         self._finish_file()
         self._closed = True
         return tuple(self._files)
 
     def source(self, piece: FilePiece, field_ids: Collection[int] | None = None) -> PageSource:
-        """A file, held as bytes from now on unless it is longer or shorter than its entry says."""
+        """Read a file and keep its bytes, unless it has another length than its entry."""
         with self._held.open(piece.location) as stream:
             data = stream.read(piece.size_bytes + 1)
         if len(data) == piece.size_bytes:
@@ -225,11 +219,11 @@ class _PageCopier:
         return PageSource(piece, b"", piece.size_bytes, {})
 
     def groups(self) -> Iterator[list[PageSource]]:
-        """The files of each new row group. They are held as bytes until the group is written."""
+        """The files of each new row group, whose bytes are kept until it is written."""
         group: list[PageSource] = []
         size_bytes = arrow_bytes = row_count = 0
         for piece in self._task.pieces:
-            # A column that one file of the row group cannot give need not be looked for in the others.
+            # Columns that one file of the row group cannot give are not looked for in the others.
             source = self.source(piece, group[-1].chunks if group else None)
             size_bytes += piece.size_bytes
             arrow_bytes += source.arrow_bytes
@@ -244,7 +238,7 @@ class _PageCopier:
             yield group
 
     def _fits(self, row_count: int, size_bytes: int, arrow_bytes: int) -> bool:
-        """Whether as much goes into one row group: the limits are those of `DataFileWriter`."""
+        """Whether this fits into one row group, by the limits of `DataFileWriter`."""
         full_bytes = min(self._options.row_group_arrow_bytes * self._ratio, self._encoding.row_group_size_bytes)
         written_bytes = self._file.written_bytes if self._file is not None else 0
         remaining_bytes = max(1, self._options.target_file_size_bytes - written_bytes)
@@ -255,7 +249,7 @@ class _PageCopier:
         )
 
     def moved_columns(self, group: list[PageSource]) -> set[int]:
-        """Field ids of the columns that are moved, none where that does not pay."""
+        """Field ids of the columns to move; none if that does not pay."""
         sizes: dict[int, int] = {}
         for id_ in set.intersection(*(set(source.chunks) for source in group)):
             pages = [chunk.pages for source in group for chunk in source.chunks[id_]]
@@ -265,13 +259,13 @@ class _PageCopier:
             if is_large and len({chunk.kind for chunk in pages}) <= 1:
                 sizes[id_] = size_bytes
         if len(sizes) == len(self._shape.schema.fields):
-            # Rows are counted, and a row group is made, by a column that is encoded.
+            # At least one column is encoded: it makes the row group and counts the rows.
             del sizes[min(sizes, key=lambda id_: sizes[id_])]
         pays = sum(sizes.values()) >= MIN_SHARE * sum(source.piece.size_bytes for source in group)
         return set(sizes) if pays else set()
 
     def write(self, group: list[PageSource]) -> None:
-        """Write the rows of some files as one row group, or as several where they take more memory than was expected."""
+        """Write the rows of some files as one row group, or several if they take more memory than expected."""
         moved = self.moved_columns(group)
         fields = tuple(field for field in self._task.schema.fields if field.field_id not in moved)
         schema = msgspec.structs.replace(self._task.schema, fields=fields, identifier_field_ids=())
@@ -285,7 +279,7 @@ class _PageCopier:
         for source in group:
             for table in rows.read([source.piece]):
                 if self.proof is not None:
-                    # While they are still in the processor's cache.
+                    # While they are in the processor's cache.
                     hashed.add(table)
                 tables.append(table)
                 arrow_bytes += table.nbytes
@@ -302,7 +296,7 @@ class _PageCopier:
     def _write_row_group(
         self, sources: list[PageSource], tables: list[pa.Table], hashed: RowSequence, moved: set[int]
     ) -> None:
-        """Write the rows of files; `tables` are what was read of them in the columns of `hashed`, the others are moved."""
+        """Write the rows of files: the columns of `hashed` from `tables`, the others by moving pages."""
         if not any(table.num_rows for table in tables):
             return
         # The columns that are not moved, as a file of one row group.
@@ -349,7 +343,7 @@ class _PageCopier:
 
 
 def statistics_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes:
-    """The statistics of all chunks together, each of which knows its bounds unless all its values are null."""
+    """The encoded statistics of all chunks together; each has bounds unless all its values are null."""
     least, greatest = bounds_of_all(chunks, order)
     return struct_bytes(
         [
@@ -361,7 +355,7 @@ def statistics_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes:
 
 
 def column_index_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes | None:
-    """The column index of all chunks' pages together; null where one of them does not tell its pages."""
+    """The encoded column index of all chunks' pages; null if a chunk has no bounds of its pages."""
     pages: list[PageBounds] = []
     for chunk in chunks:
         if chunk.pages is None:
@@ -381,13 +375,13 @@ def column_index_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes | N
             (2, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in least])),
             (3, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in greatest])),
             (4, I32, direction),
-            (5, LIST, list_bytes(I64, [*map(integer_bytes, counts)]) if len(counts) == len(pages) else None),
+            (5, LIST, list_bytes(I64, [*map(encode_long, counts)]) if len(counts) == len(pages) else None),
         ]
     )
 
 
 MovedChunks = Sequence[tuple[bytes, MovableChunk]]
-"""Chunks of one column, in order, each with the bytes of the file that it lies in."""
+"""Chunks of one column, in order, each with the bytes of its file."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -396,9 +390,9 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         footer: of a file with all columns and no rows, as the table's writer makes it.
         columns: those that may be moved, by field id.
-        codec: Parquet's number of it.
+        codec: Parquet's number.
         schema: of the table.
-        modes: what manifests keep of each column, by field id.
+        modes: by field id.
     """
 
     footer: Footer
@@ -409,12 +403,12 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class _WrittenChunk(msgspec.Struct):
-    """A column chunk in its place.
+    """A column chunk of a new file.
 
     Attributes:
-        metadata: what describes it, whole.
-        indexes: its column index and its offset index, by the fields that say where they lie.
-        places: these fields, once the indexes are written.
+        metadata: its encoded `ColumnMetaData`.
+        indexes: its column index and its offset index, by the fields of `ColumnChunk` for their offsets.
+        places: the values of the fields for offsets and lengths, once the indexes are written.
     """
 
     start: int
@@ -426,7 +420,7 @@ class _WrittenChunk(msgspec.Struct):
 
 
 class PagesFile:
-    """A file that is being put together, a row group at a time; indexes and the footer are written last."""
+    """Writes a new file, one row group at a time; indexes and the footer come last."""
 
     def __init__(self, storage: Storage, location: str, shape: Shape) -> None:
         self._shape = shape
@@ -450,7 +444,7 @@ class PagesFile:
         Args:
             encoded: a file of one row group with all columns that are not moved, in the order of the schema.
             footer: of that file.
-            moved: the chunks of each column that is moved, by field id, one behind the other.
+            moved: the chunks of the other columns, by field id, in the order of their rows.
             nan_counts: of the columns that are encoded, by field id.
         """
         (group,) = Struct(footer.data).structs(4)
@@ -458,7 +452,7 @@ class PagesFile:
         rest = iter(group.structs(1))
         filters: list[bytes] = []
         chunks: list[_WrittenChunk] = []
-        # Bloom filters come right behind the data, which is as long as all chunks.
+        # Bloom filters follow the chunks.
         moved_bytes = sum(chunk.pages.compressed_bytes for of_column in moved.values() for _, chunk in of_column)
         filters_start = self.written_bytes + footer.row_groups[0].compressed_bytes + moved_bytes
         for leaf in self._shape.footer.stored.leaves:
@@ -477,7 +471,7 @@ class PagesFile:
             self._nan_counts[id_] = self._nan_counts.get(id_, 0) + count
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write indexes and the footer, and take the metrics from it."""
+        """Write indexes and the footer; returns the size of the file in bytes and its metrics."""
         for number in (COLUMN_INDEX, OFFSET_INDEX):
             for chunk in (chunk for _, chunks in self._row_groups for chunk in chunks):
                 if (index := chunk.indexes[number]) is not None:
@@ -506,7 +500,7 @@ class PagesFile:
         return self.written_bytes, metrics
 
     def abandon(self, error: BaseException) -> None:
-        """Give the file up; nothing that goes wrong with it now matters beside `error`."""
+        """Give the file up because of `error`; further errors are ignored."""
         with suppress(IcekeepError, OSError, ValueError):
             self._stack.__exit__(type(error), error, error.__traceback__)
 
@@ -517,7 +511,7 @@ class PagesFile:
     def _write_encoded(
         self, encoded: bytes, footer: Footer, chunk: Struct, filter_start: int, filters: list[bytes]
     ) -> _WrittenChunk:
-        """Move a chunk of the file that was encoded; its bloom filter is added to those that `add` writes."""
+        """Copy a chunk of the encoded file; its bloom filter is appended to `filters`, which `add` writes."""
         column = chunk.required_struct(3)
         start, length = page_range(column)
         new_start, shift = self.written_bytes, self.written_bytes - start
@@ -544,7 +538,7 @@ class PagesFile:
         )
 
     def _write_moved(self, column: MovableColumn, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
-        """Write the pages of a column one behind the other."""
+        """Copy the pages of a column."""
         start = self.written_bytes
         places: list[bytes] = []
         first_row = 0
@@ -566,7 +560,7 @@ class PagesFile:
         metadata = struct_bytes(
             [
                 (1, I32, node.value(1)),
-                (2, LIST, list_bytes(I32, [*map(integer_bytes, encodings)])),
+                (2, LIST, list_bytes(I32, [*map(encode_long, encodings)])),
                 (3, LIST, list_bytes(BINARY, [node.raw(4) or b"\0"])),
                 (4, I32, self._shape.codec),
                 (5, I64, row_count),
@@ -584,11 +578,11 @@ class PagesFile:
 
 
 def _page_place(page: DataPage, shift: int, first_row: int) -> bytes:
-    """A `PageLocation`."""
+    """An encoded `PageLocation`."""
     return struct_bytes([(1, I64, page.start + shift), (2, I32, page.end - page.start), (3, I64, first_row)])
 
 
 def _chunk_bytes(chunk: _WrittenChunk) -> bytes:
-    """A `ColumnChunk`; the place of its description elsewhere is none, as writers say it today."""
+    """An encoded `ColumnChunk`; `file_offset` is deprecated and 0."""
     places = [(id_, I64 if id_ in (OFFSET_INDEX, COLUMN_INDEX) else I32, chunk.places.get(id_)) for id_ in range(4, 8)]
     return struct_bytes([(2, I64, 0), (3, STRUCT, chunk.metadata), *places])

@@ -1,13 +1,13 @@
-"""Proof that row groups and pages were copied as they are: bytes prove bytes, and of these nothing is decoded.
+"""Proof that row groups and pages were copied unchanged: bytes are compared with bytes, and nothing copied is decoded.
 
-Row groups: the new file holds the rows of its sources if any reader must read both alike. That is the same schema and key-values,
-row groups that are described in the same words except for their places, behind these the same bytes, and offset indexes that say
-the same of the same pages. Sources are read again, as is the new file.
+Row groups: the new file has the rows of its sources if any reader must read both alike. That takes the same schema and
+key-values, row groups with the same metadata except for file offsets, the same bytes there, and offset indexes that describe the
+same pages. The sources and the new file are read again.
 
-Pages: what a row group shall hold is noted before it is written, and held against the new file as it is read again. Of columns
-that were moved these are their bytes, of which footers say where they are, not the code that walked through the pages; and what
-readers go by beside these, since rows are not found by a wrong bound or index: bounds must be those of the sources together, and
-each offset index must lead through the pages of its chunk. Columns that were encoded are proved by their rows.
+Pages: what goes into a row group is recorded before it is written, and compared with the new file, which is read again. Of moved
+columns these are the bytes, located by the footers and not by the code that walked through the pages. Bounds must be those of the
+sources together, and each offset index must lead through the pages of its chunk, since a wrong bound or index hides rows. Columns
+that were encoded are proved by their rows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,24 +53,24 @@ from icekeep.formats.rewrite.page_sources import (
     stored_as,
 )
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rewrite.verify import add_rows, not_as_written, of_new_file, rows_at_once
+from icekeep.formats.rewrite.verify import add_rows, batch_rows_of, not_as_written, of_new_file
 from icekeep.formats.row_hash import RowSequence, RowSum
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 _NEAR_BYTES, _FAR_BYTES = MIB, 8 * MIB
-"""What the proof compares at a time: of local files as much as the processor's cache holds, of others few requests."""
+"""How much is compared at a time: of local files what fits into the processor's cache, of others more, for few requests."""
 
 
 def rows_of_copy(pieces: Sequence[FilePiece], new: DataFile, storage: Storage) -> RowSum:
-    """How many rows a file holds that was put together of whole files, in their order, once that is proved.
+    """Prove that a new file holds the row groups of whole files, in their order; returns their number of rows.
 
-    The sum has no digest: the rows are those of the files, and none was looked at.
+    The sum has no digest, since no row was decoded.
 
     Raises:
-        IcekeepBug: the new file is not there, or is not what its sources make.
-        MissingFileError, InvalidTableError, UnsupportedError: a source is not there, is damaged, or cannot be copied.
+        IcekeepBug: the new file is missing, or is not what its sources make.
+        MissingFileError, InvalidTableError, UnsupportedError: a source is missing or damaged, or cannot be copied.
         UnavailableError: storage is out of reach.
     """
     with of_new_file(new):
@@ -102,7 +102,7 @@ def _prove_copy(
     copies: Sequence[RowGroup],
     new: DataFile,
 ) -> None:
-    """Hold some row groups of the new file against those of the file that they were copied from."""
+    """Compare some row groups of the new file with those of their source."""
     groups = old.full_groups
     if written.common_fields != old.common_fields:
         raise not_as_written(f"other columns than {piece.location!r}", [new])
@@ -135,7 +135,7 @@ def _prove_copy(
 
 
 def _keeps_lineage(piece: FilePiece, old: Footer) -> bool:
-    """Whether rows have the row ids in another file that they have in this one: they store all of them, or have none."""
+    """Whether rows keep their row ids in another file: the file stores all of them, or its rows have none."""
     stored = {leaf.field_id for leaf in old.stored.leaves} & LINEAGE_IDS
     if piece.first_row_id is None:
         return not stored
@@ -143,10 +143,10 @@ def _keeps_lineage(piece: FilePiece, old: Footer) -> bool:
 
 
 def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
-    """All that a footer says of a row group, its places moved back by the shift.
+    """The metadata of a row group, its file offsets moved back by the shift.
 
-    Left out: ordinals, where the row group begins (old writers say it wrongly, PARQUET-2078, and its columns say it), and the
-    places of offset indexes, which are rewritten.
+    Left out are ordinals, the offset of the row group (old writers have it wrong, PARQUET-2078, and its columns have it), and
+    those of offset indexes, which are rewritten.
     """
     struct = Struct(footer.data, group.data_start)
     chunks = [
@@ -157,9 +157,7 @@ def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
 
 
 def _pages_of(stream: BinaryIO, footer: Footer, groups: Sequence[RowGroup], shift: int) -> list[tuple[Any, ...] | None]:
-    """All that offset indexes say of the pages of each column chunk, their places moved back by the shift: readers of
-    few rows read the pages that lie there, and no others.
-    """
+    """The offset index of each column chunk, its offsets moved back by the shift: readers of few rows read only those pages."""
     stored = offset_indexes(stream, footer, groups)
     pages: list[tuple[Any, ...] | None] = []
     for chunk in (chunk for group in groups for chunk in group.chunks):
@@ -174,7 +172,7 @@ def _pages_of(stream: BinaryIO, footer: Footer, groups: Sequence[RowGroup], shif
 
 
 def _facts(struct: Struct, shift: int, places: Collection[int], without: Collection[int] = ()) -> dict[int, Any]:
-    """The fields of a struct but some; those that are `places` are moved back, but for zero, which means "not there"."""
+    """The fields of a struct but some; the offsets in `places` are moved back, except for zero, which means "not there"."""
     facts: dict[int, Any] = {}
     for id_, span in struct.spans.items():
         if id_ in places:
@@ -196,7 +194,7 @@ def _fill(stream: Any, buffer: bytearray, location: str) -> None:
 
 
 class _Place(NamedTuple):
-    """A column among those of a file, how its values are stored, and their order."""
+    """The position of a column in a file, its `stored_as`, and its order."""
 
     position: int
     stored: tuple[object, ...]
@@ -204,7 +202,7 @@ class _Place(NamedTuple):
 
 
 class _NotedGroup(msgspec.Struct, frozen=True):
-    """What a row group shall hold: the chunks that were moved and a digest of their bytes, and the rows that were encoded."""
+    """What goes into a row group: the chunks that are moved and digests of their bytes, and the rows that are encoded."""
 
     moved: Mapping[int, tuple[MovableChunk, ...]]
     digests: Mapping[int, tuple[Any, ...]]
@@ -212,7 +210,7 @@ class _NotedGroup(msgspec.Struct, frozen=True):
 
 
 class PageProof:
-    """Notes what goes into the row groups of new files, in their order, and holds it against these."""
+    """Records what goes into the row groups of new files, in their order, and compares it with these."""
 
     def __init__(self, task: RewriteTask) -> None:
         self._task = task
@@ -222,7 +220,7 @@ class PageProof:
     def take(
         self, sources: Sequence[PageSource], moved: Collection[int], rows: RowSequence, *, begins_file: bool
     ) -> None:
-        """A row group of some files is going to be written: the columns that are moved, and the rows of the others."""
+        """Record the next row group: the columns of `sources` that are moved, and the rows of the others."""
         if begins_file:
             self._files.append([])
         opened = [(pq.read_metadata(pa.BufferReader(one.data)), memoryview(one.data)) for one in sources]
@@ -239,12 +237,12 @@ class PageProof:
         self._files[-1].append(_NotedGroup(chunks, digests, rows))
 
     def check(self, files: Sequence[DataFile], storage: Storage) -> RowSum:
-        """How many rows new files hold, once it is proved that they are those that were taken.
+        """Prove that new files hold what was recorded; returns their number of rows.
 
-        The sum has no digest: each row group was compared by itself.
+        The sum has no digest: each row group is compared by itself.
 
         Raises:
-            IcekeepBug: a file is not there, is damaged, or holds something else; the files must be kept.
+            IcekeepBug: a file is missing, damaged, or holds something else; the files must be kept.
             UnavailableError: storage is out of reach.
         """
         if len(files) != len(self._files):
@@ -286,7 +284,7 @@ class PageProof:
 
     def _check_rows(self, file: DataFile, groups: Sequence[_NotedGroup], storage: Storage) -> None:
         with open_reader(storage, file.file_path, "PARQUET") as reader:
-            batch_rows = rows_at_once(reader, file, self._task)
+            batch_rows = batch_rows_of(reader, file, self._task.slots, self._task.is_local, in_order=True)
             for number, group in enumerate(groups):
                 rows = group.rows.again()
                 add_rows(rows, reader, group.rows.coded_ids, batch_rows, [number])
@@ -295,7 +293,7 @@ class PageProof:
                     raise not_as_written(what, [file])
 
     def _places_in(self, metadata: pq.FileMetaData) -> Mapping[int, _Place]:
-        """The top-level columns that hold values, by field id; worked out only where a file differs from the one before."""
+        """The top-level columns with values, by field id; computed only if the schema differs from the file before."""
         schema = metadata.schema
         if self._places is None or not self._places[0].equals(schema):
             ids = {field.name: field_id(field) for field in schema.to_arrow_schema()}
@@ -310,10 +308,10 @@ def _bytes_in(data: memoryview, start: int, length: int) -> memoryview:
 
 
 def _digest(chunks: Iterable[tuple[pq.FileMetaData, int, _Place | None, Callable[[int, int], Any]]]) -> tuple[Any, ...]:
-    """Of chunks of a column, one behind the other: their bytes, the number of their values, and how they are to be read.
+    """The number of values in successive chunks of a column, a digest of their bytes, and how they are decoded.
 
-    Each is given by its file, row group and place, and what reads bytes by their place and number; nothing is added where there
-    is no such column.
+    A chunk is the metadata of its file, the number of its row group, its place, and a function that reads a range of the file;
+    one without a place is left out.
     """
     content = xxhash.xxh3_128()
     codecs: set[str] = set()
@@ -332,7 +330,7 @@ def _digest(chunks: Iterable[tuple[pq.FileMetaData, int, _Place | None, Callable
 
 
 def _indexes(stream: BinaryIO, footer: Footer, chunks: Sequence[Struct]) -> Callable[[Struct, int], bytes | None]:
-    """What gives the indexes of a file's chunks, `None` where there is none: they lie side by side before the footer."""
+    """A function that returns an index of a chunk, or null; the indexes are read at once, as they are just before the footer."""
     places = [chunk.value(kind) for chunk in chunks for kind in (OFFSET_INDEX, COLUMN_INDEX)]
     first = min((place for place in places if place), default=footer.start)
     data = bytes_at(stream, first, max(0, footer.start - first))
@@ -351,10 +349,9 @@ def _indexes(stream: BinaryIO, footer: Footer, chunks: Sequence[Struct]) -> Call
 def _leads_through_pages(
     chunk: Struct, offset_index: bytes | None, row_count: int, moved: Sequence[MovableChunk] | None
 ) -> bool:
-    """Whether the offset index of a chunk, if it has one, names its pages one behind the other, none left out.
+    """Whether the offset index of a chunk, if it has one, lists its pages in order and without a gap.
 
-    Args:
-        moved: what a moved chunk was made of; it must have an index.
+    `moved` are the sources of a moved chunk, which must have an index.
     """
     column = chunk.struct(3)
     if offset_index is None or column is None:
@@ -393,13 +390,13 @@ def _has_bounds_of(chunk: Struct, column_index: bytes | None, moved: Sequence[Mo
     if pages is None or any(one.pages is None for one in bounds):
         return False
     expected = [page for one in bounds for page in one.pages or ()]
-    # Of nulls an index need say nothing.
+    # An index need not count nulls.
     if len(pages) != len(expected) or any(
         (page.least, page.greatest) != (other.least, other.greatest) or page.null_count not in (None, other.null_count)
         for page, other in zip(pages, expected, strict=True)
     ):
         return False
-    # Readers look for the first page by halves where the index says that bounds go up or down.
+    # Readers search for the first page by bisection if the index calls its bounds ascending or descending.
     direction = Struct(column_index).value(4)
     if direction not in (ASCENDING, DESCENDING):
         return direction == UNORDERED

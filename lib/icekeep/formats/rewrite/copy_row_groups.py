@@ -1,9 +1,8 @@
-"""Whole row groups of Parquet files put into one file, byte for byte: no page is decoded.
+"""Whole row groups of Parquet files stitched into one file, byte for byte: no page is decoded.
 
-All that lies between a file's magic and its footer is copied as one range, so that whatever the footer says of places in the
-file moves by one distance, the shift. Only offset indexes, which name the places of pages, are rewritten. It is allowed where
-a reader cannot tell the new file from one that was decoded and encoded again; `examine` says of each file whether it is, and
-`copy_proof` proves it.
+Everything between the magic and the footer of a file is copied as one range, so that all file offsets move by one distance, the
+shift. Only offset indexes, which have the offsets of pages, are rewritten. `examine` allows it for files of which a reader cannot
+distinguish the copy from one that was decoded and encoded again; `copy_proof` proves the copy.
 """
 
 import hashlib
@@ -41,22 +40,22 @@ STITCH_FLOOR_BYTES = 32 * MIB
 """Smaller row groups are better merged: a scan of many takes 1.6 times as long."""
 
 MAX_ROW_GROUPS = 32_767
-"""Row groups are numbered with 16 bits."""
+"""The ordinal of a row group has 16 bits."""
 
 MAX_STITCHED_FOOTER_BYTES = 64 * MIB
-"""Of the footers of all files that are put into one."""
+"""The footers of all files that are stitched into one."""
 
 _MAX_OFFSET_INDEX_BYTES = 64 * MIB
 _PAGE_HEAD_BYTES = 4 * 1024
 
 
 class StitchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What stitched files of a table must be like.
+    """What files of a table must be like to be stitched.
 
     Attributes:
-        schema: of the table as it is now.
-        options: how the table's files are written: stitched ones have that format and codec.
-        floor_bytes: the least size of a file's row groups on average, as compressed.
+        schema: the table's current one.
+        options: of the table's files, whose format and codec they must have.
+        floor_bytes: the least average size of a file's compressed row groups.
     """
 
     schema: Schema
@@ -65,10 +64,7 @@ class StitchRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stitchable(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that can be stitched.
-
-    Files with equal keys can be put into one, up to `MAX_ROW_GROUPS` and `MAX_STITCHED_FOOTER_BYTES` in all.
-    """
+    """A file that can be stitched with others of equal `key`, up to `MAX_ROW_GROUPS` and `MAX_STITCHED_FOOTER_BYTES` in all."""
 
     key: bytes
     row_groups_count: int
@@ -76,16 +72,16 @@ class Stitchable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotStitchable(msgspec.Struct, frozen=True):
-    """A file that must be decoded and encoded again; `reason` is a clause without the file's name, one of a few."""
+    """A file that must be decoded and encoded again; `reason` is one of a few clauses without the file's name."""
 
     reason: str
 
 
 def examine(piece: FilePiece, rules: StitchRules, storage: Storage) -> Stitchable | NotStitchable:
-    """Say whether a file can be stitched: without its footer first, then by one or two ranged reads.
+    """Whether a file can be stitched, found by `piece`, then by one or two ranged reads of its footer.
 
-    Not looked at, since the caller knows: whether the rows must be sorted or go to other partitions, whether the entry has
-    key metadata, and the format version. A `piece` says all else.
+    The caller checks whether rows must be sorted or change their partition, whether the entry has key metadata, and the format
+    version.
 
     Raises:
         MissingFileError: there is no such file.
@@ -121,19 +117,19 @@ def examine(piece: FilePiece, rules: StitchRules, storage: Storage) -> Stitchabl
 
 
 def _unsafe(footer: Footer, first_row_id: int | None) -> str | None:
-    """Why the file's rows would not mean the same in another file."""
+    """Why the file's rows would be read differently in another file."""
     if any(leaf.is_int96 for leaf in footer.stored.leaves):
         return "it has timestamps of 96 bits"
     if first_row_id is not None and not all(map(footer.has_no_nulls, LINEAGE_IDS)):
         return "its rows inherit their row ids"
     if first_row_id is None and any(leaf.field_id in LINEAGE_IDS for leaf in footer.stored.leaves):
-        # They count for nothing there, and would in a file that has a first row id.
+        # Readers ignore them in this file, but not in one that has a first row id.
         return "it stores row ids that its manifest does not know of"
     return None
 
 
 def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str | None:
-    """Why the file is not what the table would write now."""
+    """Why the file is not as the table would write it now."""
     if not footer.stored.holds(schema):
         return "its columns are not those of the table's schema"
     if footer.codecs != {CODECS[encoding.compression]}:
@@ -146,7 +142,7 @@ def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str |
 
 
 def _key(footer: Footer) -> bytes:
-    """Files with equal keys can be put into one."""
+    """A digest of all that the footers of stitched files must have in common."""
     version, *fields = footer.common_fields
     digest = hashlib.sha256(version.to_bytes(8, "little", signed=True))
     for field in fields:
@@ -163,22 +159,22 @@ def stitch(
     modes: Mapping[int, MetricsMode] | None = None,
     sort_order_id: int | None = 0,
 ) -> DataFile:
-    """Put files into one, in order, and return what a manifest says of it; if anything fails, there is none.
+    """Write the row groups of files into one, in order; if anything fails, no file is left.
 
     The new file is durable, and its footer and the first page of each of its row groups have been read back.
 
     Args:
-        files: of one partition, as their manifest entries describe them, metrics included; no delete may reach them, and
-            `examine` must have given all of them one key.
+        files: of one partition, with the metrics of their manifest entries; no delete may reach them, and `examine` must have
+            returned the same key for all.
         location: of the new file.
-        schema: of the table as it is now.
-        modes: what to keep of each column, by field id; `None` means what a table without properties keeps.
+        schema: the table's current one.
+        modes: by field id; null for those of a table without properties.
         sort_order_id: of the new file.
 
     Raises:
-        MissingFileError: a file of the table is not there.
-        InvalidTableError: a file is damaged, or is not what its entry says.
-        UnsupportedError: the files cannot be put into one; encode them again.
+        MissingFileError: a file of the table is missing.
+        InvalidTableError: a file is damaged, or contradicts its entry.
+        UnsupportedError: the files cannot be stitched; encode them again.
         FileExistsError: the name is taken.
     """
     footers = [_checked_footer(file, storage) for file in files]
@@ -265,7 +261,7 @@ def _write(
                     changes += [(place, end), (size, len(indexes[-1]))]
                     end += len(indexes[-1])
             if group.file_offset is not None:
-                # Not moved but set: old writers said a wrong place here (PARQUET-2078).
+                # Set and not shifted: old writers have a wrong offset here (PARQUET-2078).
                 changes.append((group.file_offset, group.start + shift))
             if group.ordinal is not None:
                 changes.append((group.ordinal, len(row_groups)))
@@ -277,7 +273,7 @@ def _write(
 
 
 def _moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[int, bytes]:
-    """The offset indexes of a file with the places of its pages moved, by the byte at which they lie in the file."""
+    """The offset indexes of a file with the offsets of pages shifted, by their own offset in the file."""
     chunks = (chunk for group in footer.full_groups for chunk in group.chunks)
     if sum(chunk.offset_index[1].value for chunk in chunks if chunk.offset_index) > _MAX_OFFSET_INDEX_BYTES:
         raise CannotMove("its offset indexes are too large")
@@ -285,7 +281,7 @@ def _moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[
 
 
 def _read_back(storage: Storage, location: str, size_bytes: int, footers: Sequence[Footer]) -> Footer:
-    """The footer of the new file; raises `IcekeepBug` if it is not as it was meant."""
+    """The footer of the new file; raises `IcekeepBug` unless it has the row groups of all the others."""
     try:
         written = read_footer(storage, location, size_bytes)
         with storage.open(location) as stream, footer_errors(location):
@@ -302,7 +298,7 @@ def _read_back(storage: Storage, location: str, size_bytes: int, footers: Sequen
 
 
 def _check_first_pages(stream: BinaryIO, footer: Footer) -> None:
-    """Raise `Damaged` unless each row group begins with the head of a page that fits into its column chunk."""
+    """Raise `Damaged` unless each row group begins with the header of a page that fits into its column chunk."""
     for chunk in (group.chunks[0] for group in footer.full_groups if group.chunks):
         length = _PAGE_HEAD_BYTES
         while True:
@@ -311,7 +307,7 @@ def _check_first_pages(stream: BinaryIO, footer: Footer) -> None:
                 head = Struct(data)
                 break
             except Damaged:
-                # A head may hold bounds of any length.
+                # A header may have bounds of any length.
                 if length >= chunk.compressed_bytes:
                     raise
             length *= 16
@@ -322,15 +318,10 @@ def _check_first_pages(stream: BinaryIO, footer: Footer) -> None:
 def stitched_metrics(
     files: Sequence[DataFile], schema: Schema, modes: Mapping[int, MetricsMode], split_offsets: tuple[int, ...]
 ) -> FileMetrics:
-    """The metrics of all the files' rows together.
+    """The metrics of the rows of all files, from those of their entries; `modes` are by field id.
 
-    A count is known where all files tell it, a bound where all files tell it that have values of the column. What the modes
-    do not keep is dropped and bounds are cut to their lengths; what the files lack stays unknown, since no value is looked at.
-
-    Args:
-        files: as their manifest entries describe them, with the types of `schema`.
-        modes: what to keep of each column, by field id.
-        split_offsets: of the new file.
+    A count is known if all files have it, a bound if all files with values of the column have it. What the modes do not keep is
+    dropped, and bounds are cut to their lengths.
     """
     counted = [field_id for field_id, mode in modes.items() if mode.counts]
     lower: dict[int, bytes] = {}
@@ -360,7 +351,7 @@ def stitched_metrics(
 
 
 def _sums(files: Sequence[DataFile], metric: str, field_ids: Iterable[int]) -> dict[int, int]:
-    """The sums of a metric, of the columns for which every file tells it."""
+    """The sums of a metric, for the columns for which every file has it."""
     maps = [getattr(file, metric) or {} for file in files]
     return {id_: sum(one[id_] for one in maps) for id_ in field_ids if all(id_ in one for one in maps)}
 
@@ -368,10 +359,9 @@ def _sums(files: Sequence[DataFile], metric: str, field_ids: Iterable[int]) -> d
 def _bounds(
     files: Sequence[DataFile], field_id: int, type_: PrimitiveType
 ) -> tuple[list[Any] | None, list[Any] | None] | None:
-    """The files' lower and upper bounds of a column as values, each null where one is missing or says nothing.
+    """The files' lower and upper bounds of a column as values; a side is null if one is missing or not comparable.
 
-    Both are null where a file's bounds are crossed: such a pair says nothing of its file, and put together with others it would
-    not show any more.
+    Null if the bounds of a file are crossed: such a pair means nothing, which would no longer show in the bounds of all files.
     """
     sides: list[list[Any] | None] = [[], []]
     for file in files:
@@ -391,7 +381,7 @@ def _bounds(
 
 
 def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
-    """A bound as a value; null where it is none, of a type without order: readers can make nothing of it either."""
+    """A bound as a value; null if it is none of its type: readers ignore it, too."""
     try:
         return None if bound is None else value_from_bytes(type_, bound)
     except IcekeepError:
@@ -399,7 +389,7 @@ def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
 
 
 def _has_no_values(file: DataFile, field_id: int) -> bool:
-    """Whether all values of a column are known to be null or NaN, which bounds do not count."""
+    """Whether all values of a column are certainly null or NaN, which bounds ignore."""
     values, nulls, nans = (
         (counts or {}).get(field_id) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
     )

@@ -1,8 +1,8 @@
-"""Where the rows of a rewrite are now: reported by its tasks, and asked of their reports.
+"""Where the rows of a rewrite are now: the reports of its tasks, and the search in them.
 
-A task reports the pieces that it read, or where these would be too large, a file that holds them. The reports of all tasks of a
-group give positions in the new files for those in the old ones, so that deletes can follow the rows. Bitmaps of one piece are in
-memory at a time, and a batch of origins, beside what is asked for.
+A task reports the pieces that it read, or a file with them if they are too large. The reports of all tasks of a group map
+positions in the old files to positions in the new ones, so that deletes can follow the rows. Beside the result, the bitmaps of
+one piece and a batch of origins are in memory at a time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,10 +29,10 @@ from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 _COARSE = 1 << 22
-"""Flags of origins modulo this, a power of two: they rule out most that nobody asks for."""
+"""Flags of origins modulo this, a power of two, rule out most of the others."""
 
 MAX_REPORTED_BYTES = MIB
-"""Pieces that take more go into storage."""
+"""Larger reports go into storage."""
 
 _HASH_BYTES = 16
 
@@ -44,16 +44,14 @@ def reported_moves(
     origins: tuple[str, ...] | None,
     max_bytes: int = MAX_REPORTED_BYTES,
 ) -> RowMoves | None:
-    """What a task reports of pieces that it read; `None` where it is not asked for.
+    """What a task reports of the pieces that it read; null if its moves are not requested.
 
-    Args:
-        origins: where they were put, if the rows have any.
-        max_bytes: pieces that take more go into storage.
+    `origins` are the locations of the rows' origins, if they have any; pieces above `max_bytes` go into storage.
     """
     if task.moves_directory is None:
         return None
     if origins is not None:
-        # They were read by several threads, in whatever order.
+        # Several threads have read them, in any order.
         pieces = sorted(pieces, key=lambda piece: (piece.first_ordinal, piece.first_position, piece.location))
     encoded = msgspec.msgpack.encode(pieces)
     reading = b""
@@ -70,27 +68,25 @@ def reported_moves(
 
 
 def whole_pieces(task: RewriteTask) -> list[MovedPiece]:
-    """The pieces of a task that reads whole files, of which no row is dropped."""
+    """The pieces of a task that reads whole files and drops no row."""
     return [
         MovedPiece(location=piece.location, first_position=0, row_count=piece.record_count) for piece in task.pieces
     ]
 
 
 def new_positions(
-    outcomes: Sequence[RewriteOutcome], storage: Storage, wanted: Mapping[str, BitMap64]
+    outcomes: Sequence[RewriteOutcome], storage: Storage, positions: Mapping[str, BitMap64]
 ) -> dict[str, BitMap64]:
-    """Where some rows of old files are now: positions by the path of the new file; a new file without any is left out.
-
-    A row that was dropped is nowhere, and a position beyond the end of its file is no row.
+    """The positions of some rows in new files, by path; a row that was dropped, or a position beyond the end of a file, has none.
 
     Args:
-        outcomes: of all tasks of a group, whose moves were kept.
-        wanted: positions by the path of the old file.
+        outcomes: of all tasks of a group, with their moves.
+        positions: by the path of the old file.
 
     Raises:
-        MissingFileError, InvalidTableError: what a task put into storage is not there, or damaged.
+        MissingFileError, InvalidTableError: what a task put into storage is missing or damaged.
     """
-    search = _Search(storage, wanted)
+    search = _Search(storage, positions)
     ordinals: list[NDArray[np.int64]] = []
     for outcome in outcomes:
         if _moves(outcome).origins is None:
@@ -111,39 +107,43 @@ def new_positions(
 def dropped_positions(
     outcomes: Sequence[RewriteOutcome], storage: Storage, paths: Collection[str], *, by_position: bool = False
 ) -> dict[str, BitMap64]:
-    """The positions in each of some old files whose rows are in no new file; raises as `new_positions`.
+    """The positions in some old files whose rows are in no new file; raises as `new_positions`.
 
-    Args:
-        by_position: only those that position delete files or vectors named.
+    With `by_position` only those that position delete files or vectors name.
     """
-    found: dict[str, BitMap64] = {}
+    dropped: dict[str, BitMap64] = {}
     for outcome in outcomes:
         for piece in pieces_of(_moves(outcome), storage):
             if piece.location in paths:
-                dropped = piece.applied if by_position and piece.applied is not None else piece.dropped
-                found.setdefault(piece.location, BitMap64()).update(bitmap_of(dropped))
-    missing = set(paths) - found.keys()
+                bitmap = piece.applied if by_position and piece.applied is not None else piece.dropped
+                dropped.setdefault(piece.location, BitMap64()).update(bitmap_of(bitmap))
+    missing = set(paths) - dropped.keys()
     if missing:
         raise IcekeepBug(f"no task of the group read data file {min(missing)!r}")
-    return found
+    return dropped
 
 
 def moves_locations(outcomes: Sequence[RewriteOutcome]) -> list[str]:
-    """What the tasks put into storage of where their rows went; of no use once nobody asks any more."""
-    return [location for one in outcomes if one.moves is not None for location in one.moves.locations]
+    """The files with moves that tasks put into storage; they can be deleted after the last search."""
+    return [
+        location
+        for one in outcomes
+        if one.moves is not None
+        for location in (*one.moves.stored, *(one.moves.origins or ()))
+    ]
 
 
 class _Search:
-    """Positions that are looked for, taken out as pieces are found that hold them, and those in new files, by path."""
+    """The old positions not yet found, which pieces take out, and the new positions of the others, by path."""
 
-    def __init__(self, storage: Storage, wanted: Mapping[str, BitMap64]) -> None:
+    def __init__(self, storage: Storage, positions: Mapping[str, BitMap64]) -> None:
         self._storage = storage
-        self._left = {path: positions.copy() for path, positions in wanted.items()}
+        self._left = {path: bitmap.copy() for path, bitmap in positions.items()}
         self._ends: dict[str, int] = {}
         self.positions: dict[str, BitMap64] = {}
 
     def take(self, piece: MovedPiece) -> BitMap64:
-        """Those of a piece, without the ones that were dropped."""
+        """Take out the positions in a piece; returns those that were not dropped."""
         left = self._left.get(piece.location)
         if left is None:
             return BitMap64()
@@ -154,7 +154,7 @@ class _Search:
         return here - bitmap_of(piece.dropped) if here and piece.dropped else here
 
     def validate_complete(self) -> None:
-        """Raise `IcekeepBug` if a row that is looked for was in no piece."""
+        """Raise `IcekeepBug` if a row was in no piece."""
         for path, left in self._left.items():
             if path not in self._ends:
                 raise IcekeepBug(f"no task of the group read data file {path!r}")
@@ -162,7 +162,7 @@ class _Search:
                 raise IcekeepBug(f"no task of the group read row {left.min()} of data file {path!r}")
 
     def follow_order(self, outcome: RewriteOutcome) -> None:
-        """Rows of a task that kept their order: each is where as many live ones were before it."""
+        """Rows of a task that kept their order: the new position is the number of live rows before."""
         first_row = 0
         for piece in pieces_of(_moves(outcome), self._storage):
             live, dropped = self.take(piece), bitmap_of(piece.dropped)
@@ -174,11 +174,11 @@ class _Search:
         if first_row != (total := sum(file.record_count for file in outcome.files)):
             raise IcekeepBug(f"a task says that it kept {first_row} rows, and wrote {total}")
 
-    def follow_origins(self, outcomes: Sequence[RewriteOutcome], wanted: NDArray[np.int64]) -> None:
-        """Rows that were put in another order, by their ordinals, which are sorted."""
+    def follow_origins(self, outcomes: Sequence[RewriteOutcome], sought: NDArray[np.int64]) -> None:
+        """Rows in another order, by their sorted ordinals."""
         coarse = np.zeros(_COARSE, dtype=bool)
-        coarse[wanted & (_COARSE - 1)] = True
-        seen = np.zeros(len(wanted), dtype=np.int64)
+        coarse[sought & (_COARSE - 1)] = True
+        seen = np.zeros(len(sought), dtype=np.int64)
         for outcome in outcomes:
             locations = _moves(outcome).origins
             if locations is None:
@@ -187,8 +187,8 @@ class _Search:
             for origins in (batch for location in locations for batch in read_origins(self._storage, location)):
                 rows = np.flatnonzero(coarse[origins & origins.dtype.type(_COARSE - 1)])
                 ordinals = origins[rows].astype(np.int64)
-                places = np.minimum(np.searchsorted(wanted, ordinals), len(wanted) - 1)
-                same = wanted[places] == ordinals
+                places = np.minimum(np.searchsorted(sought, ordinals), len(sought) - 1)
+                same = sought[places] == ordinals
                 np.add.at(seen, places[same], 1)
                 self._add(outcome.files, rows[same] + first_row)
                 first_row += len(origins)
@@ -196,11 +196,11 @@ class _Search:
                 raise IcekeepBug(f"a task says where {first_row} rows came from, and wrote {total}")
         if (seen != 1).any():
             raise IcekeepBug(
-                f"of {len(wanted)} rows of a group {np.count_nonzero(seen != 1)} are not once in its new files"
+                f"of {len(sought)} rows of a group {np.count_nonzero(seen != 1)} are not once in its new files"
             )
 
     def _add(self, files: Sequence[DataFile], rows: NDArray[np.int64]) -> None:
-        """Some rows of a task, by their numbers among all that it wrote, ascending."""
+        """Add some rows of a task, by their ascending numbers among all that it wrote."""
         starts = np.cumsum([0, *(file.record_count for file in files)], dtype=np.int64)[:-1]
         numbers = np.searchsorted(starts, rows, side="right") - 1
         for number in np.unique(numbers):

@@ -1,8 +1,8 @@
-"""Small Parquet files whose data pages may be moved, and for which columns (`copy_pages` says how they are put together).
+"""Small Parquet files and the columns whose data pages may be moved (`copy_pages` merges them).
 
-A column is moved where a reader cannot tell its pages from those that the table's writer would make, but for how many rows they
-have: it is stored in the same way, by the same codec, without a dictionary, and what manifests and footers say of it is known
-without looking at its values.
+A column may be moved if a reader cannot distinguish its pages, except by their number of rows, from those of the table's writer:
+it is stored in the same way, with the same codec, without a dictionary, and the metrics for manifests and footers are known
+without reading its values.
 """
 
 import re
@@ -32,20 +32,20 @@ from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, PrimitiveType
 
 _NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
 _OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
-"""Their pages of DELTA_BYTE_ARRAY need the one before them (PARQUET-246)."""
+"""Their pages of DELTA_BYTE_ARRAY depend on the page before (PARQUET-246)."""
 
 NULL_COUNT, MAX_VALUE, MIN_VALUE, _EXACT = 3, 5, 6, (7, 8)
-"""Fields of statistics; the flags say whether both bounds are values."""
+"""Fields of statistics; the flags are whether each bound is exact."""
 
 OFFSET_INDEX, COLUMN_INDEX = 4, 6
-"""Fields of a column chunk that say where an index of it lies; the next one says how long it is."""
+"""Fields of a column chunk with the offset of an index; its length is in the next field."""
 
 _CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
 UNORDERED, ASCENDING, DESCENDING = 0, 1, 2
 
 
 class ChunkBounds(msgspec.Struct, frozen=True):
-    """Nulls and bounds of a chunk, and of each of its pages where the file has them."""
+    """Nulls and bounds of a chunk, and of each of its pages if the file has them."""
 
     value_count: int
     null_count: int
@@ -58,8 +58,8 @@ class MovableColumn(msgspec.Struct, frozen=True):
     """A column of the new files whose pages may be moved.
 
     Attributes:
-        stored: how it is stored, as `stored_as` says it.
-        has_statistics: whether the table wants statistics of it.
+        stored: its `stored_as`.
+        has_statistics: whether the new files have statistics of it.
     """
 
     field_id: int
@@ -71,7 +71,7 @@ class MovableColumn(msgspec.Struct, frozen=True):
 
 
 class MovableChunk(msgspec.Struct, frozen=True):
-    """The pages of a column in one row group of a file; `bounds` are `None` where the table wants none."""
+    """The pages of a column in one row group of a file; `bounds` is null if the new files have no statistics of it."""
 
     pages: ChunkPages
     bounds: ChunkBounds | None
@@ -81,7 +81,7 @@ class PageSource(msgspec.Struct, frozen=True):
     """A file as bytes, and the chunks of its columns that may be moved, by field id.
 
     Attributes:
-        arrow_bytes: about how much memory its rows take.
+        arrow_bytes: an estimate of the memory that its rows take.
     """
 
     piece: FilePiece
@@ -91,24 +91,23 @@ class PageSource(msgspec.Struct, frozen=True):
 
 
 class PageExaminer:
-    """Says of files which columns may be moved; what files of one schema have in common is worked out once.
+    """Finds the columns of files that may be moved; `columns` are the candidates by field id.
 
-    Attributes:
-        columns: those that may be moved, by field id.
+    What files of one schema have in common is computed once.
     """
 
     def __init__(self, schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> None:
         """Args:
         schema: of the new files, without columns that files do not store.
         options: of the new files.
-        written: a file with these columns as the table's writer makes it.
+        written: a file with these columns by the table's writer.
         """
         self._codec = CODECS[options.compression]
-        # Of the footer of the file before: its bytes up to the end of the schema, where the columns stand that are stored as in
-        # the new files, how many there are, and about how long a row is in memory.
+        # Of the previous file: its footer up to the end of the schema, the number of columns, an estimate of a row's bytes in
+        # memory, and the positions of the columns that are stored as in the new files.
         self._head, self._columns_count, self._row_bytes = b"", 0, 0
         self._positions: dict[int, int] = {}
-        # What comes behind its row groups, who wrote the file, and positions of the columns whose order is defined.
+        # Its footer after the row groups, its writer, and the positions of columns with a defined order.
         self._end, self._created_by = b"", b""
         self._ordered: frozenset[int] = frozenset()
         places, wishes = _leaf_positions(written), options.columns
@@ -131,10 +130,7 @@ class PageExaminer:
         self.columns: Mapping[int, MovableColumn] = columns
 
     def examine(self, piece: FilePiece, data: bytes, field_ids: Collection[int] | None = None) -> PageSource:
-        """The chunks of a file that may be moved; none where its footer is damaged, which is left to the decoder to report.
-
-        `field_ids` restricts the columns that are looked at.
-        """
+        """The chunks of a file, of some columns, that may be moved; none if its footer is damaged, which the decoder reports."""
         nothing = PageSource(piece, data, piece.size_bytes, {})
         try:
             footer = data[-TAIL_BYTES - footer_length(data, len(data)) : -TAIL_BYTES]
@@ -179,16 +175,16 @@ class PageExaminer:
         }
 
     def _walk(self, footer: bytes, positions: Collection[int]) -> tuple[int, list[tuple[int, dict[int, Struct]]]]:
-        """The number of rows of a file whose footer has this head; and of each row group, with its chunks at some positions.
+        """The number of rows of a file, and of each row group, with its chunks at some positions.
 
-        A footer is a good part of a small file, and most of it is as in the file before: its schema, and what comes behind its
-        row groups. These parts are compared, and read only where they differ; chunks are opened only where they are asked for.
+        The footer is a large part of a small file, and most of it repeats the previous file: the schema, and all after the row
+        groups. These parts are compared and read only if they differ; only the requested chunks are opened.
         """
         rows: list[int] = []
         groups: list[tuple[int, dict[int, Struct]]] = []
         ends: list[int] = []
 
-        # Each of these goes through the value at a position and returns where that ends.
+        # Each of these reads the value at a position and returns its end.
         def take_rows(start: int) -> int:
             row_count, after = integer_at(footer, start)
             rows.append(row_count)
@@ -196,7 +192,7 @@ class PageExaminer:
 
         def take_groups(start: int) -> int:
             ends.append(walk_structs(footer, start, take_group))
-            # The rest is looked at below.
+            # The rest is read below.
             return len(footer) - 1
 
         def take_group(start: int) -> int:
@@ -231,7 +227,7 @@ class PageExaminer:
         return rows[0], groups
 
     def _read_end(self, end: bytes) -> None:
-        # Fields say their ids as steps from the one before: what comes behind field 4 is read behind a field 4 of one byte.
+        # Field ids are encoded as differences: what follows field 4 is read after a field 4 of one byte.
         before = bytes([4 << 4 | BYTE, 0])
         struct = Struct(before + end)
         if struct.end != len(before + end):
@@ -266,8 +262,9 @@ class PageExaminer:
 
 
 def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
-    """Where in row groups the columns at the top stand that hold values, by field id; those with an id, or a path, that is
-    not one's own are left out: `a.b` is a column's name and the path of a field in another.
+    """The positions in row groups of the top-level columns with values, by field id.
+
+    Those whose id or path is not unique are left out: `a.b` may be the name of a column and the path of a field in another.
     """
     schema = file.metadata.schema
     paths: dict[str, list[int]] = {}
@@ -282,13 +279,13 @@ def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
 
 
 def stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
-    """All that says how the values of a column are to be read."""
+    """Everything that decides how the values of a column are decoded."""
     levels = leaf.max_definition_level, leaf.max_repetition_level
     return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
 
 
 def _width(type_: pa.DataType) -> int:
-    """The bytes of a value, or of where a text begins."""
+    """The bytes of a value, or of the offset of a text."""
     try:
         return max(1, type_.bit_width // 8)
     except ValueError:
@@ -296,7 +293,7 @@ def _width(type_: pa.DataType) -> int:
 
 
 def _bounds(chunk: Struct, about: Struct, column: MovableColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
-    """What the file says of a chunk's values; raises `CannotMovePages` where it does not say all."""
+    """The bounds of a chunk in its file; raises `CannotMovePages` if they are incomplete."""
     statistics, value_count = about.struct(12), about.value(5)
     if statistics is None or NULL_COUNT not in statistics.spans:
         raise CannotMovePages("its nulls are not counted")
@@ -324,7 +321,7 @@ def _bounds(chunk: Struct, about: Struct, column: MovableColumn, pages: ChunkPag
 
 
 def bounds_of_all(chunks: Sequence[ChunkBounds], order: Order) -> tuple[bytes | None, bytes | None]:
-    """The bounds of all chunks together, those of nothing but nulls left out."""
+    """The bounds of all chunks together; those with only nulls are left out."""
     least = [chunk.least for chunk in chunks if chunk.least is not None]
     greatest = [chunk.greatest for chunk in chunks if chunk.greatest is not None]
     return min(least, key=order, default=None), max(greatest, key=order, default=None)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepError, UnsupportedError
 from icekeep.formats.deletes.apply import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.read import DeleteCache
 from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.options import WriteOptions, write_options
 from icekeep.formats.parquet.reader import repeating_strings
@@ -29,11 +30,11 @@ from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 _LARGE_BYTES = 16 * MIB
-"""A file as large is looked at before anything is read; a smaller one when its turn comes."""
+"""From this size on, row groups of files are checked before anything is read."""
 
 
 def columns_to_write(task: RewriteTask) -> Schema:
-    """The table's columns, and the lineage of rows that have one: they keep it in their new file (spec, "Row Lineage").
+    """The table's columns, with those of row lineage if the new files must keep it (spec, "Row Lineage").
 
     Raises:
         UnsupportedError: a column of the table has the name of one of lineage: no file can hold both.
@@ -54,7 +55,7 @@ def columns_to_write(task: RewriteTask) -> Schema:
 
 
 def task_options(task: RewriteTask) -> WriteOptions:
-    """How the new files of a task are written; raises `PropertyError` where a table property of the writer is wrong."""
+    """The write options of a task's new files; raises `PropertyError` for an invalid table property."""
     options = write_options(
         task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
     )
@@ -63,7 +64,6 @@ def task_options(task: RewriteTask) -> WriteOptions:
 
 
 def source_of(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping | None) -> SourceFile:
-    """A piece's data file as a reader wants it."""
     return SourceFile(
         location=piece.location,
         file_format=piece.file_format,
@@ -75,21 +75,20 @@ def source_of(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping | N
 
 
 class TaskRows:
-    """The rows of a task's pieces without those that are deleted, in the order of the pieces.
+    """The live rows of a task's pieces, in the order of the pieces; iterate once.
 
-    Iterate once. Columns are `columns_to_write`; string columns that repeat may be dictionaries.
+    String columns that repeat may be dictionary-encoded.
 
     Attributes:
-        columns: of the rows.
-        live_count: rows that were handed out so far.
-        hashed: what has hashed these; `None` where nobody asks for it.
+        columns: of the rows: `columns_to_write`.
+        live_count: the number of rows returned so far.
+        hashed: these rows; null if the task verifies nothing.
     """
 
     def __init__(self, task: RewriteTask, storage: Storage, *, in_order: bool = False) -> None:
-        """`in_order` says whether the rows are to be hashed in their order, since whoever takes them keeps it.
+        """`in_order`: hash the rows in their order, because the new files keep it.
 
-        Raises:
-        UnsupportedError: a large file has a row group that this task could not hold; nothing was read.
+        Raises `UnsupportedError`, before anything is read, if a large file has a row group that does not fit into memory.
         """
         self.columns = columns_to_write(task)
         self.live_count = 0
@@ -99,17 +98,19 @@ class TaskRows:
         self.hashed = hashing(self.columns) if task.verifies else None
         origin_type = None
         if task.has_origins:
-            # As narrow as the rows of all files allow, as far as the task knows of them.
+            # As narrow as the number of rows allows, as far as the task knows it.
             last = max(((piece.first_ordinal or 0) + piece.record_count for piece in task.pieces), default=0)
             origin_type = pa.uint32() if last < 1 << 32 else pa.int64()
         self._notes = None if task.moves_directory is None else ReadNotes(origin_type)
-        # Columns that need not be decoded; the first file speaks for all: where it is wrong, only time is lost.
+        # Columns that need not be decoded: the first file stands for all; where it misleads, only time is lost.
         first = task.pieces[0] if task.pieces else None
         is_parquet = first is not None and first.file_format.upper() == "PARQUET"
+        self._cache = DeleteCache()
         self._reader = LiveRowsReader(
             storage,
             self.columns,
             table_schemas=task.table_schemas,
+            cache=self._cache,
             kept_dictionaries=repeating_strings(storage, first.location) if first is not None and is_parquet else (),
             piece_bytes=min(PIECE_BYTES, self._memory.batch_bytes),
             notes=self._notes,
@@ -121,30 +122,29 @@ class TaskRows:
 
     @property
     def read_count(self) -> int:
-        """Rows that were read so far, deleted ones among them."""
+        """Rows that were read so far, with deleted ones."""
         return self._reader.read_count
 
     @property
     def hash(self) -> RowSum | None:
-        """Of the rows that were handed out so far; `None` where nobody asks for it."""
         return None if self.hashed is None else self.hashed.total
 
     @property
     def proven(self) -> frozenset[PathDigest]:
         """As in `RewriteOutcome`, of the delete files that were read so far."""
-        return self._reader.proven
+        return frozenset(self._cache.proven)
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
-        """What was read, and which rows of it are dropped; complete after the last row; empty where nobody asks for it."""
+        """What was read, and which rows of it were dropped; complete after the last row. Empty if moves are not requested."""
         return () if self._notes is None else self._notes.pieces()
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Raises what `LiveRowsReader.read` does, and `UnsupportedError` for a row group that needs more memory than there is."""
+        """Raises as `LiveRowsReader.read`, and `UnsupportedError` for a row group that needs more memory than there is."""
         yield from self.read(self._task.pieces)
 
     def read(self, pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
-        """The rows of some pieces of the task; raises what iterating raises."""
+        """The live rows of some pieces of the task; raises as iteration."""
         task, name_mapping = self._task, name_mapping_of(self._task.properties)
         live = (
             LivePiece(
@@ -164,20 +164,19 @@ class TaskRows:
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The new files of a task in the order of their rows, and where the origins of these were put, if they have any."""
+    """The new files of a task in the order of their rows, and the locations of the rows' origins, if they have any."""
 
     files: tuple[DataFile, ...]
     origins: tuple[str, ...] | None = None
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """Everything that was written."""
         return (*(file.file_path for file in self.files), *(self.origins or ()))
 
 
 @contextmanager
 def removed_on_failure(locations: Sequence[str], storage: Storage) -> Iterator[None]:
-    """Unless the block ends well, the files that were written before it are not left, but as evidence (`kept_files`)."""
+    """Delete the files if the block fails, unless the error keeps them as evidence (`kept_files`)."""
     try:
         yield
     except BaseException as error:
@@ -187,19 +186,14 @@ def removed_on_failure(locations: Sequence[str], storage: Storage) -> Iterator[N
 
 
 class TaskWriter:
-    """Writes the rows of a task into data files.
+    """Writes the rows of a task into data files, and their origins, if they have any, into a file of their own.
 
-    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
-    none of its files is left. Rows that move to another spec must come partition by partition: a partition that comes
-    again gets another file. Where rows have origins, these are taken off and put into a file of their own.
+    Use it as a context manager and call `close` at the end of the block; a block that ends without it, or raises, leaves no file.
+    Rows that move to another spec must come partition by partition: a partition that comes again gets another file.
     """
 
     def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
-        """`columns` are those of the rows except their origins, as `columns_to_write` gives them.
-
-        Raises:
-            PropertyError, UnsupportedError: as `task_options` and `FileNames`.
-        """
+        """`columns` are `columns_to_write`, without origins; raises as `task_options` and `FileNames`."""
         self._task, self._columns, self._storage = task, columns, storage
         self._options = task_options(task)
         self._names = task.file_names()
@@ -225,7 +219,7 @@ class TaskWriter:
             self._origins.__exit__(kind, error, trace)
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows, in the writer's columns as `TaskRows` gives them, their origins behind the others."""
+        """Add rows from `TaskRows`; origins are the last column."""
         if not rows.num_rows:
             return
         pieces = self._task.pieces
@@ -239,12 +233,12 @@ class TaskWriter:
             self._writer_for(partition).write(part)
 
     def end_file(self) -> None:
-        """The rows that come next begin a new file."""
+        """Start a new file with the next rows."""
         if self._writer is not None:
             self._writer.end_file()
 
     def close(self) -> Written:
-        """Finish the last file and return all of them, in the order of their rows."""
+        """Finish the last file; returns all, in the order of their rows."""
         self._end_partition()
         origins = None if self._origins is None else self._origins.close()
         self._closed = True

@@ -1,9 +1,9 @@
-"""What an executor does to compact a file group: old data files in, new ones out, with the rows that are live.
+"""The executor's part of compacting a file group: old data files in, new ones with their live rows out.
 
-A task is a value that can be pickled; the driver makes it, a Spark task (or the driver itself) runs it with `rewrite`.
-Nothing here commits: until the files that come back are committed, they belong to nobody. Where one task reads rows and
-another writes them, they use the two halves of it: `TaskRows` and `write_rows`. Tasks that take ranges of keys of the same
-rows can be done by one process, which then reads these once: `rewrite_together`. The ranges come of `sample_task`.
+A task can be pickled; the driver makes it, and a Spark task (or the driver itself) runs it with `rewrite`. Nothing is committed
+here. If one task reads rows and another writes them, they use the two halves, `TaskRows` and `write_rows`. Tasks for ranges of
+keys of the same rows can be run by one process, which reads these once: `rewrite_together`. Ranges are cut from the keys of
+`sample_task`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,13 +35,11 @@ from icekeep.storage.base import Storage
 
 
 def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
-    """Stream the live rows of all pieces into new files; if anything fails, none of these is left.
-
-    Rows keep their order, or get that of the task.
+    """Stream the live rows of all pieces into new files, in their order or that of the task; on failure no file is left.
 
     Raises:
         MissingFileError, InvalidTableError, UnsupportedError: as `TaskRows` and `TaskWriter`.
-        PropertyError: a table property of the writer is wrong.
+        PropertyError: a table property of the writer is invalid.
     """
     task = numbered(task)
     by_pages = rewrite_by_pages(task, storage)
@@ -57,13 +55,13 @@ def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
 
 
 def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteOutcome:
-    """Do tasks that differ in their ranges of keys alone, by as many threads; each piece is read once. Raises as `rewrite`."""
+    """`rewrite` for tasks that differ only in their key ranges, each by a thread; every piece is read once."""
     tasks = [*map(numbered, tasks)]
     first, pieces = tasks[0], iter(tasks[0].pieces)
     columns = columns_to_write(first)
     with ExitStack() as stack, ThreadPoolExecutor(len(tasks)) as pool:
         sortings = [stack.enter_context(_sorting(task, columns, storage)) for task in tasks]
-        # Each thread begins with another range, so that they do not wait for each other.
+        # Each thread starts with another range, so that they do not wait for each other.
         turns = [sortings[number:] + sortings[:number] for number in range(len(sortings))]
         read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
         parts = [*pool.map(_write_sorted, tasks, sortings)]
@@ -74,7 +72,7 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
 def _outcome(
     task: RewriteTask, written: Written, read: Sequence[TaskRows], storage: Storage, order: RowSequence | None = None
 ) -> RewriteOutcome:
-    """What a task did, its new files read again where it verifies; if that fails, none of these is left."""
+    """The outcome of a task, with its new files read again if it verifies; on failure they are deleted."""
     with removed_on_failure(written.locations, storage):
         pieces = [piece for rows in read for piece in rows.pieces]
         moves = reported_moves(task, storage, pieces, written.origins)
@@ -92,11 +90,9 @@ def _outcome(
 
 
 def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> Written:
-    """Write rows of a task, ordered and of its key range as it says, into new files, of which none is left on failure.
+    """Write live rows from `TaskRows` into new files, in the order and the key range of the task; on failure no file is left.
 
-    Args:
-        columns: of the rows, as `columns_to_write` gives them; origins come behind them.
-        rows: live rows, as `TaskRows` gives them.
+    `columns` are `columns_to_write`, without origins.
     """
     if not task.is_ordered:
         return _write(task, columns, ((table, False) for table in rows), storage)
@@ -112,7 +108,7 @@ def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, 
 
 
 def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_count: int | None = None) -> Written:
-    """Write tables, each with whether a file ends behind it; `row_count` is that of all, where it is known."""
+    """Write tables, each with whether a file ends after it; `row_count` is their expected sum, if it is known."""
     given_count = 0
     for table, ends in tables:
         given_count += table.num_rows
@@ -128,7 +124,7 @@ def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_c
 
 
 class _Sorting(msgspec.Struct, frozen=True):
-    """A task's range of keys: rows are added to the sorter, by several threads if need be, then written in order."""
+    """The sorter of a task's key range, to which several threads may add rows, and the writer of its files."""
 
     writer: TaskWriter
     sorter: Sorter
@@ -136,7 +132,7 @@ class _Sorting(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _sorting(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_Sorting]:
-    """Unless the block ends well none of the task's files is left."""
+    """On failure no file of the task is left."""
     assert task.ordering is not None
     budget_bytes = min(task.budget_bytes, TaskMemory(task_memory_bytes(task.slots)).row_group_bytes)
     with (
@@ -154,10 +150,10 @@ def _write_sorted(task: RewriteTask, sorting: _Sorting) -> Written:
 
 
 def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Iterator[tuple[pa.Table, bool]]:
-    """Rows in tables that end where a file shall end, and whether it ends there: of about as many live rows for each.
+    """The rows in tables, each with whether a file ends after it, such that all files have about as many live rows.
 
-    How many rows are live is estimated by what pieces say, as if these lay evenly in each of them: a file ends when its share
-    should have been read, however many rows have come of that.
+    Live rows are estimated from the pieces, as if deletes were spread evenly: a file ends when its share should have been read,
+    however many rows that gave.
     """
     read_counts = [piece.record_count if piece.part_rows is None else piece.part_rows for piece in pieces]
     live_counts = [count - piece.deleted_count for count, piece in zip(read_counts, pieces, strict=True)]
@@ -184,7 +180,7 @@ def _read_into(
     columns: Schema,
     storage: Storage,
 ) -> TaskRows:
-    """Read those of some pieces that no other thread takes, and give their rows to all ranges."""
+    """Read the pieces that no other thread takes, and add their rows to all ranges."""
     assert task.ordering is not None
     rows = TaskRows(task, storage)
     try:
@@ -193,7 +189,7 @@ def _read_into(
             for sorting in sortings:
                 sorting.sorter.add(table, keys)
     except BaseException:
-        # What the other threads would still read is of no use now.
+        # Leave the other threads nothing to read.
         for _ in pieces:
             continue
         raise
@@ -201,7 +197,7 @@ def _read_into(
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of about a run, whose dictionaries are made one here, once for all ranges."""
+    """The same rows in tables of about the size of a run, whose dictionaries are unified here, once for all ranges."""
     waiting = WaitingRows(RUN_BYTES)
     schema = None
     for table in tables:
@@ -214,7 +210,7 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int) -> Iterator[tuple[pa.Table, bool]]:
-    """Tables of `row_count` rows in all, cut evenly where each of `files_count` files ends, and whether one ends there."""
+    """Tables of `row_count` rows in all, cut into even files, each table with whether a file ends after it."""
     number = before = 0
     for table in tables:
         start = 0
@@ -227,11 +223,7 @@ def _cut_into_files(tables: Iterator[pa.Table], row_count: int, files_count: int
 
 
 def sample_task(task: RewriteTask, storage: Storage) -> KeySample:
-    """Read the columns of a task's ordering from its pieces and sample the keys; deleted rows count as well.
-
-    Raises:
-        MissingFileError, InvalidTableError, UnsupportedError: as `read_file`.
-    """
+    """Sample the keys of a task's ordering in its pieces; deleted rows are included. Raises as `read_file`."""
     ordering = task.ordering
     assert ordering is not None
     ids = {field.source_id for field in ordering.fields}

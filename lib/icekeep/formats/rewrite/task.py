@@ -1,4 +1,4 @@
-"""A task of a rewrite and its outcome: values that travel between driver and executors."""
+"""A task of a rewrite and its outcome: values that are sent between driver and executors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,17 +22,14 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
     """A data file to read, whole or in part.
 
     Attributes:
-        record_count: of the whole file, as its manifest entry says.
+        record_count: of the whole file, by its manifest entry.
         size_bytes: of the piece.
-        spec_id: of the file's partition spec.
-        partition: the file's partition tuple.
-        split: the first byte and the number of bytes of the piece: row groups or stripes that begin there; `None` for the
-            whole file.
-        part_rows: about how many rows the piece has, where it is a part of a file.
-        deleted_count: about how many of them are deleted.
+        split: the first byte and the number of bytes of the row groups or stripes in the piece; null for the whole file.
+        part_rows: an estimate of the piece's rows, if it is a part of a file.
+        deleted_count: an estimate of how many of them are deleted.
         first_row_id, data_sequence_number: of the file's entry, which its rows inherit.
-        deletes: positions in the task's `delete_files` of those that reach the file.
-        first_ordinal: of the file's first row among the rows of all files of the group, where rows have origins.
+        deletes: indices in the task's `delete_files` of those that reach the file.
+        first_ordinal: of the file's first row among the rows of all files of the group, if rows have origins.
     """
 
     location: str
@@ -51,37 +48,32 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Pieces, and the files that shall hold their live rows.
-
-    The new files are in the table's default format, and named and placed as `formats.file_names` says.
+    """Pieces whose live rows are written into new files, in the table's default format and named by `formats.file_names`.
 
     Attributes:
-        pieces: of one spec and partition, unless `ordering` says a spec to partition by.
+        pieces: of one spec and partition, unless `ordering` has a spec to partition by.
         delete_files: those that reach any of the pieces, each once.
-        schema: that the new files are written with.
-        table_schemas: of the table, for columns that deletes compare and `schema` lacks.
+        schema: of the new files.
+        table_schemas: all of the table's, for columns that deletes compare and `schema` lacks.
         specs: the partition specs of the pieces and of the new files, by id.
         spec_id: of the new files.
-        table_location: of the table; with `properties` it says where data files go.
-        properties: of the table: how to write and where, and the name mapping that files without field ids are read with.
+        properties: of the table, for the writer, the locations of data files, and the name mapping.
         sort_order: of the table, whose columns keep bounds.
-        sort_order_id: what the new files say of the order of their rows.
-        ordering: of the rows; `None` leaves them as they are.
-        key_range: which rows of the pieces are this task's; `None` for all.
-        files_count: of rows of one partition: how many files they are dealt out to, evenly as far as pieces say how many of
-            their rows are live, or as those are that are ordered; a file still ends at the target size. `None`: at the target
-            size only.
-        budget_bytes: how much memory the rows that are to be ordered may take before they are put on disk.
-        keeps_lineage: whether the new files store the lineage of rows; `None` if they shall where a piece has a first row id.
-            Tasks that read and tasks that write the same rows must say the same.
-        moves_pages: whether data pages of small Parquet files may be moved as they are, where no row changes.
-        slots: how many tasks share the executor's memory, this one among them.
-        is_local: whether the executor is this machine's only one, with a local master.
-        is_shuffled: whether tasks that read send their rows to others that write: these come in any order, whatever is asked.
-        verifies: whether the rows that go in are hashed, and those that the new files hold in the end.
+        sort_order_id: of the new files.
+        ordering: of the rows; null keeps their order.
+        key_range: of this task's rows; null for all.
+        files_count: the number of files for the rows of one partition, evenly, by estimated live rows if they are not ordered; a
+            file still ends at the target size. Null: only there.
+        budget_bytes: the memory for rows to be ordered before they are spilled to disk.
+        keeps_lineage: whether the new files store row lineage; null: if a piece has a first row id. It must be the same for
+            tasks that read and tasks that write the same rows.
+        moves_pages: whether data pages of small Parquet files may be copied if no row changes.
+        slots: how many tasks share the executor's memory, with this one.
+        is_local: whether the executor is the only one of this machine, with a local master.
+        is_shuffled: whether other tasks write the rows that this one reads: then they arrive in any order.
+        verifies: whether the rows that go in and those in the new files are hashed.
         operation_id, partition_id, task_attempt_id: in the names of the new files.
-        moves_directory: where the task puts what it tells of where its rows went and is too large for its report; `None` where
-            that is not asked for.
+        moves_directory: for moves that are too large for the report; null if moves are not requested.
     """
 
     pieces: tuple[FilePiece, ...]
@@ -112,33 +104,33 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether rows may be put in another order than they are read in."""
+        """Whether rows may be written in another order than they are read in."""
         ordering = self.ordering
         if ordering is None:
             return False
-        # All rows that lie in one partition without an order lie right already.
+        # Rows of one partition without an order are in place already.
         return bool(ordering.fields or ordering.curve or (ordering.partition_by and ordering.partition_by.fields))
 
     @property
     def has_origins(self) -> bool:
-        """Whether each row carries its number among the rows of the group."""
+        """Whether each row has a column with its number among the rows of the group."""
         return self.moves_directory is not None and (self.is_ordered or self.is_shuffled)
 
     @property
     def attempt(self) -> str:
-        """In the names of all that it writes, as `attempt_name` gives it."""
+        """The start of the names of all files that the task writes."""
         return attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
 
     def file_names(self) -> FileNames:
-        """Locations of its new files, one after the other; raises as `FileNames`."""
+        """Locations of new files; raises as `FileNames`."""
         return FileNames(self.attempt, self.table_location, self.properties)
 
     def spilled_location(self, name: str) -> str:
-        """Where it puts something of its moves."""
+        """The location of a file with some of the task's moves."""
         return f"{self.moves_directory}/{name}-{self.attempt}"
 
     def partition_path(self, partition: tuple[Any, ...]) -> str:
-        """The directory of new files of a partition, for `FileNames.location`."""
+        """The directory of a partition's new files, for `FileNames.location`."""
         return partition_path(self.specs[self.spec_id], self.schema, partition)
 
 
@@ -147,14 +139,14 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         files: the new files, in the order of their rows.
-        read_count: rows of the pieces, deleted ones among them.
+        read_count: rows of the pieces, with deleted ones.
         live_count: those of them that are not deleted, whatever the key range.
-        stitched_count: how many of `files` were put together from whole row groups.
-        peak_bytes: the most memory of the process at the end of the task (resident set).
-        moves: where the rows went that were read; `None` where that was not asked for.
+        stitched_count: how many of `files` were stitched from whole row groups.
+        peak_bytes: the peak memory of the process at the end of the task (resident set).
+        moves: where the rows went; null if not requested.
         proven: as in `DeleteCache`, of the delete files that the task has read whole.
-        hash_in: of the live rows that were read, whatever the key range; `None` where that was not asked for.
-        hash_out: of the rows that `files` hold, read from storage again; `None` where that was not asked for.
+        hash_in: of the live rows that were read, whatever the key range; null if the task verifies nothing.
+        hash_out: of the rows in `files`, read from storage again; null if the task verifies nothing.
     """
 
     files: tuple[DataFile, ...]
@@ -169,7 +161,7 @@ class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def numbered(task: RewriteTask) -> RewriteTask:
-    """The task with ordinals for its files in the order of its pieces, where rows need them and have none."""
+    """The task with ordinals for its files, in the order of its pieces, if rows have origins and ordinals are missing."""
     if not task.has_origins or all(piece.first_ordinal is not None for piece in task.pieces):
         return task
     firsts: dict[str, int] = {}

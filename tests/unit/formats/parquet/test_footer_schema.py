@@ -14,10 +14,10 @@ from icekeep.formats.parquet.thrift import (
     STRUCT,
     Damaged,
     binary_bytes,
-    integer_bytes,
     list_bytes,
     struct_bytes,
 )
+from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import (
     DATE,
@@ -180,8 +180,8 @@ def test_columns_of_row_lineage_may_be_there_or_not():
 
 
 def element(name, *fields):
-    return struct_bytes([*((f, I32, integer_bytes(v)) for f, v in fields if f < 4), (4, BINARY, binary_bytes(name)),
-                         *((f, I32, integer_bytes(v)) for f, v in fields if f > 4)])  # fmt: skip
+    return struct_bytes([*((f, I32, encode_long(v)) for f, v in fields if f < 4), (4, BINARY, binary_bytes(name)),
+                         *((f, I32, encode_long(v)) for f, v in fields if f > 4)])  # fmt: skip
 
 
 def elements(*nodes):

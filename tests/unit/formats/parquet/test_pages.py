@@ -14,9 +14,9 @@ from icekeep.formats.parquet.thrift import (
     TRUE,
     Damaged,
     binary_bytes,
-    integer_bytes,
     struct_bytes,
 )
+from icekeep.spec.avro import encode_long
 from kit.cases import for_each
 
 PLAIN, DICTIONARY, RLE, BIT_PACKED, DELTA_NUMBERS, DELTA_LENGTHS, DELTA_TEXTS, BYTE_STREAMS = 0, 8, 3, 4, 5, 6, 7, 9
@@ -25,7 +25,7 @@ EIGHT = bytes(8)
 
 def numbers(**values):
     """Fields `f1`, `f2` and so on of 32 bits."""
-    return [(int(name[1:]), I32, integer_bytes(value)) for name, value in values.items() if value is not None]
+    return [(int(name[1:]), I32, encode_long(value)) for name, value in values.items() if value is not None]
 
 
 def head(kind, size_bytes, plain_bytes, about, more=(), checksum=None):

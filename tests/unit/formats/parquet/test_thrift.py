@@ -19,34 +19,34 @@ from icekeep.formats.parquet.thrift import (
     Struct,
     binary_bytes,
     integer_at,
-    integer_bytes,
     list_bytes,
     struct_bytes,
     structs_at,
     with_integers,
 )
+from icekeep.spec.avro import encode_long
 from kit.cases import cases, for_each
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
 
 def small(number):
-    return struct_bytes([(1, I64, integer_bytes(number))])
+    return struct_bytes([(1, I64, encode_long(number))])
 
 
 @given(LONGS)
 def test_a_number_is_read_as_it_was_written(number):
-    data = integer_bytes(number)
+    data = encode_long(number)
     assert integer_at(data + b"rest", 0) == (number, len(data))
 
 
 def test_numbers_are_zigzag_varints_as_the_protocol_says():
-    assert [integer_bytes(n) for n in (0, -1, 1, -2, 63, 64)] == [b"\0", b"\1", b"\2", b"\3", b"\x7e", b"\x80\x01"]
+    assert [encode_long(n) for n in (0, -1, 1, -2, 63, 64)] == [b"\0", b"\1", b"\2", b"\3", b"\x7e", b"\x80\x01"]
 
 
 @given(st.dictionaries(st.integers(1, 32767), LONGS, min_size=1))
 def test_fields_are_found_by_their_ids_however_far_apart_these_are(numbers):
-    data = struct_bytes([(id_, I64, integer_bytes(numbers[id_])) for id_ in sorted(numbers)])
+    data = struct_bytes([(id_, I64, encode_long(numbers[id_])) for id_ in sorted(numbers)])
     struct = Struct(data)
     assert struct.spans.keys() == set(numbers)
     assert {id_: struct.value(id_) for id_ in numbers} == numbers
@@ -71,7 +71,7 @@ def test_what_is_not_asked_for_is_passed_over():
             (7, UUID, bytes(16)),
             (8, 7, bytes(8)),
             (9, STRUCT, small(1)),
-            (40, I16, integer_bytes(-7)),
+            (40, I16, encode_long(-7)),
         ]
     )
     struct = Struct(data)
@@ -98,7 +98,7 @@ def test_what_is_not_asked_for_is_passed_over():
 
 
 def test_a_replaced_number_leaves_all_else_as_it_was():
-    data = struct_bytes([(1, I64, integer_bytes(5)), (2, BINARY, binary_bytes(b"keep")), (3, I64, integer_bytes(600))])
+    data = struct_bytes([(1, I64, encode_long(5)), (2, BINARY, binary_bytes(b"keep")), (3, I64, encode_long(600))])
     struct = Struct(data)
     # Given in no order, and of other lengths than before.
     changed = with_integers(data, 0, len(data), [(struct.integer(3), 2), (struct.integer(1), 2**40)])
@@ -154,7 +154,7 @@ def test_any_bytes_are_a_struct_or_damaged(data):
 def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written():
     data = struct_bytes(
         [
-            (1, thrift.LIST, thrift.list_bytes(thrift.I64, [integer_bytes(n) for n in range(-9, 9)])),
+            (1, thrift.LIST, thrift.list_bytes(thrift.I64, [encode_long(n) for n in range(-9, 9)])),
             (2, thrift.LIST, thrift.list_bytes(thrift.BINARY, [thrift.binary_bytes(b"x" * n) for n in range(200)])),
             (3, thrift.LIST, thrift.list_bytes(thrift.TRUE, [b"\1", b"\2", b"\1"])),
             (4, thrift.BINARY, thrift.binary_bytes(b"text")),
@@ -170,9 +170,9 @@ def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written()
 
 
 def test_a_walk_opens_what_it_is_asked_for_and_ends_where_the_struct_does():
-    inner = struct_bytes([(1, thrift.I64, integer_bytes(7))])
+    inner = struct_bytes([(1, thrift.I64, encode_long(7))])
     data = struct_bytes(
-        [(2, thrift.LIST, thrift.list_bytes(thrift.STRUCT, [inner] * 3)), (40, thrift.I64, integer_bytes(-5))]
+        [(2, thrift.LIST, thrift.list_bytes(thrift.STRUCT, [inner] * 3)), (40, thrift.I64, encode_long(-5))]
     )
     found = []
 

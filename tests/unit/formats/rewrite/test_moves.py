@@ -205,7 +205,7 @@ def test_without_deletes_no_bitmap_is_told_and_nothing_is_stored(storage):
     assert [(p.location, p.first_position, p.row_count, p.dropped, p.applied) for p in outcome.moves.pieces] == [
         (file.path, 0, 10, b"", None) for file in files
     ]
-    assert outcome.moves.locations == ()
+    assert moves_locations([outcome]) == []
 
 
 def test_rows_that_only_positions_delete_are_told_once(storage):

@@ -19,12 +19,12 @@ from icekeep.formats.parquet.thrift import (
     TRUE,
     Struct,
     binary_bytes,
-    integer_bytes,
     list_bytes,
     struct_bytes,
     with_integers,
 )
 from icekeep.formats.rewrite.page_sources import PageExaminer
+from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
@@ -112,11 +112,11 @@ def test_a_file_whose_footer_does_not_fit_its_entry_or_itself_gives_nothing():
     (of_two,) = Struct(footer_in(two_columns)).structs(4)
     for wrong in (
         file(29),
-        with_edits(good, footer={3: (I64, integer_bytes(29))}),
+        with_edits(good, footer={3: (I64, encode_long(29))}),
         with_edits(good, footer={3: None}),
-        with_edits(good, footer={40: (I64, integer_bytes(1)), 3: None}),
-        with_edits(good, group={3: (I64, integer_bytes(29))}),
-        with_edits(good, group={3: (I64, integer_bytes(-1))}),
+        with_edits(good, footer={40: (I64, encode_long(1)), 3: None}),
+        with_edits(good, group={3: (I64, encode_long(29))}),
+        with_edits(good, group={3: (I64, encode_long(-1))}),
         with_edits(good, group={1: None}),
         with_edits(good, group={1: (LIST, list_bytes(STRUCT, [])), 2: (LIST, group.raw(1))}),
         with_edits(good, group={1: (LIST, of_two.raw(1))}),
@@ -211,7 +211,7 @@ def test_a_list_is_no_column_of_its_elements():
 
 
 def metadata(**edits):
-    return {int(name[1:]): (I64, integer_bytes(value)) for name, value in edits.items()}
+    return {int(name[1:]): (I64, encode_long(value)) for name, value in edits.items()}
 
 
 @for_each(
@@ -227,8 +227,8 @@ def metadata(**edits):
         {"meta": metadata(f9=3)},
         {"meta": metadata(f9=-1)},
         {"meta": metadata(f11=4)},
-        {"meta": {4: (I32, integer_bytes(1))}},
-        {"meta": {2: (LIST, list_bytes(I32, [integer_bytes(3)]))}},
+        {"meta": {4: (I32, encode_long(1))}},
+        {"meta": {2: (LIST, list_bytes(I32, [encode_long(3)]))}},
         {"meta": {12: None}},
         {"statistics": {3: None}},
         {"statistics": metadata(f3=31)},

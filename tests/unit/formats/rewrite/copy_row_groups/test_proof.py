@@ -5,11 +5,12 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.parquet.pages import moved_offset_index
-from icekeep.formats.parquet.thrift import I32, integer_bytes
+from icekeep.formats.parquet.thrift import I32
 from icekeep.formats.rewrite.copy_proof import rows_of_copy
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.rewrite.verify import hash_of_files
 from icekeep.formats.row_hash import RowSum
+from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from kit.choices import Choices
 from kit.columns import schema_of, table_of
@@ -117,7 +118,7 @@ def test_another_schema_and_other_words_about_the_file_are_refused(storage):
     old = put_table(storage, "memory:/t/a.parquet", rows)
     renamed = schema_of(PLAIN.fields[0], replace(PLAIN.fields[1], field_id=9))
     without_writer = with_edits(storage.read(old.file_path), footer={6: None})
-    other_codec = with_edits(storage.read(old.file_path), 1, meta={4: (I32, integer_bytes(1))})
+    other_codec = with_edits(storage.read(old.file_path), 1, meta={4: (I32, encode_long(1))})
     others = [
         put_table(storage, "memory:/t/ids.parquet", table_of(renamed, rows.to_pylist())),
         put_bytes(storage, "memory:/t/words.parquet", without_writer),
