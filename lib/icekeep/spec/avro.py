@@ -418,8 +418,12 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def encode_long(number: int) -> bytes:
-    """Avro's encoding of a number: its sign in the lowest bit, seven bits a byte, the lowest first."""
-    number = (number << 1) ^ (number >> 63)
+    """Avro's encoding of a signed number: an unsigned one with the sign in its lowest bit."""
+    return encode_varint((number << 1) ^ (number >> 63))
+
+
+def encode_varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, the lowest first: as Avro, Thrift and Protocol Buffers have it."""
     out = bytearray()
     while number & ~0x7F:
         out.append((number & 0x7F) | 0x80)
