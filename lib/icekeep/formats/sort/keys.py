@@ -1,16 +1,14 @@
-"""Keys of rows: bytes whose order is the order in which an `Ordering` wants the rows, and how they are put in order.
+"""Sort keys: bytes that compare as an `Ordering` orders the rows, and how they are sorted.
 
-A key has a part for each field of the ordering, one after the other: partition fields, then the keys of the sort order or
-the place on the curve. The same row has the same key in every task, and keys are of one width unless a field is a string
-or binary one. A part is
+A key is the concatenation of a part for each field of the ordering: partition fields, then the fields of the sort order or the
+place on the curve. A row has the same key in every task, and keys have one width unless a field is a string or binary. A part is
 
 * a byte for null, where the column may be null: 0 or 1 for what comes first or last;
-* the value: numbers as unsigned big-endian ones; strings and binary with a zero byte behind, and where they hold the
-  bytes 0 and 1 with these written as 1 1 and 1 2, so that what follows in the key never matters between two values.
-  The last part of a key needs none of that;
-* for a descending field with every bit of the value turned over.
+* the value: numbers as unsigned big-endian ones; strings and binary end in a zero byte, and their own bytes 0 and 1 are written
+  as 1 1 and 1 2, so that what follows in the key never matters between two values. The last part of a key needs none of that;
+* for a descending field, the value with every bit inverted.
 
-Keys are sorted as machine words: what numpy does fastest.
+Keys are sorted as machine words, which numpy does fastest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,26 +33,25 @@ from icekeep.spec.types import UNKNOWN, PrimitiveType
 _ZERO, _ONE = b"\x00", b"\x01"
 
 _Part: TypeAlias = "Unsigned | pa.Array"
-"""Rows of bytes of one length, or of the length of each value."""
+"""Bytes of one length for all rows, or of the length of each value."""
 
 
 def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
     """The key of each row, `binary[width]` or, with strings or binary values in it, `large_binary`.
 
-    A table without rows is enough to learn whether rows can be ordered.
+    A table without rows is enough to find out whether rows can be ordered.
 
     Args:
         rows: in the columns of `schema`; strings may be dictionaries.
-        schema: has all columns of the ordering.
 
     Raises:
         InvalidTableError: a column of the ordering is not in the schema, is nested, or its transform does not take it.
-        UnsupportedError: a transform is not known, or values of a column have no order.
+        UnsupportedError: a transform is unknown, or a column's type has no order.
     """
     partition_fields = () if ordering.partition_by is None else ordering.partition_by.fields
     fields = [SortField(source_id=field.source_id, transform=field.transform) for field in partition_fields]
     fields += [] if ordering.curve is not None else ordering.fields
-    # A void transform makes null of everything, also of columns that are gone.
+    # A void transform is null for everything, also for columns that are gone.
     fields = [field for field in fields if not isinstance(field.transform, Void)]
     parts: list[_Part] = []
     for number, field in enumerate(fields, start=1):
@@ -67,7 +64,7 @@ def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """A column of the ordering: its values, and which of them each row has, if not one after the other."""
+    """A column of the ordering: its values, and for dictionaries the index of each row's value."""
 
     values: pa.Array
     indices: NDArray[Any] | None
@@ -76,7 +73,7 @@ class _Column(msgspec.Struct, frozen=True):
     is_optional: bool
 
     def spread(self, part: Any) -> Any:
-        """What was made of the values, for the rows; nothing, or zeros, where a row has null."""
+        """What was computed from the values, by row; empty, or zeros, where the row is null."""
         if isinstance(part, np.ndarray):
             part = part if self.indices is None else part[self.indices]
             if self.nulls is not None:
@@ -132,12 +129,12 @@ def _field_parts(rows: pa.Table, field: SortField, schema: Schema, *, is_last: b
 
 
 def _constant(value: bytes) -> pa.Scalar:
-    # Not made when this is imported: a task that sorts nothing imports it too.
+    # Not a constant of the module: tasks that sort nothing import it too.
     return pa.scalar(value, pa.large_binary())
 
 
 def _escaped(values: pa.Array) -> pa.Array:
-    """Binary values without the byte that ends them."""
+    """Binary values with the bytes 0 and 1 escaped."""
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
     if len(data) and data.min() <= _ONE[0]:
         values = pc.replace_substring(values, _ONE, _ONE + b"\x02")
@@ -146,7 +143,6 @@ def _escaped(values: pa.Array) -> pa.Array:
 
 
 def _joined(parts: Sequence[_Part], row_count: int) -> pa.Array:
-    """The bytes of all parts of a row, one after the other."""
     joined: list[pa.Array] = []
     for is_fixed, run in groupby(parts, lambda part: isinstance(part, np.ndarray)):
         members = [*run]
@@ -174,16 +170,16 @@ def _packed(parts: Sequence[Unsigned], row_count: int) -> pa.Array:
 _WORD_BYTES = 8
 
 _BLOCK_ROWS = 16_384
-"""Keys that are cut into words at one time, so that they stay in the processor's cache."""
+"""Keys that are cut into words at a time: few enough for the processor's cache."""
 
 _LONGEST_PADDED = 32
-"""The most bytes of keys that are padded to one length and compared as words."""
+"""Keys of at most this length are padded to one length and compared as words."""
 
 Words = NDArray[np.uint64]
 
 
 def key_order(keys: pa.Array) -> NDArray[np.int64]:
-    """Positions of the keys in rising order; equal keys stay in the order in which they are."""
+    """The stable ascending order of keys, as positions."""
     count = len(keys)
     if pa.types.is_fixed_size_binary(keys.type):
         width = keys.type.byte_width
@@ -193,9 +189,9 @@ def key_order(keys: pa.Array) -> NDArray[np.int64]:
         width = int(lengths.max(initial=0))
         if width > _LONGEST_PADDED:
             return pc.sort_indices(keys).to_numpy().astype(np.int64)
-        # Where one key is another one and zeros behind it, the length decides.
+        # Where one key is another one followed by zeros, the length decides.
         words = [*_words(leading_bytes(keys, width)), lengths.astype(np.uint64)]
-    # The keys, and then these words, take more than all else here: a caller need not hold them either.
+    # The keys, and then these words, take most of the memory: a caller need not hold them either.
     del keys
     words = _varying_words(words)
     if not words:
@@ -226,7 +222,7 @@ def _words(rows: NDArray[np.uint8]) -> list[Words]:
 
 
 def _varying_words(words: Sequence[Words]) -> list[Words]:
-    """Fewer words of the same order: without the bytes that are the same in all keys."""
+    """Fewer words of the same order, without the bytes that all keys share."""
     out: list[Words] = []
     free = 0
     for word in words:
@@ -244,7 +240,7 @@ def _varying_words(words: Sequence[Words]) -> list[Words]:
 
 
 def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
-    """Of neighbouring bytes of a word in which bits vary, the most significant first, the last one and their number."""
+    """Runs of bytes of a word in which bits vary, the most significant first: the lowest byte, and the length."""
     length = 0
     for position in range(_WORD_BYTES - 1, -1, -1):
         if varying >> 8 * position & 0xFF:
@@ -257,7 +253,7 @@ def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
 
 
 def _positions(code: Words) -> NDArray[np.int64]:
-    """The stable order of numbers: sorted with their positions in the lower bits, since that is fast."""
+    """The stable order of numbers, sorted with their positions in the lower bits for speed."""
     bits = max(1, len(code) - 1).bit_length()
     numbers = np.arange(len(code), dtype=np.uint64)
     if len(code) and int(code.max()) >> 64 - bits:
@@ -270,7 +266,7 @@ def _positions(code: Words) -> NDArray[np.int64]:
 
 
 def _ranks(code: Words) -> tuple[Words, int]:
-    """For each number how many different ones are less, and how many different ones there are."""
+    """The dense rank of each number, and the number of ranks."""
     order = np.argsort(code)
     in_order = code[order]
     steps = np.empty(len(code), dtype=np.uint64)

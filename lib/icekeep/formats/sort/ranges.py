@@ -1,4 +1,4 @@
-"""Ranges of keys: how the rows of a group are shared out to tasks that each read all of it, or by a shuffle."""
+"""Ranges of sort keys, which divide the rows of a group among tasks, each of which reads the whole group, or by a shuffle."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class KeySample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
-    """Which keys are in a range; `None` for all of them."""
+    """Which keys are in a range; `None` where all are."""
     inside = None
     for bound, compare in ((key_range.lower, pc.greater_equal), (key_range.upper, pc.less)):
         if bound is not None:
@@ -40,11 +40,11 @@ def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
 def sample_keys(
     tables: Iterable[pa.Table], ordering: Ordering, schema: Schema, *, max_keys: int = SAMPLE_KEYS
 ) -> KeySample:
-    """Sample the keys of tables that pass by, without chance: every n-th row, fewer the more there are.
+    """Sample the keys of tables deterministically: every n-th row, where n grows with the number of rows.
 
     Args:
-        tables: in the columns of `schema`, which may be those alone that the ordering needs.
-        max_keys: about how many keys are kept: at least half of it, unless there are fewer rows.
+        tables: in the columns of `schema`, which may be only those of the ordering.
+        max_keys: the most keys that are kept, and at least half as many are unless there are fewer rows.
     """
     step, row_count, arrow_bytes = 1, 0, 0
     keys: list[bytes] = []
@@ -61,9 +61,9 @@ def sample_keys(
 
 
 def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
-    """Keys that cut the rows of all samples into parts of about the same number: fewer parts where keys are equal.
+    """Ascending keys that divide the rows of all samples into parts of about the same number; fewer where keys are equal.
 
-    The same samples, in any order, give the same keys. They rise; rows of one key are never cut apart.
+    The order of the samples does not matter. Rows of one key are never separated.
     """
     weighted = sorted(
         (key, sample.row_count / len(sample.keys)) for sample in samples if sample.keys for key in sample.keys
@@ -79,15 +79,15 @@ def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
 def ranges_of_files(
     samples: Sequence[KeySample], files_count: int, ranges_count: int, *, finer: int = 1
 ) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """Cut the rows of all samples into at most `ranges_count` ranges of whole files.
+    """Divide the rows of all samples into at most `ranges_count` ranges of whole files.
 
     Args:
-        files_count: how many files there are to be, of about the same number of rows.
+        files_count: of new files, which have about the same number of rows.
         ranges_count: no more than `files_count`.
-        finer: of how many parts a file is made, at least; more find the middle between equal keys better.
+        finer: the least number of parts of a file; more find the middle between equal keys better.
 
     Returns:
-        Split points, as `split_points`, and how many of the files each range makes: one at least, and in all `files_count`.
+        Split points, as `split_points`, and the number of files of each range: at least one, and `files_count` in all.
     """
     points: Sequence[bytes] = split_points(samples, files_count * finer)
     for count in (files_count, ranges_count):
@@ -97,7 +97,7 @@ def ranges_of_files(
 
 
 def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> list[float]:
-    """About how many rows are in each range between split points."""
+    """The estimated rows of each range between split points."""
     rows = [0.0] * (len(points) + 1)
     for sample in samples:
         for key in sample.keys:
@@ -106,7 +106,7 @@ def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> li
 
 
 def _apportioned(count: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """A number, at least that of the weights, divided into parts of 1 or more that are about as the weights are."""
+    """Divide a number, no less than that of the weights, into parts of at least 1, in proportion to the weights."""
     total = sum(weights)
     shares = [count * weight / total if total else count / len(weights) for weight in weights]
     parts = [max(1, int(share)) for share in shares]
@@ -118,16 +118,16 @@ def _apportioned(count: int, weights: Sequence[float]) -> tuple[int, ...]:
 
 
 def key_ranges(points: Sequence[bytes]) -> tuple[KeyRange, ...]:
-    """The ranges between split points, in their order: together they are all keys."""
+    """The ranges between split points, in order; together they hold all keys."""
     return tuple(
         KeyRange(lower=lower, upper=upper) for lower, upper in zip((None, *points), (*points, None), strict=True)
     )
 
 
 def range_numbers(keys: pa.Array, points: Sequence[bytes]) -> NDArray[np.int32]:
-    """For each key the number of its range among `key_ranges(points)`."""
+    """The number of each key's range among `key_ranges(points)`."""
     bounds = pa.array(points, keys.type)
-    # Binary search, for all keys at once: how many points are not above a key lies from `low` to `high`.
+    # Binary search for all keys at once: the number of points not above a key is in `low` to `high`.
     low, high = np.zeros(len(keys), dtype=np.int32), np.full(len(keys), len(points), dtype=np.int32)
     for _ in range(len(points).bit_length()):
         middle = (low + high) // 2
