@@ -2,8 +2,7 @@
 
 Records pass through Python, as no library reads Avro into Arrow with field ids: far slower than the columnar formats. Values
 are encoded and decoded without Avro's logical types, as in `spec.avro`. Files are written by the table's schema. They are read
-by their
-own: it becomes a tree of Arrow fields, and records become arrays of those, which `arrow.projection` projects.
+by their own: it becomes a tree of Arrow fields, and records become arrays of those, which `arrow.projection` projects.
 """
 
 import io
@@ -220,15 +219,15 @@ class _SchemaReader(msgspec.Struct):
         return _Node(_primitive(name, kind, schema))
 
     def _record(self, name: str, schema: Mapping[str, Any]) -> _Node:
-        own = schema["name"]
-        if own in self.open_records:
-            raise UnsupportedError(f"record {own!r} contains itself")
+        record_name = schema["name"]
+        if record_name in self.open_records:
+            raise UnsupportedError(f"record {record_name!r} contains itself")
         self._define(schema)
-        self.open_records.add(own)
+        self.open_records.add(record_name)
         children = tuple(
             self.node(f.get("iceberg-field-name", f["name"]), f["type"], f.get("field-id")) for f in schema["fields"]
         )
-        self.open_records.discard(own)
+        self.open_records.discard(record_name)
         type_ = pa.struct([child.field for child in children])
         return _Node(pa.field(name, type_), children, tuple(f["name"] for f in schema["fields"]))
 
@@ -359,7 +358,6 @@ def _arrow_array(values: list[Any], node: _Node) -> pa.Array:
 
 
 def _pairs(value: Any, node: _Node) -> list[tuple[Any, Any]]:
-    """The entries of a map, stored as a map or as an array of records."""
     if value is None:
         return []
     if isinstance(value, dict):

@@ -311,7 +311,7 @@ class _Words(NamedTuple):
 
     Attributes:
         low: unsigned, of 8 to 64 bits.
-        high: the bits above `low`, where values have more than 64.
+        high: signed, the rest of values that exceed one word.
         reaches_high_bits: whether two values may differ in the highest bits of a word only.
     """
 
@@ -586,8 +586,6 @@ def _add_range(column: _Column, start: int, stop: int, sums: Sums, step: int = C
 
 
 def _numbers(values: _Words, keys: Sums) -> _Add:
-    """Values of one word."""
-
     def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
         words = values.low[start:stop]
         if values.high is not None:

@@ -261,12 +261,12 @@ def map_fields(
     """
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> pa.Field:
-        own = metadata(field, path)
+        field_metadata = metadata(field, path)
         children = [mapped(child, (*path, name)) for name, child in child_fields(field.type)]
         if pa.types.is_map(field.type):
             children[0] = children[0].with_nullable(False)
         type_ = with_children(field.type, children) if children or leaf_type is None else leaf_type(field.type)
-        return pa.field(field.name, type_, nullable or field.nullable, own)
+        return pa.field(field.name, type_, nullable or field.nullable, field_metadata)
 
     return pa.schema([mapped(field, (field.name,)) for field in schema])
 

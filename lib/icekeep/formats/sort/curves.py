@@ -79,7 +79,6 @@ def curve_bytes(array: pa.Array, type_: PrimitiveType, curve: Curve) -> NDArray[
 
 
 def _as_bytes(words: NDArray[Any]) -> NDArray[np.uint8]:
-    """Numbers of 64 bits as rows of big-endian bytes."""
     return words.astype(">u8").view(np.uint8).reshape(len(words), 8)
 
 

@@ -140,7 +140,6 @@ def _place(payload: Any, last_read: str | None) -> str:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """The files that a payload names, in order."""
     if isinstance(value, msgspec.Struct):
         named = [getattr(value, name) for name in _NAMES if isinstance(getattr(value, name, None), str)]
         yield from named

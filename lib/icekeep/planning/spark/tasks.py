@@ -67,7 +67,7 @@ class SharedValue:
 
     def value(self) -> Any:
         """The value; to be called in a task."""
-        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
+        return pickle.loads(self._pickled) if self._pickled is not None else _unpickled(self._broadcast)
 
     def forget(self) -> None:
         """Free the broadcast; to be called on the driver, when no task needs it any more."""
@@ -76,7 +76,7 @@ class SharedValue:
 
 
 @lru_cache(maxsize=1)
-def _of_broadcast(broadcast: Any) -> Any:
+def _unpickled(broadcast: Any) -> Any:
     """A worker has one object for a broadcast, and so unpickles it once for all its tasks of a job."""
     return pickle.loads(broadcast.value)
 
@@ -138,13 +138,15 @@ def run_tasks(
     """
     if spark is None:
         with closing(_in_threads(payloads, work, shared, threads, stop)) as answers:
-            return _sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
+            return _results_and_errors(answer for _, answer in sorted(answers, key=itemgetter(0)))
     if not payloads:
         return [], []
-    handed = SharedValue(shared, spark.sparkContext)
-    answered = partial(_answered, work, handed, max_task_failures(spark))
+    shared_value = SharedValue(shared, spark.sparkContext)
+    answered = partial(_answers, work, shared_value, max_task_failures(spark))
     # Proofs need all answers: Spark collects them all, or fails.
-    return _gathered(spark, _one_a_task(spark, payloads).mapPartitions(answered), handed, step, payloads)
+    return _collected_answers(
+        spark, _payload_rdd(spark, payloads).mapPartitions(answered), shared_value, step, payloads
+    )
 
 
 def all_results(ran: tuple[list[R], list[IcekeepError]]) -> list[R]:
@@ -194,13 +196,13 @@ def run_over_partitions(
     An error of the tasks that make the rows is raised.
     """
     spark = rows.sparkSession
-    handed = SharedValue(shared, spark.sparkContext)
-    run = partial(_run_rows, work, handed, max_task_failures(spark))
+    shared_value = SharedValue(shared, spark.sparkContext)
+    run = partial(_run_rows, work, shared_value, max_task_failures(spark))
     try:
         answers = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
-        handed.forget()
-    return _sorted_out(pickle.loads(row["answer"]) for row in answers)
+        shared_value.forget()
+    return _results_and_errors(pickle.loads(row["answer"]) for row in answers)
 
 
 def run_exchange(
@@ -222,10 +224,10 @@ def run_exchange(
     Returns:
         The results, and the errors of failed tasks; the error of a sending task comes alone, without results.
     """
-    handed = SharedValue(shared, spark.sparkContext)
-    sent = _one_a_task(spark, payloads).mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
-    received = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, max_task_failures(spark)))
-    return _gathered(spark, received, handed, step)
+    shared_value = SharedValue(shared, spark.sparkContext)
+    sent = _payload_rdd(spark, payloads).mapPartitions(partial(_send, send, shared_value)).partitionBy(parts, int)
+    received = sent.mapPartitionsWithIndex(partial(_receive, receive, shared_value, max_task_failures(spark)))
+    return _collected_answers(spark, received, shared_value, step)
 
 
 def dataframe_from_tasks(
@@ -259,11 +261,11 @@ def prepare_worker() -> None:
     pa.set_io_thread_count(1)
 
 
-def _one_a_task(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
+def _payload_rdd(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
     return spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
 
 
-def _gathered(
+def _collected_answers(
     spark: "SparkSession", answers: "RDD[bytes]", shared: SharedValue, step: str | None, payloads: Sequence[Any] = ()
 ) -> tuple[list[Any], list[IcekeepError]]:
     """Collect the answers, one of each task; errors name the tasks' `payloads`."""
@@ -276,10 +278,10 @@ def _gathered(
         shared.forget()
     if len(gathered) != answers.getNumPartitions():
         raise IcekeepBug(f"{answers.getNumPartitions()} tasks gave {len(gathered)} answers")
-    return _sorted_out(map(pickle.loads, gathered))
+    return _results_and_errors(map(pickle.loads, gathered))
 
 
-def _sorted_out(answers: Iterable[TaskAnswer]) -> tuple[list[Any], list[IcekeepError]]:
+def _results_and_errors(answers: Iterable[TaskAnswer]) -> tuple[list[Any], list[IcekeepError]]:
     """The results and the errors of answers, in order; counts what was read in the slow way."""
     results, errors = [], []
     for answer in answers:
@@ -326,15 +328,15 @@ def _in_spark(
     if not payloads:
         return
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = SharedValue(shared, spark.sparkContext)
+    shared_value = SharedValue(shared, spark.sparkContext)
     arrivals = Arrivals(arrived)
-    answered = partial(_answered, work, handed, max_task_failures(spark))
-    hand_on = partial(_hand_on, answered, spark.sparkContext.accumulator([], arrivals))
-    rows = _one_a_task(spark, payloads)
+    answered = partial(_answers, work, shared_value, max_task_failures(spark))
+    deliver = partial(_deliver, answered, spark.sparkContext.accumulator([], arrivals))
+    rows = _payload_rdd(spark, payloads)
 
     def act() -> None:
         with translated(payloads):
-            rows.foreachPartition(hand_on)
+            rows.foreachPartition(deliver)
 
     def end(error: BaseException | None) -> None:
         arrived.put(error if error is None or isinstance(error, IcekeepError) else spark_failed(error))
@@ -358,7 +360,7 @@ def _in_spark(
     finally:
         begun.cancel()
         arrivals.close()
-        handed.forget()
+        shared_value.forget()
 
 
 # What follows runs in Spark's tasks.
@@ -379,18 +381,17 @@ def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failur
 
 @contextmanager
 def _errors_named(payload: Any) -> Iterator[None]:
-    """Name the file in an error of the block."""
     forget_reads()
     try:
         yield
     except Exception as error:
-        known = known_error(error, payload)
-        if known is error:
+        named = known_error(error, payload)
+        if named is error:
             raise
-        raise known from error
+        raise named from error
 
 
-def _answered(
+def _answers(
     work: Callable[[P, S], R], shared: SharedValue, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     prepare_worker()
@@ -398,12 +399,11 @@ def _answered(
         yield _pickled_answer(work, shared, max_failures, pickle.loads(pickled))
 
 
-def _hand_on(
+def _deliver(
     answered: Callable[[Iterable[bytes]], Iterator[bytes]],
     arrivals: "Accumulator[list[tuple[int, bytes]]]",
     payloads: Iterable[bytes],
 ) -> None:
-    """Deliver the answer of a task with the number of its payload."""
     context = task_context()
     assert context is not None
     arrivals.add([(context.partitionId(), answer) for answer in answered(payloads)])

@@ -2,8 +2,7 @@
 
 To start Spark takes longer than to rewrite some gigabytes. Under `spark-submit`, or with a session of a cluster, there is a
 JVM, and more than one machine was asked for: only work that ends before the first executor is there is done here. A given
-session has its
-workers: on this machine, work that these would not do faster is still done here.
+session has its workers: on this machine, work that these would not do faster is still done here.
 
 Work is divided by its amount, and the scheduler finds the slots. The registered cores do not matter: under dynamic allocation
 there are two when a run begins, and hundreds later. Small work is divided finely, as long as a task is worth its start; large
@@ -97,10 +96,10 @@ def thread_workers(limits: Limits = LIMITS) -> Workers:
 def spark_workers(source: SparkSource) -> Workers:
     """The executors of a session, which is started if necessary."""
     session = started(source)
-    own, local = executor_slots(session), is_local(session)
+    process_slots, local = executor_slots(session), is_local(session)
     # A configured parallelism adds no threads to one machine.
-    slots = min(own, parallelism(session)) if local else parallelism(session)
-    return Workers(spark=session, slots=slots, process_slots=own, is_local=local, limits=limits_of(source))
+    slots = min(process_slots, parallelism(session)) if local else parallelism(session)
+    return Workers(spark=session, slots=slots, process_slots=process_slots, is_local=local, limits=limits_of(source))
 
 
 def _own_rewrite_bytes(limits: Limits) -> int:
