@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from icekeep.formats.arrow.arrays import described_as, plain_type
 from icekeep.formats.sort.encode import KeyRange, Ordering
-from icekeep.formats.sort.keys import key_order, sort_keys
-from icekeep.formats.sort.ranges import keys_inside
+from icekeep.formats.sort.keys import key_order, keys_inside, sort_keys
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
 
