@@ -16,8 +16,7 @@ from icekeep.formats.deletes.read import write_position_deletes
 from icekeep.formats.rewrite.moves import moves_locations
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Curve, Ordering
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import ranges_of_files, sample_keys, split_points
+from icekeep.formats.sort.keys import ranges_of_files, sample_keys, sort_keys, split_points
 from icekeep.formats.writer import DataFileWriter
 from icekeep.maintenance.compaction import shuffle
 from icekeep.maintenance.compaction.shuffle import shuffled

@@ -1,9 +1,8 @@
 """Avro data files, read and written in blocks (spec, Appendix A "Avro").
 
-Records pass through Python here, as no library reads Avro into Arrow with field ids: far slower than the columnar formats.
-Values are encoded and decoded without Avro's logical types, as in `spec.avro`. Going out, a table's schema says what to store.
-Coming in, a file's own schema does: it becomes a tree of Arrow fields, and records become arrays of those, which
-`arrow.projection` makes a table's columns.
+Records pass through Python, as no library reads Avro into Arrow with field ids: far slower than the columnar formats. Values
+are encoded and decoded without Avro's logical types, as in `spec.avro`. Files are written by the table's schema. They are read
+by their own: it becomes a tree of Arrow fields, and records become arrays of those, which `arrow.projection` projects.
 """
 
 import io
@@ -42,7 +41,7 @@ from icekeep.storage.base import Storage
 _HEAD_BYTES = 64 * 1024
 _BLOCK_BYTES = 64 * 1024
 _RECORDS = 16_384
-"""How many records are Python's values at one time, if a block has not more."""
+"""Records that are Python values at a time, or those of one block."""
 
 _SIMPLE = {
     "boolean": pa.bool_(),
@@ -66,12 +65,12 @@ _INSTANT_UNITS = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """A field of a file in Arrow, and what lies below it.
+    """A field of a file in Arrow.
 
     Attributes:
         field: named as in the file, with its field id if the file has one.
-        children: of a record its fields, of an array its element, of a map its key and its value.
-        stored_names: by which the values of `children` are stored in a record, in their order.
+        children: the fields of a record, the element of an array, the key and value of a map.
+        stored_names: the names of `children` in stored records, in their order.
     """
 
     field: pa.Field
@@ -80,7 +79,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class AvroReader(FileReader):
-    """An Avro file; it has no parts that could be read alone."""
+    """An Avro file, which is a single part."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -119,7 +118,7 @@ class AvroReader(FileReader):
 
 
 class _Rest:
-    """A stream that begins with other bytes: as much of one as fastavro's reader asks for."""
+    """A stream with other bytes before it, with the methods that fastavro's reader calls."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head = io.BytesIO(head)
@@ -134,7 +133,7 @@ class _Rest:
 
 
 def _header(stream: BinaryIO) -> AvroHeader:
-    """The header of an open file, which must also end as one; raises `InvalidTableError`."""
+    """The header of an open file, which must also end on its sync marker; raises `InvalidTableError`."""
     end = stream.seek(0, io.SEEK_END)
     size = _HEAD_BYTES
     while True:
@@ -154,14 +153,14 @@ def _header(stream: BinaryIO) -> AvroHeader:
 
 
 def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, Any]]]:
-    """The records of whole blocks, many at a time; raises `InvalidTableError` for a damaged one."""
+    """The records of whole blocks, about `_RECORDS` at a time; raises `InvalidTableError` for a damaged one."""
     plain = {**header.metadata, "avro.schema": msgspec.json.encode(without_logical_types(header.schema))}
     stream.seek(header.length_bytes)
     records: list[dict[str, Any]] = []
     try:
         for block in fastavro.block_reader(_Rest(write_header(plain, header.sync), stream)):
             records += block
-            # A block that counts fewer records than it holds would lose the others in silence.
+            # A block that counts fewer records than it holds would silently lose the others.
             if block.num_records < 0 or block.bytes_.read(1):
                 raise ValueError(f"a block has more than the {block.num_records} records that it counts")
             if len(records) >= _RECORDS:
@@ -169,7 +168,7 @@ def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, An
                 records = []
     except (IcekeepError, OSError):
         raise
-    # fastavro and its codecs have no common error: whatever they raise, the file is not what it must be.
+    # fastavro and its codecs have no common error: whatever they raise, the file is damaged.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidTableError(f"it is damaged: {reason}") from error
@@ -177,16 +176,15 @@ def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, An
         yield records
 
 
-class _SchemaReader:
+class _SchemaReader(msgspec.Struct):
     """Makes nodes of an Avro schema, and resolves the names of types that are defined in it.
 
-    What it raises for a schema that is none: `KeyError`, `TypeError`, `ValueError`; `UnsupportedError` for unions of several
-    types and for records that contain themselves.
+    Raises `KeyError`, `TypeError` or `ValueError` for an invalid schema; `UnsupportedError` for unions of several types and for
+    records that contain themselves. `open_records` are those around the current field.
     """
 
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
-        self._open: set[str] = set()
+    named: dict[str, Any] = {}
+    open_records: set[str] = set()
 
     def node(self, name: str, schema: Any, field_id: Any = None) -> _Node:
         branches = schema if isinstance(schema, list) else [schema]
@@ -201,8 +199,8 @@ class _SchemaReader:
         return msgspec.structs.replace(node, field=field)
 
     def _typed(self, name: str, schema: Any) -> _Node:
-        if isinstance(schema, str) and schema in self._named:
-            schema = self._named[schema]
+        if isinstance(schema, str) and schema in self.named:
+            schema = self.named[schema]
         if isinstance(schema, str):
             return _Node(pa.field(name, _SIMPLE[schema]))
         kind = schema["type"]
@@ -215,26 +213,26 @@ class _SchemaReader:
         if kind == "array":
             element = self.node("element", schema["items"], schema.get("element-id"))
             return _Node(pa.field(name, pa.list_(element.field)), (element,))
-        if kind in self._named:
+        if kind in self.named:
             return self._typed(name, kind)
         self._define(schema)
         return _Node(_primitive(name, kind, schema))
 
     def _record(self, name: str, schema: Mapping[str, Any]) -> _Node:
-        own = schema["name"]
-        if own in self._open:
-            raise UnsupportedError(f"record {own!r} contains itself")
+        record_name = schema["name"]
+        if record_name in self.open_records:
+            raise UnsupportedError(f"record {record_name!r} contains itself")
         self._define(schema)
-        self._open.add(own)
+        self.open_records.add(record_name)
         children = tuple(
             self.node(f.get("iceberg-field-name", f["name"]), f["type"], f.get("field-id")) for f in schema["fields"]
         )
-        self._open.discard(own)
+        self.open_records.discard(record_name)
         type_ = pa.struct([child.field for child in children])
         return _Node(pa.field(name, type_), children, tuple(f["name"] for f in schema["fields"]))
 
     def _map(self, name: str, schema: Mapping[str, Any]) -> _Node:
-        """A map, or an array of the entries of one: Avro's own has no keys but text."""
+        """A map, or an array of its entries: Avro's own maps have string keys only."""
         stored_names: tuple[str, ...] = ()
         if schema["type"] == "map":
             key = self.node("key", "string", schema.get("key-id"))
@@ -249,9 +247,9 @@ class _SchemaReader:
 
     def _define(self, schema: Mapping[str, Any]) -> None:
         if isinstance(name := schema.get("name"), str):
-            self._named[name] = schema
+            self.named[name] = schema
             if namespace := schema.get("namespace"):
-                self._named[f"{namespace}.{name}"] = schema
+                self.named[f"{namespace}.{name}"] = schema
 
 
 def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
@@ -264,7 +262,7 @@ def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
         return pa.field(name, pa.string())
     if kind == "long" and logical in _INSTANT_UNITS:
         unit, adjusted = _INSTANT_UNITS[logical], schema.get("adjust-to-utc")
-        # Without the property Iceberg says that there is no time zone, and Avro that there is: the table decides.
+        # Without the property there is a time zone for Avro, and none for Iceberg: the table decides.
         return pa.field(name, pa.timestamp(unit, "UTC" if adjusted else None), metadata={STORED_AS_KEY: INSTANT})
     return pa.field(name, _LOGICAL.get((kind, logical or ""), _SIMPLE.get(kind)) or _SIMPLE[kind])
 
@@ -278,7 +276,7 @@ class AvroWriter:
         self._schema = schema
         self._collector = collector
         stored = avro_schema(schema.as_struct(), "table")
-        # From the location, which no other file has: no randomness is needed.
+        # From the location, which is unique: no randomness is needed.
         sync = sync_marker(location.encode())
         header = {"avro.schema": msgspec.json.encode(stored), "avro.codec": options.codec.encode()}
         self._encoded = io.BytesIO()
@@ -292,7 +290,7 @@ class AvroWriter:
         )
         with ExitStack() as stack:
             self._stream = stack.enter_context(storage.write(location))
-            # fastavro's header would name the types without their logical types and ids.
+            # Drop fastavro's header, which lacks logical types and ids.
             self._take()
             self._stream.write(write_header(header, sync))
             self._stack = stack.pop_all()
@@ -303,7 +301,6 @@ class AvroWriter:
         return self._stream.tell()
 
     def write(self, table: pa.Table) -> None:
-        """Encode rows; what does not fill a block waits."""
         self._collector.add(table)
         names = avro_names(self._schema.fields)
         for batch in table.to_batches(max_chunksize=_RECORDS):
@@ -314,7 +311,6 @@ class AvroWriter:
             self._stream.write(self._take())
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the last block."""
         self._encoder.flush()
         self._stream.write(self._take())
         size_bytes = self._stream.tell()
@@ -334,14 +330,14 @@ class AvroWriter:
 
 
 def _arrow_array(values: list[Any], node: _Node) -> pa.Array:
-    """Values as they are stored, null among them, as an Arrow array; raises `ArrowException` if they do not fit."""
+    """An Arrow array of stored values; raises `ArrowException` if they do not fit."""
     type_ = node.field.type
     mask = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(type_):
         arrays = []
         for child, name in zip(node.children, node.stored_names, strict=True):
             array = _arrow_array([None if value is None else value[name] for value in values], child)
-            # Only below a null record; Avro has no null where it is not one of the types.
+            # Nulls only below a null record: Avro has no null elsewhere unless it is one of the types.
             arrays.append(without_nulls(array) if array.null_count and not child.field.nullable else array)
         if not arrays:
             return pa.array([None if value is None else {} for value in values], type_)
@@ -362,7 +358,6 @@ def _arrow_array(values: list[Any], node: _Node) -> pa.Array:
 
 
 def _pairs(value: Any, node: _Node) -> list[tuple[Any, Any]]:
-    """The entries of a map, stored as one or as an array of records."""
     if value is None:
         return []
     if isinstance(value, dict):
@@ -372,7 +367,7 @@ def _pairs(value: Any, node: _Node) -> list[tuple[Any, Any]]:
 
 
 def _avro_values(array: pa.Array, type_: Type) -> list[Any]:
-    """The values of an Arrow array in a table's type as Avro stores them; records are dicts by Avro's names."""
+    """The values of an Arrow array as Avro stores them; records are dicts by Avro's names."""
     values: list[Any]
     match type_:
         case StructType():

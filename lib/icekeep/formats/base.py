@@ -1,11 +1,11 @@
-"""What the readers and writers of the file formats have in common: their shape, their errors, and the metrics of a file.
+"""What the file formats have in common: the protocol of readers, errors, and the metrics of a file.
 
-A reader gives the rows of one open file in the file's own columns, part by part (row group, stripe, block); `reader` turns
-them into a table's columns. A writer makes one file; `writer` decides when a file is full.
+A reader yields the rows of one open file in the file's own columns, part by part (row group, stripe, block); `reader` projects
+them to a table's columns. A writer makes one file; `writer` decides when a file is full.
 
-Metrics are counted on Arrow data, a table at a time, for every format; Parquet's footers have all but the NaNs
-(`parquet.metrics`), so its writer counts only those. Fields inside lists and maps get nothing: no filter can name them, and
-readers and writers do not agree on what to count there. Iceberg Java keeps nothing of them either.
+Metrics are counted on Arrow data, a table at a time; Parquet's footers have all but the NaNs (`parquet.metrics`), so its writer
+counts only those. Fields inside lists and maps have no metrics: no filter can name them, writers do not agree on what to count
+there, and Iceberg Java keeps none either.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _FLOATING = (FLOAT, DOUBLE)
 
 
 class FileReader(Protocol):
-    """An open data file; what is defined here is that of a format without parts and statistics.
+    """An open data file; the defaults are those of a format without parts and statistics.
 
     Attributes:
         schema: the file's columns as Arrow fields, with field ids at every level where the file carries them.
@@ -40,31 +40,31 @@ class FileReader(Protocol):
     schema: pa.Schema
 
     def row_count(self) -> int | None:
-        """How many rows the file has; None where the format tells only by its last row."""
+        """The number of rows; None where the file does not store it."""
         return None
 
     def part_offsets(self) -> Sequence[int]:
-        """Where each part (row group, stripe) begins in the file, in bytes."""
+        """The byte offset of each part (row group, stripe)."""
         return [0]
 
     def parts_that_may_hold(self, column_id: int, first: str | None, end: str | None) -> Sequence[int] | None:
-        """The positions of the parts that may have a text of a range in a top-level column; None if all may.
+        """The positions of the parts that may hold a string from `first` to before `end` in a column; None if all may.
 
-        `end` is not in the range; None is no bound.
+        A bound of None is open. The column is a top-level one.
         """
         return None
 
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
-        """The metrics of columns in each part; None where the file has none of any part.
+        """The metrics of columns in each part; None where the file has none.
 
         Args:
             columns: the file's columns, with the field ids that they have for the table.
-            types: of the table's columns that are asked for, by field id.
+            types: the types of the requested columns of the table, by field id.
         """
         return None
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """The part that takes the most memory where these top-level columns are read, or all; None where it is not known."""
+        """The part that takes the most memory when these top-level columns, or all, are read; None where it is unknown."""
         return None
 
     def tables(
@@ -77,20 +77,20 @@ class FileReader(Protocol):
         """The file's rows, one part at a time, each with the position of its first row in the file.
 
         Args:
-            columns: names of the top-level columns to read; others may come along.
+            columns: names of the top-level columns to read; the tables may have others too.
             parts: positions of the parts to read, all if None.
-            kept_dictionaries: top-level string columns that may stay encoded, where the format can do that.
+            kept_dictionaries: top-level string columns that may stay dictionary-encoded, where the format can do that.
             batch_rows: the most rows of a table, where the format can read less than a part; None for whole parts.
 
         Raises:
-            InvalidTableError: a part is not there, or has not the rows that it should.
+            InvalidTableError: a part does not exist, or has the wrong number of rows.
             UnsupportedError: the file holds something that we do not read.
         """
         ...
 
 
 def value_width(type_: pa.DataType) -> int:
-    """The bytes that a value takes in memory at least: a text takes an offset."""
+    """The least bytes of a value in memory: for a string, its offset."""
     try:
         return int(type_.bit_width) // 8
     except ValueError:
@@ -101,18 +101,18 @@ PartChoice = Callable[[FileReader], Sequence[int] | None]
 """Picks the parts of an open file that are worth reading, None for all of them."""
 
 BatchChoice = Callable[[PartSize | None], int | None]
-"""Decides how many rows of a file with this largest part to read at one time, None for whole parts."""
+"""Decides how many rows to read at a time of a file with this largest part, None for whole parts."""
 
 
 def parts_beginning_in(start_byte: int, length_bytes: int) -> PartChoice:
-    """The parts that begin in a range of bytes: ranges that tile a file share its parts out, each to one range."""
+    """Choose the parts that begin in a range of bytes: of ranges that tile a file, each part belongs to exactly one."""
     end_byte = start_byte + length_bytes
     return lambda reader: [n for n, offset in enumerate(reader.part_offsets()) if start_byte <= offset < end_byte]
 
 
 @contextmanager
 def translated(location: str, noun: str = "data file") -> Iterator[None]:
-    """What pyarrow raises on a bad file as an invalid table, and the file's name in every error; `noun` is the kind of file."""
+    """Turn what pyarrow raises on a bad file into `InvalidTableError`, and name the file in every error; `noun` is its kind."""
     try:
         yield
     except (InvalidTableError, UnsupportedError) as error:
@@ -121,9 +121,9 @@ def translated(location: str, noun: str = "data file") -> Iterator[None]:
     except (MemoryError, OSError, UnicodeDecodeError, pa.ArrowException) as error:
         line = " ".join(str(error).split())
         if isinstance(error, MemoryError):
-            # It says nothing about the file; pyarrow's own is one of its errors, too.
+            # It is not about the file; pyarrow's own is an `ArrowException` as well.
             raise MemoryError(f"while {location!r} was read: {line}") from error
-        # pyarrow's own have no number: those say that the bytes are wrong, not that they cannot be had.
+        # pyarrow's own have no `errno`: they are about wrong bytes, not about access to them.
         if isinstance(error, OSError) and error.errno is not None:
             raise UnavailableError(f"cannot read {location!r}: {error}", location=location) from error
         if isinstance(error, pa.ArrowNotImplementedError):
@@ -145,10 +145,10 @@ class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsCollector:
-    """Counts and bounds of a file's columns (spec, "Data File Fields"); give it each table that goes into the file."""
+    """Counts and bounds of a file's columns (spec, "Data File Fields"), from each table that goes into the file."""
 
     def __init__(self, schema: Schema, modes: Mapping[int, MetricsMode]) -> None:
-        """`modes` says what to keep of each column, by field id; the others keep nothing."""
+        """`modes` are by field id; columns without one have no metrics."""
         self._schema = schema
         self._modes = modes
         self._record_count = 0
@@ -157,7 +157,6 @@ class MetricsCollector:
         self._ranges: dict[int, tuple[Any, Any]] = {}
 
     def add(self, table: pa.Table) -> None:
-        """Count rows in the columns of the schema."""
         self._record_count += table.num_rows
         for field, column in _primitive_columns(table, self._schema):
             id_ = field.field_id
@@ -182,7 +181,7 @@ class MetricsCollector:
             self._ranges[id_] = (least, greatest)
 
     def metrics(self, split_offsets: tuple[int, ...] | None = None) -> FileMetrics:
-        """The metrics of all rows so far; sizes of columns are not known here."""
+        """The metrics of all rows so far, without column sizes."""
         lower: dict[int, bytes] = {}
         upper: dict[int, bytes] = {}
         for id_, (least, greatest) in self._ranges.items():
@@ -204,7 +203,7 @@ class MetricsCollector:
 
 
 def count_nans(table: pa.Table, schema: Schema) -> dict[int, int]:
-    """Count the NaN of each `float` and `double` outside lists and maps, by field id, of data in the columns of `schema`."""
+    """The NaN count of each `float` and `double` outside lists and maps, by field id; `table` has the columns of `schema`."""
     columns = _primitive_columns(table, schema, _FLOATING)
     return {field.field_id: pc.sum(pc.is_nan(column)).as_py() or 0 for field, column in columns}
 
@@ -212,12 +211,12 @@ def count_nans(table: pa.Table, schema: Schema) -> dict[int, int]:
 def _primitive_columns(
     table: pa.Table, schema: Schema, types: Collection[PrimitiveType] | None = None
 ) -> Iterator[tuple[NestedField, Any]]:
-    """Every primitive field outside lists and maps, or those of some types; null where a struct above it is null."""
+    """The primitive fields outside lists and maps, or those of some types; null where a struct above is null."""
 
     def visit(field: NestedField, column: Any) -> Iterator[tuple[NestedField, Any]]:
         if isinstance(field.type, StructType):
             if types is None or any(below.type in types for below in walk(field.type)):
-                # All children at once: to ask for one takes time for each of the others. Below a null struct they are null.
+                # All children at once: each `field` call would take time for all. Below a null struct they are null.
                 for child, below in zip(field.type.fields, column.flatten(), strict=True):
                     yield from visit(child, below)
         elif isinstance(field.type, PrimitiveType) and field.type != UNKNOWN and (types is None or field.type in types):

@@ -1,9 +1,9 @@
-"""The machine under this process: its memory and processors as far as a container lets it have them, and Arrow's allocator.
+"""The memory and processors of this process, within its container's limits, and Arrow's allocator.
 
-Nothing here imports Arrow before it is asked to: which allocator Arrow has, and what it imports, is decided before it is loaded.
+Arrow is imported inside functions only: its allocator, and what it imports in turn, are decided before it is loaded.
 
-Reading a row group whole is fastest. One that takes too much of a task's memory is read in batches; a task that could not
-hold even those says so, and what to set.
+Reading a row group whole is fastest. One that takes too much of a task's memory is read in batches; where even those do not fit,
+the error names the setting to change.
 """
 
 import os
@@ -24,22 +24,21 @@ COMFORTABLE_BYTES = 256 * MIB
 """A row group that takes more is read in batches, however much memory there is."""
 
 BATCH_BYTES = 64 * MIB
-"""How much data a batch has, where there is memory enough."""
+"""The size of a batch, where there is enough memory."""
 
 _MIN_BYTES = 4 * MIB
-"""A file of smaller row groups is of no use."""
+"""Smaller row groups are not worth writing."""
 
 _WRITING_SHARE = 4
 _READING_SHARE = 2
 _COPIES = 2
-"""Data is held twice: as it was read, and as it is handed on."""
+"""Data is held twice: as it was read, and as it is passed on."""
 
 POOL_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
-"""Arrow's own variable, which it looks at while it is loaded: where an operator has set it, that holds."""
+"""Arrow's own variable, which it reads while it is loaded; a value that an operator has set is kept."""
 
 LIMITED_POOL = "system"
-"""C's own allocator, which gives back what it is given back. What the others keep for later, or ask for beforehand, counts by
-a limit of the address space too."""
+"""C's allocator, which returns freed memory. What the others retain or reserve counts against a limit of the address space."""
 
 _LOCAL_REMEDY = (
     "give this machine, or its container, more memory, or run fewer tasks on it: a smaller N in master 'local[N]'"
@@ -51,9 +50,9 @@ _CLUSTER_REMEDY = (
 
 
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part of a file (row group, stripe) takes of memory, as far as the file's footer tells.
+    """The memory that a part of a file (row group, stripe) takes, as far as the file's footer shows.
 
-    `size_bytes` is that of its data in memory; `held_bytes` are held beside a batch while it is read in batches.
+    `size_bytes` is the size of its data in memory; `held_bytes` are held beside each batch when it is read in batches.
     """
 
     number: int
@@ -63,9 +62,9 @@ class PartSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskMemory(msgspec.Struct, frozen=True):
-    """The memory of a task, and how it is shared out: half for reading, half for rows that wait to be written.
+    """The memory of a task: half for reading, half for rows that wait to be written.
 
-    `is_local`: whether Spark's master is a local one, which decides about what an error advises.
+    `is_local`: whether Spark's master is a local one, which decides what an error advises.
     """
 
     available_bytes: int
@@ -73,18 +72,18 @@ class TaskMemory(msgspec.Struct, frozen=True):
 
     @property
     def row_group_bytes(self) -> int:
-        """The most data that may wait for its row group to be written; encoding it takes as much again."""
+        """The most data that may wait in a row group; encoding it takes as much again."""
         return max(_MIN_BYTES, self.available_bytes // _WRITING_SHARE)
 
     @property
     def batch_bytes(self) -> int:
-        """The most data to work on at one time, beside what it becomes."""
+        """The most data to process at a time, beside its result."""
         return max(1, self.available_bytes // (2 * _READING_SHARE * _COPIES))
 
     def batch_rows(self, part: PartSize | None) -> int | None:
-        """How many rows of a file with this largest part to read at one time; None for whole row groups.
+        """How many rows to read at a time of a file with this largest part; None for whole row groups.
 
-        Raises `UnsupportedError` where no batch of it would fit.
+        Raises `UnsupportedError` where no batch would fit.
         """
         if part is None or not part.row_count:
             return None
@@ -106,17 +105,17 @@ class TaskMemory(msgspec.Struct, frozen=True):
 
 
 def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
-    """How much memory this process may use beside what it uses already, as far as the system tells.
+    """How much more memory this process may use, as far as the system shows.
 
-    The least of what is left of the process's own limit (`spark.executor.pyspark.memory` sets one), and this task's share of
-    the container's limit and of the machine's memory. `slots` is how many tasks share these: those of one executor, not of the
-    cluster. `root` is where the system's directories `proc` and `sys` are.
+    The least of the rest of the process's own limit (`spark.executor.pyspark.memory` sets one), and this task's share of the
+    container's limit and of the machine's memory. `slots` is the number of tasks that share these: those of one executor, not of
+    the cluster. `root` holds the system's directories `proc` and `sys`.
     """
     shared = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
         with suppress(OSError):
             text = file.read_text().strip()
-            # A container without a limit says `max`, in the older form a number beyond every memory.
+            # Without a limit the file says `max`, in version 1 a number beyond every memory.
             if text.isdecimal():
                 shared.append(int(text))
     available_bytes = min(shared) // slots
@@ -127,7 +126,7 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
 
 
 def peak_memory_bytes(root: Path = Path("/")) -> int:
-    """The most memory that this process has held at one time (resident set)."""
+    """The peak resident set of this process."""
     return _status_bytes(root, "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -140,13 +139,13 @@ def _status_bytes(root: Path, key: str) -> int:
 
 
 def processors_count(root: Path = Path("/")) -> int:
-    """How many processors this process may run on, or fewer where its container is given less of their time.
+    """How many processors this process may run on, or fewer where its container has a quota, rounded up.
 
-    A part of one counts as one. `root` is where the system's directories `proc` and `sys` are.
+    `root` holds the system's directories `proc` and `sys`.
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for file in _limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
-        # The older form has the period in a file of its own; a group without a limit says `max`, or -1.
+        # Version 1 has the period in another file; a group without a limit says `max`, or -1.
         with suppress(OSError, ValueError):
             quota_us, *period_us = file.read_text().split()
             period = int(period_us[0] if period_us else file.with_name("cpu.cfs_period_us").read_text())
@@ -156,9 +155,9 @@ def processors_count(root: Path = Path("/")) -> int:
 
 
 def _limit_files(root: Path, controller: str, newer: str, older: str) -> Iterator[Path]:
-    """Where the limits of the process's control groups stand: of each group, and of those above it.
+    """The files with the limits of the process's control groups, and of the groups above them.
 
-    `newer` and `older` are the file's names in the second version of control groups, and in the first.
+    `newer` and `older` are their names in version 2 and version 1 of control groups.
     """
     groups = root / "sys/fs/cgroup"
     lines: list[str] = []
@@ -182,10 +181,10 @@ def is_limited() -> bool:
 
 
 def choose_pool() -> None:
-    """Let Arrow allocate by jemalloc where it was built with that, and by C's allocator where address space is limited.
+    """Let Arrow allocate by jemalloc where it has it, by C's allocator where address space is limited, or as an operator chose.
 
-    Its default allocator (mimalloc) asks for pages of 2 MB. The kernel fills each with zeros, gets many of them back soon after,
-    and fills the next: a fifth of the processor time in which files are rewritten. Nothing happens where an operator has chosen.
+    Its default allocator (mimalloc) requests pages of 2 MB, which the kernel fills with zeros; many are returned soon after, and
+    requested again. That took a fifth of the processor time of a rewrite.
     """
     import pyarrow as pa
 
@@ -200,9 +199,9 @@ def choose_pool() -> None:
 
 @contextmanager
 def imported_with(package: str, name: str, value: str) -> Iterator[None]:
-    """Give a variable to a package that looks at it once, while the block imports it first; what an operator has set holds.
+    """Set a variable that a package reads when it is imported, which the block does; a value of an operator is kept.
 
-    Processes that are started from here do not inherit it. Nothing happens where the package is loaded already.
+    Child processes do not inherit it. Nothing happens where the package is loaded already.
     """
     is_ours = package not in sys.modules and name not in os.environ
     if is_ours:
@@ -215,10 +214,10 @@ def imported_with(package: str, name: str, value: str) -> Iterator[None]:
 
 
 def datafusion_package() -> ModuleType:
-    """The package DataFusion, imported so that its memory stays with it for a second.
+    """The package DataFusion, imported so that it retains free memory for a second.
 
-    Its allocator (mimalloc) hands free pages back to the system after ten milliseconds, and gets them again, filled with
-    zeros, for the next batch. On a busy machine this was a fifth of the processor time in which manifests are decoded.
+    Its allocator (mimalloc) returns free pages to the system after ten milliseconds, and gets them again, filled with zeros, for
+    the next batch. On a busy machine that took a fifth of the processor time of decoding manifests.
     """
     with imported_with("datafusion", "MIMALLOC_PURGE_DELAY", "1000"):
         import datafusion
@@ -226,19 +225,17 @@ def datafusion_package() -> ModuleType:
 
 
 def leave_pandas_out() -> None:
-    """Let PyArrow take pandas for absent, in a process that does icekeep's work alone.
+    """Make PyArrow treat pandas as absent, in a process that only does icekeep's work.
 
-    It would import pandas for the first list that becomes an array, which takes as long, and as much memory, as everything else
-    that a small job does before its work. Others can import pandas after that, PySpark among them, and `to_pandas` finds it;
-    only `pyarrow.array` no longer recognises pandas' own types. Nothing happens where pandas is imported already.
+    It would import pandas for the first list that becomes an array, which takes as long, and as much memory, as the rest of a
+    small job's start. Other code, PySpark included, can still import pandas, and `to_pandas` finds it; only `pyarrow.array` no
+    longer recognises pandas' own types. Nothing happens where pandas is imported already.
     """
     if "pandas" in sys.modules:
         return
     import pyarrow as pa
 
     class Without(MetaPathFinder):
-        """Finds no pandas, and leaves all other modules to others."""
-
         def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
             if fullname == "pandas":
                 raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
@@ -246,7 +243,7 @@ def leave_pandas_out() -> None:
     without = Without()
     sys.meta_path.insert(0, without)
     try:
-        # PyArrow looks once.
+        # PyArrow looks for pandas once.
         pa.array([None])
     finally:
         sys.meta_path.remove(without)

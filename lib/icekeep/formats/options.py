@@ -1,4 +1,4 @@
-"""How data files are written, read once from a table's properties."""
+"""How data files are written, from a table's properties."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,16 +23,16 @@ _count = partial(whole_number, least=1)
 
 
 class ParquetColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of single columns of Parquet files, by full names; those that a schema lacks do not count.
+    """Options of single columns of Parquet files, by full names; columns that the schema lacks are ignored.
 
     Attributes:
-        bloom_filters: whether there is a bloom filter.
-        bloom_filter_fpp: the share of false positives of a filter, by default 0.01.
-        bloom_filter_ndv: how many distinct values a filter is made for; by default the data decides.
-        bloom_filter_max_bytes: of any filter of a row group.
-        statistics: whether there are statistics; by default there are.
-        dictionaries: whether values may be encoded by a dictionary; by default the data decides.
-        default_dictionary: false where no column may, unless `dictionaries` says so.
+        bloom_filters: whether to write a bloom filter.
+        bloom_filter_fpp: the false positive probability, by default 0.01.
+        bloom_filter_ndv: the number of distinct values; by default from the data.
+        bloom_filter_max_bytes: the limit of each filter of a row group.
+        statistics: whether to write statistics; by default true.
+        dictionaries: whether values may be dictionary-encoded; by default from the data.
+        default_dictionary: false where no column may be, unless `dictionaries` allows it.
     """
 
     bloom_filters: Mapping[str, bool] = {}
@@ -60,7 +60,7 @@ class ParquetOptions(msgspec.Struct, frozen=True, kw_only=True):
 class OrcOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How ORC files are written; the defaults are those of the table properties `write.orc.*`.
 
-    `bloom_filter_columns` are full names of columns; there is no filter of those that a schema lacks.
+    `bloom_filter_columns` are full names; columns that the schema lacks are ignored.
     """
 
     stripe_size_bytes: int = 64 * MIB
@@ -82,12 +82,10 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How data files are written, and in which format.
 
     Attributes:
-        target_file_size_bytes: where a file ends.
         encoding: of the format that files are written in.
-        metrics_modes: what manifests shall say of each column, by field id; null means what a table without
-            properties keeps.
-        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses; a
-            task that has less memory to spare says less.
+        metrics_modes: by field id; null for those of a table without properties.
+        row_group_arrow_bytes: a row group is written when its data takes this much memory, however well it compresses; less
+            where a task has less memory.
     """
 
     target_file_size_bytes: int = 512 * MIB
@@ -102,7 +100,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file_suffix(self) -> str:
-        """What the names of the files end in: `.parquet`, `.orc` or `.avro`."""
+        """The suffix of file names: `.parquet`, `.orc` or `.avro`."""
         return f".{self.file_format.lower()}"
 
 
@@ -119,13 +117,12 @@ def write_options(
     """Read the table properties `write.target-file-size-bytes`, `write.format.default` and those of that format.
 
     Args:
-        properties: of the table.
-        schema: of the files, for the properties `write.metadata.metrics.*`; they are not read without.
+        schema: of the files; without it the properties `write.metadata.metrics.*` are not read.
         sort_order: of the table, whose columns keep bounds.
-        target_file_size_bytes: instead of the property's.
+        target_file_size_bytes: overrides the property.
 
     Raises:
-        PropertyError: a property has a value that it cannot take.
+        PropertyError: a property has an invalid value.
     """
     encoding: ParquetOptions | OrcOptions | AvroOptions
     match choice(properties, "write.format.default", "parquet", {name: name for name in ("parquet", "orc", "avro")}):
@@ -187,7 +184,7 @@ def _orc(properties: Mapping[str, str]) -> OrcOptions:
 
 
 def _level(properties: Mapping[str, str], key: str, default: int | None, levels: range | None) -> int | None:
-    """A codec's level; for a codec without levels nothing is read."""
+    """A codec's level; for a codec without levels the property is not read."""
     if levels is None or key not in properties:
         return default
     return whole_number(properties, key, 0, levels[0], levels[-1])
@@ -196,6 +193,6 @@ def _level(properties: Mapping[str, str], key: str, default: int | None, levels:
 def _by_column(
     properties: Mapping[str, str], prefix: str, read: Callable[[Mapping[str, str], str, Any], _Value]
 ) -> dict[str, _Value]:
-    """The values of properties that begin alike, by the column that their keys end in."""
+    """The values of the properties with a prefix, by the column name after it."""
     keys = [key for key in properties if key.startswith(prefix)]
     return {key.removeprefix(prefix): read(properties, key, None) for key in keys}

@@ -1,9 +1,9 @@
 """ORC data files: Iceberg's attributes on types, read and written in stripes (spec, Appendix A "ORC").
 
-pyarrow carries the metadata of Arrow fields as attributes of ORC types in both directions, at every level. It reads all
-timestamps in nanoseconds, so only those of the years 1677 to 2262; others are refused when they are written, since a
-file that cannot be read again could never be compacted. So are fractions of a second before 1970, which its writer stores
-in a way that Java's readers take for a second earlier.
+pyarrow maps the metadata of Arrow fields to attributes of ORC types in both directions, at every level. It reads all timestamps
+in nanoseconds, so only those of the years 1677 to 2262; the writer refuses others, since a file that cannot be read could never
+be compacted. It also refuses fractions of a second before 1970, which pyarrow stores so that Java's readers return a second
+earlier.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -22,13 +22,14 @@ from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, f
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
 from icekeep.formats.machine import PartSize
 from icekeep.formats.options import OrcOptions
+from icekeep.spec.avro import read_varint
 from icekeep.storage.base import Storage
 
 _ID, _REQUIRED, _UNIT = b"iceberg.id", b"iceberg.required", b"iceberg.timestamp-unit"
 _LONG_TYPE, _BINARY_TYPE, _LENGTH = b"iceberg.long-type", b"iceberg.binary-type", b"iceberg.length"
 
 _FIRST_RATIO = 0.5
-"""How much of its size in memory data is assumed to take in the file until a stripe shows it."""
+"""The assumed ratio of sizes in the file and in memory until a stripe shows it."""
 
 _MAGIC_BYTES = 3
 _NANOS = 1_000_000_000
@@ -42,12 +43,12 @@ _DECIMAL = 14
 
 
 class OrcReader(FileReader):
-    """An ORC file; its parts are stripes. pyarrow does not tell their statistics."""
+    """An ORC file; its parts are stripes, whose statistics pyarrow does not expose."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._file = orc.ORCFile(stream)
         for type_ in _footer_messages(self._file, _FOOTER_TYPES):
-            # pyarrow would end the process.
+            # pyarrow would abort the process.
             precision, scale = type_.get(_TYPE_PRECISION, 0), type_.get(_TYPE_SCALE, 0)
             if type_.get(_TYPE_KIND) == _DECIMAL and not 0 <= scale <= 38 >= precision:
                 raise InvalidTableError(f"its ORC footer is damaged: decimal({precision}, {scale}) is not a type")
@@ -61,7 +62,7 @@ class OrcReader(FileReader):
         return [stripe.offset for stripe in self._stripes]
 
     def largest_part(self, columns: Collection[str] | None = None) -> PartSize | None:
-        """The stripe that takes the most memory by the least it can take: the footer does not say more."""
+        """The stripe with the greatest lower bound of its memory, which is all that the footer gives."""
         row_bytes = sum(value_width(field.type) for field in self.schema if columns is None or field.name in columns)
         is_whole = columns is None or len(columns) == len(self.schema)
         sizes = [max(s.row_count * row_bytes, s.data_bytes if is_whole else 0) for s in self._stripes]
@@ -72,7 +73,7 @@ class OrcReader(FileReader):
             number=number,
             row_count=self._stripes[number].row_count,
             size_bytes=sizes[number],
-            # pyarrow reads no stripe in less.
+            # pyarrow reads whole stripes.
             held_bytes=sizes[number],
         )
 
@@ -83,7 +84,7 @@ class OrcReader(FileReader):
         kept_dictionaries: Sequence[str],
         batch_rows: int | None,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """One table a stripe, or several of at most `batch_rows` that share its memory."""
+        """A table for each stripe, or several of at most `batch_rows` that share its memory."""
         # pyarrow takes a dot for a path into a struct, and a stripe read without columns has no rows.
         selected = list(columns) if columns and not any("." in name for name in columns) else None
         for position in range(len(self._stripes)) if parts is None else parts:
@@ -106,7 +107,7 @@ class OrcReader(FileReader):
 
 
 class Stripe(NamedTuple):
-    """Where a stripe begins, the bytes of its data in the file, and its rows."""
+    """A stripe by its `StripeInformation` in the footer."""
 
     offset: int
     data_bytes: int
@@ -114,17 +115,17 @@ class Stripe(NamedTuple):
 
 
 def stripes_of(file: orc.ORCFile) -> list[Stripe]:
-    """The stripes of a file in their order; pyarrow tells their number only, but hands out the footer."""
+    """The stripes of a file, from its footer: pyarrow itself exposes only their number."""
     tags = (_STRIPE_OFFSET, _STRIPE_DATA, _STRIPE_ROWS)
     return [Stripe(*(info.get(tag, 0) for tag in tags)) for info in _footer_messages(file, _FOOTER_STRIPES)]
 
 
 def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
-    """The messages of one kind in the footer; raises `InvalidTableError` where it is not as ORC's specification has it."""
+    """The footer's messages of one kind; raises `InvalidTableError` where the footer is damaged."""
     try:
         footer = dict(_protobuf(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
         return [dict(_protobuf(value)) for number, value in _protobuf(footer) if number == tag]
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidTableError("its ORC footer is damaged") from error
 
 
@@ -164,13 +165,12 @@ class OrcWriter:
 
     @property
     def written_bytes(self) -> float:
-        """The bytes in the file, and an estimate of those that wait for their stripe to be full: no more than a stripe."""
+        """The bytes in the file, and an estimate of those that wait for the end of their stripe: at most a stripe."""
         flushed = self._flushed_arrow_bytes
         ratio = self._flushed_bytes / flushed if flushed else _FIRST_RATIO
         return self._stream.tell() + min((self._arrow_bytes - flushed) * ratio, self._stripe_size_bytes)
 
     def write(self, table: pa.Table) -> None:
-        """Encode rows; a stripe is written when there are enough of them."""
         self._collector.add(table)
         try:
             stored = table.cast(self._schema)
@@ -191,7 +191,7 @@ class OrcWriter:
             self._flushed_bytes, self._flushed_arrow_bytes = self._stream.tell(), self._arrow_bytes
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer, and read back where in the file the stripes begin: pyarrow's writer does not tell."""
+        """Write the footer, and read back the offsets of the stripes, which pyarrow's writer does not return."""
         self._writer.close()
         size_bytes = self._stream.tell()
         self._stack.close()
@@ -218,10 +218,10 @@ def _has_fraction_before_1970(column: Any) -> bool:
 
 
 def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
-    """A nested column in which whatever lies below a null struct is null, and no level is a slice.
+    """A nested column in which all below a null struct is null, and no level is a slice.
 
-    pyarrow's ORC writer loses rows of structs in structs otherwise: it takes the values below a null for those of the next
-    row, and the null of one row for another's in a slice. In `type_` all fields are nullable but the keys of maps.
+    Otherwise pyarrow's ORC writer loses rows of structs in structs: it mistakes the values below a null for those of the next
+    row, and in a slice the null of one row for another's. In `type_` all fields are nullable but the keys of maps.
     """
     if not type_.num_fields:
         return column
@@ -235,7 +235,7 @@ def _sink_nulls(column: Any, type_: pa.DataType) -> Any:
 
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:
-    """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from one for Parquet."""
+    """The Arrow schema that pyarrow writes as ORC, with Iceberg's attributes, from that of a table."""
 
     def attributes(field: pa.Field, _: object) -> Metadata:
         id_ = field_id(field)
@@ -249,7 +249,7 @@ def orc_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
-    """The numbers that ORC gives columns, by their full names: each type of the file has one, parents before children."""
+    """ORC's column numbers of full names: each type of the file has one, parents before children."""
     paths: list[str] = []
 
     def visit(name: str, type_: pa.DataType) -> None:
@@ -263,13 +263,13 @@ def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
 
 
 def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:
-    """The type that a leaf is stored as, and the attributes without which it could not be told from others."""
+    """The stored type of a leaf, and the attributes that distinguish it from others with that type."""
     if pa.types.is_int64(type_):
         return type_, {_LONG_TYPE: b"LONG"}
     if pa.types.is_time64(type_):
         return pa.int64(), {_LONG_TYPE: b"TIME"}
     if pa.types.is_timestamp(type_):
-        # What does not fit nanoseconds fails in this cast, rather than when the file is read.
+        # What does not fit nanoseconds fails in this cast, and not when the file is read.
         return pa.timestamp("ns", type_.tz), {_UNIT: b"NANOS" if type_.unit == "ns" else b"MICROS"}
     if type_ == pa.uuid():
         return pa.binary(), {_BINARY_TYPE: b"UUID"}
@@ -281,7 +281,6 @@ def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:
 
 
 def _metadata_of_file(field: pa.Field, _: object) -> Metadata:
-    """The id of a column that was read, and whether its timestamps count microseconds."""
     attributes = field.metadata or {}
     out: dict[bytes, bytes] = {}
     if (id_ := attributes.get(_ID)) is not None and id_.isdigit():
@@ -292,30 +291,19 @@ def _metadata_of_file(field: pa.Field, _: object) -> Metadata:
 
 
 def _protobuf(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: numbers, and bytes for all that has a length."""
+    """The fields of a protobuf message: varints as numbers, all others as bytes."""
     position = 0
     while position < len(data):
-        key, position = _varint(data, position)
+        key, position = read_varint(data, position)
         kind = key & 7
         if kind == 0:
-            number, position = _varint(data, position)
+            number, position = read_varint(data, position)
             yield key >> 3, number
             continue
         length = {1: 8, 5: 4}.get(kind)
         if length is None:
-            length, position = _varint(data, position)
+            length, position = read_varint(data, position)
         if position + length > len(data):
             raise IndexError
         yield key >> 3, data[position : position + length]
         position += length
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7

@@ -2,8 +2,8 @@
 
 magic | blob ... blob | magic | footer payload (JSON) | its length (4 bytes) | flags (4 bytes) | magic
 
-A deletion vector is a blob: the deleted rows of one data file as a bitmap of positions. A manifest entry names the blob by offset
-and length, so that a reader needs no footer. One file may hold the vectors of many data files.
+A deletion vector is a blob: the deleted rows of one data file as a bitmap of positions. Its manifest entry has the blob's
+offset and length, so that a reader needs no footer. One file may hold the vectors of many data files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ _MAX_POSITION = (1 << 63) - 1
 
 
 class BlobMetadata(View, frozen=True):
-    """Where one blob lies and what it is about; offset and length are in bytes of the file.
+    """The footer's description of a blob; offset and length are in bytes of the file.
 
-    `snapshot_id` and `sequence_number` are -1 where they are not known, as in deletion vectors.
+    `snapshot_id` and `sequence_number` are -1 where they are unknown, as in deletion vectors.
     """
 
     type: str
@@ -56,13 +56,13 @@ class PuffinFooter(msgspec.Struct, frozen=True):
 
 
 def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
-    """Read what a Puffin file holds, without its blobs; raises `InvalidTableError` where it is none, or was cut short."""
+    """Read the footer of a Puffin file; raises `InvalidTableError` where it is none, or was cut short."""
     with storage.open(location) as stream:
         return footer_of(stream, location)
 
 
 def footer_of(stream: BinaryIO, location: str) -> PuffinFooter:
-    """As `read_puffin_footer`, of a file that is open."""
+    """As `read_puffin_footer`, for an open file."""
     try:
         return _footer(stream)
     except (ValueError, msgspec.DecodeError, RecursionError, pa.ArrowException, InvalidTableError) as error:
@@ -70,7 +70,7 @@ def footer_of(stream: BinaryIO, location: str) -> PuffinFooter:
 
 
 def read_range(storage: Storage, location: str, offset: int, length: int) -> bytes:
-    """The bytes of a blob as they are stored; raises `InvalidTableError` where the file does not have them all."""
+    """The stored bytes of a blob; raises `InvalidTableError` where the file does not have them all."""
     with storage.open(location) as stream:
         if offset < 0 or length < 0:
             raise InvalidTableError(f"{location!r} is asked for {length} bytes from {offset}", location=location)
@@ -120,7 +120,7 @@ class PuffinWriter:
         sequence_number: int = -1,
         properties: Mapping[str, str] | None = None,
     ) -> BlobMetadata:
-        """Append one blob as it is; returns where it lies."""
+        """Append a blob as it is."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,
@@ -198,7 +198,7 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
 
     Raises:
         MissingFileError: there is no such file.
-        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has not the positions it says.
+        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has another number of positions.
     """
     if file.content_offset is None or file.content_size_in_bytes is None or file.referenced_data_file is None:
         raise InvalidTableError(
@@ -220,7 +220,7 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
 def write_deletion_vectors(
     storage: Storage, location: str, vectors: Iterable[tuple[VectorTarget, BitMap64]]
 ) -> tuple[DataFile, ...]:
-    """Write vectors as one Puffin file; returns their entries' files, in order. If anything fails, no file is left."""
+    """Write vectors as one Puffin file; returns the files of their entries, in order. If anything fails, no file is left."""
     files: list[DataFile] = []
     locations: set[str] = set()
     with PuffinWriter(storage, location) as writer:
@@ -237,7 +237,7 @@ def write_deletion_vectors(
             blob = writer.add(
                 frame(bytes(packed.serialize())),
                 BLOB_TYPE,
-                # Iceberg's writers name the metadata column of positions.
+                # As Iceberg's writers do: the metadata column of positions.
                 fields=(POS.field_id,),
                 properties={"referenced-data-file": target.location, "cardinality": str(len(positions))},
             )
@@ -259,7 +259,7 @@ def write_deletion_vectors(
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in the blob of a deletion vector, `InvalidTableError` if it is none; `where` names it in errors."""
+    """The positions in the blob of a deletion vector; raises `InvalidTableError` if it is none. `where` names it in errors."""
     data = unframe(blob, where)
     try:
         positions = BitMap64.deserialize(data)

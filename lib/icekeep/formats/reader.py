@@ -1,8 +1,7 @@
-"""Data and delete files of any format into the columns of a schema: the one way in which rows are read.
+"""Reads data and delete files of any format in the columns of a schema.
 
-The order in which a column is looked for is the spec's ("Column Projection"): the file, the partition, a name under which
-the table maps it, its `initial-default`, null. Metadata columns (`spec.metadata_columns`) are filled in from what
-manifests say of the file.
+A column is looked for in the order of the spec ("Column Projection"): the file, the partition, the table's name mapping, its
+`initial-default`, null. Metadata columns are filled in from the file's manifest entry.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,28 +39,25 @@ from icekeep.storage.base import Storage
 
 _READERS: dict[str, Callable[[BinaryIO], FileReader]] = {"PARQUET": ParquetReader, "ORC": OrcReader, "AVRO": AvroReader}
 
-_FACTS = {FILE.field_id, POS.field_id, DELETED.field_id, SPEC_ID.field_id, PARTITION_ID}
+_NEVER_STORED = {FILE.field_id, POS.field_id, DELETED.field_id, SPEC_ID.field_id, PARTITION_ID}
 """Columns that no file stores."""
 
 _LINEAGE = {ROW_ID.field_id, LAST_UPDATED_SEQUENCE_NUMBER.field_id}
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to read, and what manifests and the table say of it.
+    """A file to read, and its facts from manifests and the table.
 
     Attributes:
-        location: of the file.
-        file_format: as manifests say it, in any case.
-        noun: what errors call it.
-        constants: values of columns that the file may lack since the partition says them (identity transforms), by id
-            of the source column.
+        file_format: as in manifests, in upper or lower case.
+        noun: what errors call the file.
+        constants: values of columns that the file may lack because the partition gives them (identity transforms), by source id.
         name_mapping: the table's, for columns without field ids.
-        spec_id: of the file's partition spec.
-        partition: the file's partition values by id of the partition field, for `_partition`.
+        partition: partition values by id of the partition field, for `_partition`.
         first_row_id: the `_row_id` of the first row, `None` where rows have none.
-        data_sequence_number: `_last_updated_sequence_number` of the rows that store none.
-        deleted_positions: of the rows that delete files remove, for `_deleted`, in any order, those beyond the file's end
-            among them; the rows themselves are read.
+        data_sequence_number: the `_last_updated_sequence_number` of rows that store none.
+        deleted_positions: of rows that delete files remove, for `_deleted`, in any order, and possibly beyond the file's end;
+            the rows themselves are read.
     """
 
     location: str
@@ -93,17 +89,17 @@ class ColumnsOfFile(msgspec.Struct, frozen=True):
 
 
 class FileColumns:
-    """How the columns of files become those of a schema: worked out again only where a file differs from the one before.
+    """How the columns of files become those of a schema; computed again only where a file differs from the one before.
 
-    A task hands one to every reading of its files, which most often have the same columns.
+    A task shares one among all its files, which most often have the same columns.
     """
 
     def __init__(self, schema: Schema, kept_dictionaries: Collection[int] = ()) -> None:
-        """`kept_dictionaries` are field ids of top-level string columns that need not be decoded."""
+        """`kept_dictionaries` are field ids of top-level string columns that may stay dictionary-encoded."""
         self.schema = schema
-        self.has_facts = any(field.field_id in _FACTS | _LINEAGE for field in schema.fields)
+        self.has_metadata_columns = any(field.field_id in _NEVER_STORED | _LINEAGE for field in schema.fields)
         self._stored = msgspec.structs.replace(
-            schema, fields=tuple(field for field in schema.fields if field.field_id not in _FACTS)
+            schema, fields=tuple(field for field in schema.fields if field.field_id not in _NEVER_STORED)
         )
         self._kept_dictionaries = kept_dictionaries
         self._key: tuple[Any, ...] = ()
@@ -111,12 +107,12 @@ class FileColumns:
         self._reordering: tuple[pa.Schema, list[int], pa.Schema] | None = None
 
     def find(self, file_schema: pa.Schema, source: SourceFile) -> ColumnsOfFile:
-        """The columns of a file that are needed; raises `InvalidTableError` and `UnsupportedError` as `read_file` does."""
+        """The columns of a file that the schema needs; raises `InvalidTableError` and `UnsupportedError` as `read_file`."""
         key = (source.name_mapping, source.constants.keys())
         if self._last is not None and key == self._key and self._last.stored.equals(file_schema, check_metadata=True):
             return self._last
         named = identified(file_schema, source)
-        # A file of which the mapping names nothing has ids nevertheless: it is certain that none of its columns is needed.
+        # A file without ids, of which the mapping names nothing, is no error: certainly none of its columns is needed.
         with_ids = named if source.name_mapping is None or has_ids(named) else pa.schema([])
         names = projected_columns(with_ids, self._stored)
         refuse_unidentified(named, self._stored, source.constants)
@@ -129,7 +125,7 @@ class FileColumns:
         return self._last
 
     def projected(self, data: pa.Table, of_file: ColumnsOfFile, constants: Mapping[int, Any]) -> pa.Table:
-        """What was read of a file in the columns of the schema that files store."""
+        """Data of a file in those columns of the schema that files store."""
         if self._reordering is not None and of_file is self._last:
             before, order, after = self._reordering
             if data.schema.equals(before, check_metadata=True):
@@ -154,14 +150,14 @@ def read_file(
     """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
 
     Args:
-        schema: the columns of the result, metadata columns among them; see `project` for how the file's become these.
-        parts: positions of the row groups or stripes to read, or what picks them; all of them if None.
-        batch_rows: the most rows to hold at once, or what picks them, where the format can read less than a part.
+        schema: the columns of the result, which may include metadata columns; see `project`.
+        parts: positions of the row groups or stripes to read, or a function that chooses them; all if None.
+        batch_rows: the most rows to hold at a time, or a function that chooses it, where the format can read less than a part.
 
     Raises:
         MissingFileError: there is no such file.
         InvalidTableError: it is damaged, or does not fit the schema.
-        UnsupportedError: a column has no field id that the file or the name mapping tells, or the format is not known.
+        UnsupportedError: a column has no field id in the file or the name mapping, or the format is unknown.
     """
     for _, table in read_positioned(storage, source, schema, parts, batch_rows=batch_rows):
         yield table
@@ -178,8 +174,7 @@ def read_positioned(
 ) -> Iterator[tuple[int, pa.Table]]:
     """The tables of `read_file`, each with the position of its first row in the file; raises as it does.
 
-    Args:
-        needed: a bound filter; parts that hold no row which matches it, by what the file says of them, are left out.
+    Parts in which no row matches the bound filter `needed`, by the file's own metrics, are skipped.
     """
     columns = schema if isinstance(schema, FileColumns) else FileColumns(schema)
     deleted = np.unique(np.asarray(source.deleted_positions, dtype=np.int64))
@@ -199,14 +194,16 @@ def read_positioned(
                     return
                 first, data = step
                 table = columns.projected(data, of_file, source.constants)
-                if columns.has_facts:
-                    table = _with_facts(table, columns.schema, source, deleted, range(first, first + data.num_rows))
+                if columns.has_metadata_columns:
+                    table = _with_metadata_columns(
+                        table, columns.schema, source, deleted, range(first, first + data.num_rows)
+                    )
             yield first, table
 
 
 @contextmanager
 def open_reader(storage: Storage, location: str, file_format: str, noun: str = "data file") -> Iterator[FileReader]:
-    """An open data file, or whatever errors are to call it, to look at; raises what `read_file` raises."""
+    """An open file to inspect, called `noun` in errors; raises what `read_file` raises."""
     with storage.open(location) as stream, translated(location, noun):
         yield _open(stream, file_format)
 
@@ -219,16 +216,16 @@ def _open(stream: BinaryIO, file_format: str) -> FileReader:
 
 
 def identified(file_schema: pa.Schema, source: SourceFile) -> pa.Schema:
-    """A file's schema with the ids that it has and the name mapping gives; what the partition gives goes before names."""
+    """A file's schema with its own ids and those of the name mapping, but for columns whose value the partition gives."""
     if source.name_mapping is None or all_have_ids(file_schema):
         return file_schema
     return with_mapped_ids(file_schema, source.name_mapping, without=source.constants.keys())
 
 
 def _described(data: pa.Table, of_file: ColumnsOfFile) -> pa.Table:
-    """The needed columns, described as the file describes them but for dictionaries that were kept."""
+    """The needed columns under the file's schema, but for dictionaries that were kept."""
     if not of_file.names:
-        # A column that no schema has, to hold the number of rows.
+        # A column that no schema has, to carry the number of rows.
         field = pa.field("", pa.null(), metadata={FIELD_ID_KEY: b"0"})
         return pa.Table.from_arrays([pa.nulls(data.num_rows)], schema=pa.schema([field]))
     columns = data.select(of_file.names).columns
@@ -240,7 +237,7 @@ def _described(data: pa.Table, of_file: ColumnsOfFile) -> pa.Table:
 
 
 def _reordered(data: pa.Table, selected: pa.Table, table: pa.Table) -> list[int] | None:
-    """The positions in `data` of a table's columns where a projection did no more than put columns in order."""
+    """The positions in `data` of a table's columns where the projection only reordered columns, else None."""
     positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
     order = [positions.get(field_id(field), -1) for field in table.schema]
     for position, field in zip(order, table.schema, strict=True):
@@ -249,10 +246,10 @@ def _reordered(data: pa.Table, selected: pa.Table, table: pa.Table) -> list[int]
     return order
 
 
-def _with_facts(
+def _with_metadata_columns(
     table: pa.Table, schema: Schema, source: SourceFile, deleted: NDArray[np.int64], positions: range
 ) -> pa.Table:
-    """The table with the columns that no file stores, and row lineage for rows that have none; `deleted` is sorted.
+    """Add the columns that no file stores, and row lineage for rows that have none; `deleted` is sorted.
 
     A row inherits the data sequence number, not the file's own (spec, "Row Lineage", "Reading Files With Row Lineage"). They
     differ for files that a rewrite added under the number that it started from. Iceberg Java does the same since 1.12
@@ -264,7 +261,7 @@ def _with_facts(
     stored = iter(zip(table.columns, table.schema, strict=True))
     for field in schema.fields:
         id_ = field.field_id
-        column, arrow = (None, arrow_field(field)) if id_ in _FACTS else next(stored)
+        column, arrow = (None, arrow_field(field)) if id_ in _NEVER_STORED else next(stored)
         if id_ == DELETED.field_id:
             start, stop = np.searchsorted(deleted, (positions.start, positions.stop))
             marks = np.zeros(len(positions), dtype=bool)

@@ -1,14 +1,13 @@
-"""Hashes of rows: proof that a rewrite kept every row as it was.
+"""Hashes of rows, which prove that a rewrite kept every row unchanged.
 
-`RowHash` does not depend on the order of rows: it is the sum modulo 2**128 of a hash of 128 bits of each row. Rows that were
-swapped leave it as it is; a value that went from one row to another, or a row that is there twice where another is missing,
-does not. `RowSequence` hashes rows in their order, several times faster: each column is a stream of values that is hashed as it
-lies in memory.
+`RowHash` does not depend on the order of rows: it is the sum modulo 2**128 of a 128-bit hash of each row. A value that moved to
+another row changes it, and so does a duplicate row in place of another. `RowSequence` depends on the order, and is several times
+faster: each column is a stream of values that is hashed as it lies in memory.
 
-The hash of a row is two sums of 64 bits. Each value is some words of 64 bits; each word is mixed, multiplied with an odd number
-of its own for each sum, and added. The numbers follow from the field id and the place of the word, so neither the order of
-columns nor Arrow's way of holding a value matters: slices, chunks, dictionaries, views and large offsets of equal values give
-equal sums. A value is hashed in the schema's type, not the file's: an `int` read as `long` is the long.
+The hash of a row is two sums of 64 bits. Each value is one or more words of 64 bits; each word is mixed, multiplied by an odd
+key of its own for each sum, and added. The keys derive from the field id and the place of the word, so neither the order of
+columns nor the Arrow layout of a value matters: slices, chunks, dictionaries, views and large offsets of equal values give
+equal sums. A value is hashed in the schema's type, not the file's: an `int` read as `long` is a long.
 """
 
 import threading
@@ -57,24 +56,24 @@ from icekeep.spec.types import child_fields as iceberg_children
 from icekeep.spec.values import MICROS_PER_SECOND
 
 CHUNK_ROWS = 14_336
-"""Rows that are worked on at one time: what is held of them stays in the processor's cache, and an array of their words is
-just below the 128 KiB from which on C's allocator asks the system for memory each time."""
+"""Rows that are processed at a time: few enough for the processor's cache, and an array of their words is just below the 128 KiB
+from which on C's allocator asks the system for memory each time."""
 
 _MAX_ELEMENTS = 16 * CHUNK_ROWS
-"""Elements of lists that are worked on at one time, unless one row has more."""
+"""Elements of lists that are processed at a time, unless one row has more."""
 
 _NULL, _LENGTH, _POSITION, _FIRST_WORD = range(4)
-"""What the odd numbers of a field are for, by their place among them."""
+"""The uses of a field's keys, by their index."""
 
 _MAX_WORDS = 64
-"""How many words of a value have a number of their own."""
+"""The number of words of a value that have a key of their own."""
 
 _MAX_VALUE_BYTES = 8 * _MAX_WORDS
 _MAX_PADDING = 3
-"""Texts are padded to the length of the longest unless that makes more than this many times as much of them."""
+"""Strings are padded to the longest one, unless that makes more than this many times their bytes."""
 
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
-"""The first bytes of a word, by how many."""
+"""Masks of the first bytes of a word, by their number."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
@@ -97,45 +96,35 @@ _NUMBERS: dict[Type, tuple[pa.DataType, ...]] = {
     FLOAT: (pa.float32(),),
     DOUBLE: (pa.float64(), pa.float32()),
 }
-"""The Arrow types whose values are numbers of a type as they stand; the first is that of the words."""
+"""The Arrow types whose values are numbers of a type without conversion; the first is that of the words."""
 
 _UNITS: dict[Type, str] = {TIMESTAMP: "us", TIMESTAMPTZ: "us", TIMESTAMP_NS: "ns", TIMESTAMPTZ_NS: "ns"}
 
 Sums = NDArray[np.uint64]
-"""Two rows: the first and the second sum of each row of data, or of each element of lists."""
+"""Two arrays: the first and the second sum of each row, or of each element of lists."""
 
 
 class RowSum(msgspec.Struct, frozen=True):
-    """How many rows there are, and the sum of their hashes: a value that tasks report.
-
-    Attributes:
-        digest: 16 bytes, the lowest first.
-    """
+    """A number of rows and the sum of their hashes, 16 bytes little-endian: what tasks report."""
 
     row_count: int = 0
     digest: bytes = bytes(_BITS // 8)
 
     def __add__(self, other: "RowSum") -> "RowSum":
-        """The sum of the rows of both."""
         value = int.from_bytes(self.digest, "little") + int.from_bytes(other.digest, "little")
         return RowSum(self.row_count + other.row_count, (value % 2**_BITS).to_bytes(_BITS // 8, "little"))
 
 
 class RowHash:
-    """Adds up the hashes of rows that pass; only one thread at a time may use it.
+    """Adds up the hashes of rows; not safe for several threads.
 
-    Columns are told apart by their field ids and values are hashed in the types of the schema. A null is not an empty or a
-    zero value, nor is a struct that is null one of nulls. The order of a list's elements matters, that of a map's entries
-    does not, as Iceberg's maps have none. Floats are their bits but for NaN, of which there is one. A column that data lacks
-    has its `initial-default`, else nulls, and one of type `unknown` is not looked at: no file holds it.
-
-    Attributes:
-        columns: of the rows.
-        row_count: rows that were added so far.
+    Columns are identified by their field ids, and values are hashed in the types of the schema. A null differs from an empty or a
+    zero value, and a null struct from one of nulls. The order of a list's elements matters; Iceberg's maps have none. Floats are
+    their bits, with a single NaN. A column that data lacks has its `initial-default`, else nulls, and one of type `unknown` is
+    skipped: no file holds it.
     """
 
     def __init__(self, columns: Schema) -> None:
-        """`columns` are those of the rows; lineage is hashed where it is among them."""
         self.columns = columns
         self._fields = [field for field in columns.fields if field.type != UNKNOWN]
         self.row_count = 0
@@ -143,11 +132,10 @@ class RowHash:
 
     @property
     def total(self) -> RowSum:
-        """The sum of the rows so far."""
         return RowSum(self.row_count, self._value.to_bytes(_BITS // 8, "little"))
 
     def add(self, table: pa.Table) -> None:
-        """Add rows whose fields carry field ids at every level, in any order of columns, other columns among them.
+        """Add rows whose fields carry field ids at every level, in any order of columns; other columns are ignored.
 
         Raises `InvalidTableError` where a column does not fit the type of its field, or a required one is missing.
         """
@@ -179,18 +167,14 @@ class RowHash:
 
 
 class RowSequence:
-    """Hashes rows in their order; only one thread at a time may use it.
+    """Hashes rows in their order; not safe for several threads.
 
-    Values are those of `RowHash`: in the types of the schema, floats by their bits but for NaN, a map without an order of its
-    entries. A column whose values came as a dictionary once is hashed by the numbers of these, which `again` shares.
-
-    Attributes:
-        columns: of the rows.
-        row_count: rows that were added so far.
+    Values count as in `RowHash`. A column that came as a dictionary first is hashed by the numbers of its values, which `again`
+    shares.
     """
 
     def __init__(self, columns: Schema, vocabularies: "Mapping[int, _Vocabulary] | None" = None) -> None:
-        """`columns` are those of the rows; `vocabularies` are those of another sequence that this one is compared with."""
+        """`vocabularies` are those of the sequence that this one is compared with, by field id."""
         self.columns = columns
         fields = [field for field in columns.fields if field.type != UNKNOWN]
         self._is_second = vocabularies is not None
@@ -199,7 +183,7 @@ class RowSequence:
 
     @property
     def total(self) -> RowSum:
-        """The hash of the rows so far; only that of one that began with `again` can be compared with it."""
+        """The hash of the rows so far, comparable with that of `again` only."""
         digest = xxhash.xxh3_128()
         for stream in self._streams:
             digest.update(stream.field.field_id.to_bytes(8, "little"))
@@ -209,19 +193,16 @@ class RowSequence:
 
     @property
     def coded_ids(self) -> frozenset[int]:
-        """Field ids of the columns whose values are hashed by numbers: they are best read as dictionaries."""
+        """Field ids of the columns that are hashed by numbers of their values, and best read as dictionaries."""
         return frozenset(stream.field.field_id for stream in self._streams if stream.vocabulary is not None)
 
     def again(self) -> "RowSequence":
-        """An empty sequence, whose total is that of this one once the same rows were added."""
-        known = {stream.field.field_id: stream.vocabulary for stream in self._streams if stream.vocabulary is not None}
-        return RowSequence(self.columns, known)
+        """An empty sequence, whose total equals this one's after the same rows were added."""
+        vocabularies = {s.field.field_id: s.vocabulary for s in self._streams if s.vocabulary is not None}
+        return RowSequence(self.columns, vocabularies)
 
     def add(self, table: pa.Table) -> None:
-        """Add rows whose fields carry field ids at every level, in any order of columns, other columns among them.
-
-        Raises `InvalidTableError` where a column does not fit the type of its field, or a required one is missing.
-        """
+        """As `RowHash.add`."""
         positions = {field_id(field): position for position, field in enumerate(table.schema)}
         for stream in self._streams:
             position = positions.get(stream.field.field_id)
@@ -234,11 +215,11 @@ class RowSequence:
 
 
 class _Stream:
-    """The values of a column, one behind the other, whatever pieces they come in.
+    """The concatenated values of a column.
 
     Attributes:
-        vocabulary: of a column that came as a dictionary when it came first.
-        parts: hashes of the values, of what they have beyond one word, of their lengths, and of the positions of nulls.
+        vocabulary: of a column that first came as a dictionary.
+        parts: hashes of the values, of their bits beyond one word, of their lengths, and of the positions of nulls.
     """
 
     def __init__(self, field: NestedField, vocabulary: "_Vocabulary | None") -> None:
@@ -247,7 +228,7 @@ class _Stream:
         self.parts = [xxhash.xxh3_128(seed=number) for number in range(4)]
 
     def add(self, arrays: Iterable[pa.Array | None], source: pa.Field | None, length: int, may_code: bool) -> None:
-        """Add arrays, or `length` rows of a column that is not there; raises `InvalidTableError` as `RowSequence.add`."""
+        """Add arrays, or `length` rows of a missing column; raises `InvalidTableError` as `RowHash.add`."""
         for array in arrays:
             count = length if array is None else len(array)
             if not count:
@@ -261,7 +242,7 @@ class _Stream:
             self._value_count += count - values.null_count
 
     def _add(self, array: pa.Array, source: pa.Field) -> None:
-        # The stubs know of no arrays as bytes.
+        # The stubs do not accept arrays as bytes.
         update: Any = [part.update for part in self.parts]
         add_values, add_more, add_lengths, add_nulls = update
         type_, name = self.field.type, self.field.name
@@ -295,20 +276,20 @@ class _Stream:
             words = _words_of(array, type_, name)
             add_values(np.ascontiguousarray(words.low))
             if words.high is not None and words.high.any():
-                # Most often nothing is there: nanoseconds of a type that has none.
+                # Rarely: nanoseconds of a type in microseconds.
                 places = np.flatnonzero(words.high)
                 add_more(np.column_stack((places + self._value_count, words.high[places])))
 
 
 class _Vocabulary:
-    """Numbers of texts, each of which has one, from whichever sequence they come first."""
+    """Numbers of distinct strings, in the order of first appearance; two sequences share them."""
 
     def __init__(self) -> None:
         self._texts = pa.array([], pa.string())
         self._last: tuple[pa.Array, NDArray[np.uint32] | None] | None = None
 
     def numbers(self, array: pa.Array) -> NDArray[Any]:
-        """The numbers of values that are not null; raises `InvalidTableError` where they are no texts."""
+        """The numbers of strings, none of which is null."""
         if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
             array = array.cast(pa.string()).dictionary_encode()
         codes = _values(array.indices, array.indices.type)
@@ -319,7 +300,7 @@ class _Vocabulary:
                 self._texts = pa.concat_arrays([self._texts, entries.filter(pc.is_null(numbers)).unique()])
                 numbers = pc.index_in(entries, value_set=self._texts)
             table = numbers.to_numpy().astype(np.uint32)
-            # None where each entry has its place.
+            # None for the identity.
             self._last = entries, None if np.array_equal(table, np.arange(len(table))) else table
         table = self._last[1]
         return codes.astype(np.uint32, copy=False) if table is None else np.take(table, codes)
@@ -330,8 +311,8 @@ class _Words(NamedTuple):
 
     Attributes:
         low: unsigned, of 8 to 64 bits.
-        high: signed, where values have more bits than that.
-        reaches_high_bits: whether two values may differ in the highest bits of a word alone.
+        high: signed, the rest of values that exceed one word.
+        reaches_high_bits: whether two values may differ in the highest bits of a word only.
     """
 
     low: NDArray[Any]
@@ -340,10 +321,9 @@ class _Words(NamedTuple):
 
 
 def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
-    """The values of an array as words, those of nulls being arbitrary; raises `InvalidTableError` for another type's.
+    """The values of an array as words, arbitrary for nulls; raises `InvalidTableError` where its type does not fit.
 
-    Floating-point numbers are their bits, so the zeros differ; every NaN is the same one, as encoders of dictionaries
-    take them for the same.
+    Floating-point numbers are their bits, so the zeros differ; all NaNs are the same one, as for dictionary encoders.
     """
     held = array.type
     if type_ == BOOLEAN and pa.types.is_boolean(held):
@@ -356,7 +336,7 @@ def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
         return _Words(bits)
     if isinstance(type_, DecimalType):
         pairs = _decimal_pairs(array, type_, path)
-        # Of so few digits the high half is but the sign.
+        # With so few digits the high half is only the sign.
         high = pairs[:, 1] if type_.precision > _ONE_WORD_DIGITS else None
         return _Words(pairs[:, 0].view(np.uint64), high, reaches_high_bits=type_.precision > _SHORT_DIGITS)
     unit = _UNITS.get(type_)
@@ -374,7 +354,7 @@ def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
 
 
 def _decimal_pairs(array: pa.Array, type_: DecimalType, path: str) -> NDArray[np.int64]:
-    """The low and the high half of each decimal, those of nulls being arbitrary; raises as `_words_of`."""
+    """The low and the high half of each decimal, arbitrary for nulls; raises as `_words_of`."""
     held = array.type
     if not pa.types.is_decimal(held) or held.scale != type_.scale or held.precision > type_.precision:
         raise _unfit(held, type_, path)
@@ -382,10 +362,7 @@ def _decimal_pairs(array: pa.Array, type_: DecimalType, path: str) -> NDArray[np
 
 
 def _bytes_of(array: pa.Array, type_: Type, path: str) -> tuple[NDArray[Any], NDArray[np.uint8]] | None:
-    """Where each value begins among the bytes, and where the last one ends, and the bytes; None for types of words.
-
-    Raises as `_words_of`.
-    """
+    """The offsets of values, and their bytes; None for types that are words. Raises as `_words_of`."""
     if type_ not in (STRING, BINARY, UUID) and not isinstance(type_, FixedType):
         return None
     if array.type in (pa.string_view(), pa.binary_view()):
@@ -405,7 +382,6 @@ def _bytes_of(array: pa.Array, type_: Type, path: str) -> tuple[NDArray[Any], ND
 
 
 def _values(array: pa.Array, type_: "pa.DataType | np.dtype[Any]") -> NDArray[Any]:
-    """The values of an array as they lie in memory."""
     dtype = _numpy_type(type_) if isinstance(type_, pa.DataType) else type_
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -416,7 +392,7 @@ def _values(array: pa.Array, type_: "pa.DataType | np.dtype[Any]") -> NDArray[An
 def _numpy_type(type_: pa.DataType) -> "np.dtype[Any]":
     if pa.types.is_integer(type_) or pa.types.is_floating(type_):
         return np.dtype(type_.to_pandas_dtype())
-    # Dates, times and timestamps count.
+    # Dates, times and timestamps are whole numbers.
     return np.dtype(f"i{type_.bit_width // 8}")
 
 
@@ -429,7 +405,7 @@ def _bits(buffer: pa.Buffer | None, offset: int, count: int) -> NDArray[np.uint8
 
 
 def _null_mask(array: pa.Array) -> Mask | None:
-    """Which values of an array are null; None where none is. Arrow's own way takes several times as long."""
+    """Which values of an array are null; None where none is. `is_null` takes several times as long."""
     return _bits(array.buffers()[0], array.offset, len(array)) == 0 if array.null_count else None
 
 
@@ -438,13 +414,13 @@ def _unfit(held: pa.DataType, type_: Type, path: str) -> InvalidTableError:
 
 
 class _Scratch(threading.local):
-    """Memory that is used again and again: what the system hands out new it must clear first, page by page."""
+    """Reused memory: the system would have to clear new memory, page by page."""
 
     def __init__(self) -> None:
         self._held: dict[str, NDArray[np.uint64]] = {}
 
     def words(self, use: str, count: int) -> NDArray[np.uint64]:
-        """Words of arbitrary values, until they are asked for again for the same use."""
+        """Uninitialised words, valid until the next call for the same use."""
         if count > _MAX_WORDS * CHUNK_ROWS:
             return np.empty(count, np.uint64)
         held = self._held.get(use)
@@ -458,7 +434,7 @@ _SCRATCH = _Scratch()
 
 @lru_cache(maxsize=4096)
 def _keys_of(field_id: int) -> Sums:
-    """The odd numbers of a field for both sums, by what they are for (splitmix64 of the field's id and the place)."""
+    """The odd keys of a field for both sums, by use (splitmix64 of the field's id and the index)."""
     count = _FIRST_WORD + _MAX_WORDS
     numbers = np.arange(1, 2 * count + 1, dtype=np.uint64) + np.uint64(field_id << 8)
     numbers *= np.uint64(_GOLDEN)
@@ -470,8 +446,9 @@ def _keys_of(field_id: int) -> Sums:
 
 
 def _mixed(words: NDArray[Any]) -> NDArray[np.uint64]:
-    """Words whose low half depends on the high one: an odd factor alone would leave a change of the highest bit there, where
-    that of another column undoes it.
+    """Words whose low half depends on the high one.
+
+    An odd factor alone would leave a change of the highest bit there, where one in another column could cancel it.
     """
     out = _SCRATCH.words("mixed", len(words))
     if words.dtype.itemsize < 8:
@@ -482,7 +459,7 @@ def _mixed(words: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def _add_words(sums: Sums, words: NDArray[np.uint64], place: int, keys: Sums, nulls: Mask | None = None) -> None:
-    """Add a word of each row, or the number of a null."""
+    """Add a word of each row, or the key of a null."""
     product = _SCRATCH.words("product", len(words))
     for lane, key in zip(sums, keys, strict=True):
         np.multiply(words, key[place], out=product)
@@ -492,14 +469,14 @@ def _add_words(sums: Sums, words: NDArray[np.uint64], place: int, keys: Sums, nu
 
 
 def _add_sums(sums: Sums, finished: Sums, keys: Sums, nulls: Mask | None) -> None:
-    """Add sums that are finished already, which may be changed, or the number of a null."""
+    """Add finished sums, which are overwritten, or the key of a null."""
     if nulls is not None:
         np.copyto(finished, keys[:, _NULL : _NULL + 1], where=nulls)
     np.add(sums, finished, out=sums)
 
 
 def _finish(sums: Sums) -> None:
-    """Mix both sums of each row into each other: sums of what comes out keep apart what lay in different rows."""
+    """Mix both sums of each row into each other, so that sums over rows depend on which row a value is in."""
     first, second = sums
     shifted = _SCRATCH.words("product", len(first))
     for lane, other, factor in ((first, second, 0xD6E8FEB86659FD93), (second, first, 0xBF58476D1CE4E5B9)):
@@ -513,15 +490,11 @@ def _finish(sums: Sums) -> None:
 
 
 _Add = Callable[[int, int, Sums, Mask | None], None]
-"""Adds the values of the rows from a first to a last, of which some may be null, to the sums of these rows."""
+"""Adds the values of the rows `start` to `stop`, some of which may be null, to the sums of these rows."""
 
 
 class _Column(NamedTuple):
-    """The values of a column in one batch.
-
-    Attributes:
-        weight: how many elements its lists have in all.
-    """
+    """The values of a column in one batch; `weight` is the number of elements of its lists."""
 
     add_values: _Add
     nulls: Mask | None
@@ -532,10 +505,10 @@ class _Column(NamedTuple):
 
 
 def _column_of(field: NestedField, array: pa.Array | None, source: pa.Field | None, length: int, path: str) -> _Column:
-    """The values of a field, to be hashed; raises `InvalidTableError` as `RowHash.add`.
+    """The values of a field; raises `InvalidTableError` as `RowHash.add`.
 
     Args:
-        array: None where the data lacks the column: then it has its default in each row, or none.
+        array: None where the data lacks the column, which then has its default or nulls.
         source: describes the array, whose own type may lack the ids below it.
         path: the full name of the field.
     """
@@ -571,7 +544,7 @@ def _column_of(field: NestedField, array: pa.Array | None, source: pa.Field | No
 def _held_or_default(
     field: NestedField, array: pa.Array | None, source: pa.Field | None, length: int, path: str
 ) -> tuple[pa.Array, pa.Field]:
-    """The values of a field as plain Arrow, and their description; arguments and errors are those of `_column_of`."""
+    """The values of a field without extension types, and their description; arguments and errors as `_column_of`."""
     if array is None or source is None:
         value = None if field.initial_default is None else initial_value(field)
         if value is None and field.required:
@@ -582,7 +555,7 @@ def _held_or_default(
 
 
 def _children_of(field: NestedField, arrays: list[pa.Array], source: pa.Field, length: int, path: str) -> list[_Column]:
-    """The fields of structs, or the elements, keys or values of lists and maps, whose own ids must be the schema's as well."""
+    """The fields of structs, or the elements, keys or values of lists and maps, whose ids must be the schema's."""
     stored = [child for _, child in child_fields(source.type)]
     positions = {field_id(child): position for position, child in enumerate(stored)}
     columns = []
@@ -601,20 +574,18 @@ def _children_of(field: NestedField, arrays: list[pa.Array], source: pa.Field, l
 
 
 def _rows_at_once(weight: int, row_count: int) -> int:
-    """How many rows are worked on at one time: long lists take more than their rows' share."""
+    """How many rows to process at a time: fewer where lists are long."""
     return max(1, min(CHUNK_ROWS, _MAX_ELEMENTS * row_count // max(1, weight)))
 
 
 def _add_range(column: _Column, start: int, stop: int, sums: Sums, step: int = CHUNK_ROWS) -> None:
-    """Add values to sums that begin with that of `start`, `step` values at a time."""
+    """Add values to sums, whose first is that of `start`, `step` values at a time."""
     for begin in range(start, stop, step):
         end = min(begin + step, stop)
         column.add(begin, end, sums[:, begin - start : end - start])
 
 
 def _numbers(values: _Words, keys: Sums) -> _Add:
-    """Values of one word."""
-
     def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
         words = values.low[start:stop]
         if values.high is not None:
@@ -627,7 +598,7 @@ def _numbers(values: _Words, keys: Sums) -> _Add:
 
 
 def _texts(offsets: NDArray[Any], data: NDArray[np.uint8], keys: Sums) -> _Add:
-    """Strings of bytes: their words from the first to the last, which is cut, and their length."""
+    """Strings of bytes: their words, of which the last may be partial, and their length."""
     type_ = pa.string() if offsets.dtype.itemsize == 4 else pa.large_string()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     texts = pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
@@ -642,7 +613,7 @@ def _texts(offsets: NDArray[Any], data: NDArray[np.uint8], keys: Sums) -> _Add:
             _add_long(data, begins, lengths, sums, keys)
         total, width = int(lengths.sum()), -(-int(lengths.max()) // 8) * 8
         if total == ends[-1] - ends[0] and width * len(lengths) <= _MAX_PADDING * total:
-            # Texts of much the same length: words of the zeros behind them add nothing.
+            # Of similar length: words of the padding are zero and add nothing.
             padded = pc.ascii_rpad(texts.slice(start, stop - start), width, padding="\0")
             words = np.frombuffer(padded.buffers()[2], np.uint64)[: (stop - start) * width // 8]
             for number, column in enumerate(words.reshape(stop - start, width // 8).T):
@@ -658,7 +629,7 @@ def _texts(offsets: NDArray[Any], data: NDArray[np.uint8], keys: Sums) -> _Add:
 def _add_long(
     data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums, keys: Sums
 ) -> None:
-    """Add strings that are so long that each is worth a call of its own; their lengths become 0."""
+    """Add long strings, each with a call of its own, and set their lengths to 0."""
     rows = np.flatnonzero(lengths > _MAX_VALUE_BYTES)
     spans = zip(begins[rows].tolist(), lengths[rows].tolist(), strict=True)
     digests = b"".join(xxhash.xxh3_128_digest(data.data[begin : begin + length]) for begin, length in spans)
@@ -672,7 +643,7 @@ def _add_long(
 def _add_by_words(
     data: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64], sums: Sums, keys: Sums
 ) -> None:
-    """Add a word of all strings that have so many at a time; sorted by their number of words, these come first."""
+    """Add the n-th word of all strings at a time; sorted by their number of words, those that have one come first."""
     # A word at each byte, aligned or not.
     words_at = np.lib.stride_tricks.as_strided(data.view(np.uint64), (len(data) - 7,), (1,))
     counts = (lengths + 7) >> 3
@@ -691,12 +662,12 @@ def _add_by_words(
 
 
 def _coded(field: NestedField, array: pa.Array, source: pa.Field, keys: Sums, path: str) -> _Add:
-    """Values of a dictionary, each entry of which is hashed once."""
+    """Dictionary values; each entry is hashed once."""
     entries = array.dictionary
     column = _column_of(field, entries, source.with_type(entries.type), len(entries), path)
     of_entries = np.zeros((2, len(entries)), np.uint64)
     _add_range(column, 0, len(entries), of_entries)
-    # Where there is a null its code may be anything.
+    # The code of a null is arbitrary.
     codes = _values(array.indices, array.indices.type)
 
     def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
@@ -710,7 +681,7 @@ def _coded(field: NestedField, array: pa.Array, source: pa.Field, keys: Sums, pa
 
 
 def _structs(children: list[_Column], keys: Sums) -> _Add:
-    """The fields of structs, unless these are null: then whatever they hold is no data."""
+    """The fields of structs; those of null structs are arbitrary and do not count."""
 
     def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
         inner = sums if nulls is None else np.zeros_like(sums)
@@ -723,7 +694,7 @@ def _structs(children: list[_Column], keys: Sums) -> _Add:
 
 
 def _lists(array: pa.Array, children: list[_Column], keys: Sums, *, is_ordered: bool) -> _Add:
-    """Lists, in which the order of elements matters, or maps, in which that of entries does not: a map has none."""
+    """Lists (`is_ordered`), or maps, whose entries have no order."""
     bounds = offsets(array).to_numpy() if len(array) else np.zeros(1, np.int64)
 
     def add(start: int, stop: int, sums: Sums, nulls: Mask | None) -> None:
@@ -737,7 +708,7 @@ def _lists(array: pa.Array, children: list[_Column], keys: Sums, *, is_ordered: 
         if is_ordered:
             positions = np.arange(high - low) - np.repeat(ends[:-1], lengths)
             _add_words(of_elements, positions.view(np.uint64), _POSITION, keys)
-        # Finished, so that an element and its place, or a key and its value, belong together.
+        # Finished, to tie an element to its position, or a key to its value.
         _finish(of_elements)
         cumulated = np.zeros(high - low + 1, np.uint64)
         of_lists = np.empty((2, len(lengths)), np.uint64)

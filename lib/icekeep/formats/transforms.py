@@ -1,19 +1,32 @@
-"""The spec's transforms over Arrow arrays.
+"""The spec's transforms over Arrow arrays, and rows split by partition with them.
 
-`spec/transforms.py` is the definition. What can be done with all values at once is, and gives the same; where not, the
-definition is applied once to each distinct value.
+`spec/transforms.py` is the definition. Whole arrays are transformed at once where that gives the same; elsewhere the definition
+is applied once to each distinct value.
 """
+
+import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from icekeep.errors import UnsupportedError, UsageError
+from icekeep.formats.arrow.arrays import column_values, leaf_values
 from icekeep.formats.arrow.schema import arrow_type
-from icekeep.formats.partitioner import column_values
-from icekeep.spec.transforms import Bucket, Hour, Identity, Month, Transform, Truncate, Year
+from icekeep.spec.partitioning import PartitionField, PartitionSpec
+from icekeep.spec.schema import Schema
+from icekeep.spec.transforms import Bucket, Hour, Identity, Month, Transform, Truncate, Void, Year
 from icekeep.spec.types import DATE, DAY_SECONDS, INT, LONG, DecimalType, PrimitiveType, decimal
-from icekeep.spec.values import MICROS_PER_SECOND, TICKS_PER_SECOND, decimal_from_unscaled, unscaled
+from icekeep.spec.values import (
+    INTEGER_WIDTHS,
+    MICROS_PER_SECOND,
+    TICKS_PER_SECOND,
+    decimal_from_unscaled,
+    unscaled,
+)
 
 _LARGEST_DECIMAL = 38
 _WHOLE_NUMBERS = {
@@ -26,12 +39,10 @@ _WHOLE_NUMBERS = {
 def transformed(array: pa.Array, type_: PrimitiveType, transform: Transform) -> tuple[pa.Array, PrimitiveType]:
     """Transformed values and a type that has their order; no extension array, no dictionary. Null stays null.
 
-    A value that a truncation takes out of the range of its type becomes the least of the type: there is nothing below it.
-
-    Args:
-        array: values of `type_`, no extension array and no dictionary.
+    A value that a truncation takes out of the range of its type becomes the least of the type. `array` holds values of `type_`,
+    and is no extension array and no dictionary.
     """
-    # Raises for a type that it does not take, and for a transform that we do not know.
+    # Raises for a type that it does not accept, and for an unknown transform.
     transform.apply(type_, None)
     if isinstance(transform, Identity):
         return array, type_
@@ -86,3 +97,68 @@ def _hashes(values: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 def _rotated(values: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
     return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+
+
+def split_by_partition(
+    table: pa.Table, spec: PartitionSpec, schema: Schema
+) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """The rows of each partition, in the order in which partitions first appear; rows keep their order.
+
+    `table` has the columns of `schema`. Raises `UnsupportedError` where the spec has an unknown transform, and `UsageError` where
+    a value's partition is out of the range of its type.
+    """
+    if spec.has_unknown_transform:
+        raise UnsupportedError(
+            f"partition spec {spec.spec_id} has a transform that is not known; it cannot be written with"
+        )
+    if not spec.fields or not table.num_rows:
+        if table.num_rows:
+            yield (), table
+        return
+    codes = np.zeros(table.num_rows, dtype=np.int64)
+    columns: list[tuple[np.ndarray, list[Any]]] = []
+    for field in spec.fields:
+        field_codes, field_values = _encoded(table, field, schema)
+        # Renumbered for each field: fewer numbers than rows, so that the next product cannot overflow.
+        _, codes = np.unique(codes * len(field_values) + field_codes, return_inverse=True)
+        columns.append((field_codes, field_values))
+    _, first_rows, counts = np.unique(codes, return_index=True, return_counts=True)
+    rows_by_group = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
+    for group in np.argsort(first_rows):
+        rows = rows_by_group[group]
+        values = tuple(field_values[field_codes[rows[0]]] for field_codes, field_values in columns)
+        yield values, table.take(pa.array(rows)) if len(rows) < table.num_rows else table
+
+
+def _encoded(table: pa.Table, field: PartitionField, schema: Schema) -> tuple[np.ndarray, list[Any]]:
+    """A number for each row, equal for equal values, and the transformed value of each number."""
+    if isinstance(field.transform, Void):
+        # Its column may have any type, or be gone from the schema.
+        return np.zeros(table.num_rows, dtype=np.int64), [None]
+    source = schema.fields_by_id[field.source_id]
+    assert isinstance(source.type, PrimitiveType)
+    column = leaf_values(table, schema, field.source_id).combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column, null_encoding="encode")
+    distinct = column_values(encoded.dictionary, source.type)
+    result_type = field.transform.result_type(source.type)
+    width = INTEGER_WIDTHS.get(result_type.name) if isinstance(result_type, PrimitiveType) else None
+    values: dict[Any, tuple[int, Any]] = {}
+    numbers = []
+    for value in (*distinct, None):
+        partition = None if value is None else field.transform.apply(source.type, value)
+        if partition is not None and width is not None and not -(1 << 8 * width - 1) <= partition < 1 << 8 * width - 1:
+            name = schema.names_by_id[field.source_id]
+            raise UsageError(
+                f"column {name!r} holds {value!r}, whose partition by {str(field.transform)!r} is {partition}, out of the range "
+                f"of {result_type}: such a row cannot be written; correct or delete it",
+                column=name,
+            )
+        key = partition
+        if isinstance(partition, float):
+            # All NaNs are one partition, -0.0 and 0.0 are two, as Java compares.
+            key = "NaN" if math.isnan(partition) else (partition, math.copysign(1.0, partition))
+        numbers.append(values.setdefault(key, (len(values), partition))[0])
+    indices = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, dtype=np.int64)[indices], [value for _, value in values.values()]

@@ -1,7 +1,7 @@
-"""Data files of any format: written, and rolled at a target size.
+"""Writes data files of any format, rolled at a target size.
 
-Data goes in as Arrow tables in a table's columns (`arrow.schema`, `arrow.projection`). A writer's files are its own until the
-caller has them all: if anything fails before that, they are deleted.
+Data is Arrow tables in a table's columns (`arrow.schema`, `arrow.projection`). If anything fails before the caller has all files,
+the writer deletes them.
 """
 
 import math
@@ -27,38 +27,37 @@ from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
 ROW_GROUP_ROWS = 8 * 1024 * 1024
-"""The most rows of a row group: a reader may hold one as a whole, however well it is packed."""
+"""The most rows of a row group: a reader may hold a whole one, however well it is compressed."""
 
 _SAMPLE_ARROW_BYTES = 16 * MIB
-"""How much of a writer's first row group is encoded to see how well its rows compress."""
+"""The part of a writer's first row group that is encoded to estimate how well its rows compress."""
 
 _EVEN_SHARE = 0.75
-"""How small row groups of a file may get, as a share of the full size, so that all of them are of one size."""
+"""Row groups of a file may shrink to this share of the full size to be of equal size."""
 
 _FileWriter: TypeAlias = ParquetWriter | OrcWriter | AvroWriter
 
 PIECE_ARROW_BYTES = 4 * MIB
-"""Of ORC and Avro files, whose encoders gather rows themselves: how much they are given at a time."""
+"""Data is given in such pieces to the encoders of ORC and Avro, which collect rows themselves."""
 
 
 def next_row_group_bytes(remaining_bytes: float, full_bytes: float) -> float:
-    """How large to make a row group where so much is left until its file is full.
+    """The size of the next row group of a file, of which `remaining_bytes` are left.
 
-    Row groups are of one size and end where the file shall end, unless that makes them smaller than `_EVEN_SHARE` of the full
-    size: the rows may end long before, and a file of small row groups cannot be copied later.
+    Row groups have equal sizes and the last ends where the file shall end, unless that makes them smaller than `_EVEN_SHARE` of
+    the full size: the rows may end long before, and a file of small row groups cannot be copied later.
     """
     even_bytes = remaining_bytes / math.ceil(remaining_bytes / full_bytes)
     return even_bytes if even_bytes >= min(remaining_bytes, _EVEN_SHARE * full_bytes) else full_bytes
 
 
 class DataFileWriter:
-    """Writes tables of one partition into as many files as their size asks for.
+    """Writes tables of one partition to files of the target size.
 
-    Use it as a context manager and call `close` at the end of the block: when the block ends without that, or raises,
-    every file that was written is deleted. A file ends near the target size, at the end of a row group; no data makes
-    no file. A row group is as large in the file as the table property says (`write.parquet.row-group-size-bytes`). In memory
-    is one, at most about `row_group_arrow_bytes` of the options beside the table that is being written: where that is less,
-    row groups are smaller. Of the other formats it is less: rows are handed on in pieces of `PIECE_ARROW_BYTES`.
+    A context manager; call `close` at the end of the block. If the block ends without that, or raises, every file that was
+    written is deleted. A file ends near the target size, at the end of a row group; without data there is no file. A row group
+    has the size of the table property `write.parquet.row-group-size-bytes`, or less where its data in memory reaches
+    `row_group_arrow_bytes` of the options first. One row group is held in memory; for the other formats, `PIECE_ARROW_BYTES`.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class DataFileWriter:
         )
         self._written_schema: pa.Schema | None = None
         self._repeating: list[str] | None = None
-        # Tables that wait to be written as one row group.
+        # Tables of the next row group.
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0.0
@@ -120,9 +119,9 @@ class DataFileWriter:
         self._storage.delete_many(locations)
 
     def write(self, table: pa.Table) -> None:
-        """Add rows, in the columns of the writer's schema as `project` or `cast_to_schema` gives them.
+        """Add rows in the columns of the writer's schema, as `project` and `cast_to_schema` return them.
 
-        The first table decides which string columns are handed over as dictionaries; later ones are converted.
+        The first table decides which string columns are dictionaries; later ones are converted.
         """
         if not table.num_rows:
             return
@@ -141,19 +140,19 @@ class DataFileWriter:
                 self._flush()
 
     def end_file(self) -> None:
-        """The rows that come next begin a new file."""
+        """End the file: further rows begin a new one."""
         if self._waiting:
             self._flush()
         self._finish_file()
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finish the last file and return all of them, in the order of their rows."""
+        """Finish the last file and return all, in the order of their rows."""
         self.end_file()
         self._closed = True
         return tuple(self._files)
 
     def _conform(self, table: pa.Table) -> pa.Table:
-        """The columns that files hold, in one schema for all tables of the file."""
+        """The stored columns, in one schema for all tables."""
         if self._written_schema is None:
             expected = arrow_schema(self._schema)
             plain = pa.schema([f.with_type(pa.string()) if f.type == KEPT_DICTIONARY else f for f in table.schema])
@@ -167,7 +166,7 @@ class DataFileWriter:
         return table if self._stored == self._schema else project(table, self._stored)
 
     def _row_group_limit_bytes(self) -> float:
-        """How much Arrow data the row group in the making may take, going by how well earlier data compressed."""
+        """How much Arrow data the current row group may take, by the compression ratio of earlier data."""
         encoding = self._options.encoding
         if not isinstance(encoding, ParquetOptions):
             return min(PIECE_ARROW_BYTES, self._options.target_file_size_bytes / 8)
@@ -180,7 +179,7 @@ class DataFileWriter:
         return next_row_group_bytes(remaining_bytes, full_bytes)
 
     def _may_grow(self) -> bool:
-        """Whether a row group that is full by a guess has room by a sample of it: there is nothing else to go by at first."""
+        """Whether the first row group, which is full without compression, has room by the ratio of a sample."""
         encoding = self._options.encoding
         if self._flushed_arrow_bytes or self._sampled_ratio is not None or not isinstance(encoding, ParquetOptions):
             return False
@@ -191,7 +190,7 @@ class DataFileWriter:
         return self._waiting_rows < ROW_GROUP_ROWS and self._row_group_limit_bytes() > self._waiting_bytes
 
     def _flush(self) -> None:
-        # pyarrow's writer stops encoding a column as a dictionary when a second one comes along.
+        # pyarrow's writer stops dictionary-encoding a column when a second dictionary arrives.
         table, arrow_bytes = pa.concat_tables(self._waiting).unify_dictionaries(), self._waiting_bytes
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0.0
         if self._file is None:
@@ -202,7 +201,7 @@ class DataFileWriter:
         flushed_bytes = self._file.written_bytes - before_bytes
         self._flushed_arrow_bytes += arrow_bytes
         self._flushed_bytes += flushed_bytes
-        # An estimate that was a little off must not leave a splinter of a row group at the end of the file.
+        # A slightly wrong estimate must not leave a tiny row group at the end of the file.
         if self._file.written_bytes + flushed_bytes / 4 >= self._options.target_file_size_bytes:
             self._finish_file()
 
@@ -211,12 +210,12 @@ class DataFileWriter:
         encoding = self._options.encoding
         if isinstance(encoding, ParquetOptions):
             if self._repeating is None:
-                # The rows of later files are taken to be alike.
+                # The rows of later files are assumed to be similar.
                 self._repeating = repeating_columns(first)
             return ParquetWriter(storage, location, stored, encoding, self._modes, first, self._repeating)
         collector = MetricsCollector(stored, self._modes)
         if isinstance(encoding, OrcOptions):
-            # A small target must not lie within the first stripe.
+            # A small target size must not be reached within the first stripe.
             stripe_size_bytes = min(encoding.stripe_size_bytes, max(1, self._options.target_file_size_bytes // 4))
             options = msgspec.structs.replace(encoding, stripe_size_bytes=stripe_size_bytes)
             return OrcWriter(storage, location, first.schema, options, collector)
@@ -237,7 +236,7 @@ class DataFileWriter:
 
 
 def _plain_bytes(table: pa.Table) -> float:
-    """What rows take in memory, each value by itself: so a reader holds them that keeps no dictionaries."""
+    """The memory of rows in a reader that keeps no dictionaries."""
     total = 0.0
     for column in table.columns:
         if not pa.types.is_dictionary(column.type):

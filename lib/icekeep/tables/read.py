@@ -1,4 +1,4 @@
-"""Read a table's rows as a DataFrame or in Arrow: deletes applied, columns found by field id, files chosen by the filter."""
+"""Read a table's rows as a DataFrame or in Arrow: files pruned by the filter, columns projected by field id, deletes applied."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,19 +91,14 @@ def scan(
             rows = dataframe_from_tasks(session, [*map(tuple, packed.few)], reader.read, reader.columns)
         else:
             assert packed.many is not None
-            # Planned a second time when rows are read: that costs far less than reading that many files, and keeps the driver
-            # small.
+            # Planned again when rows are read: that costs far less than reading that many files, and keeps the driver small.
             planned = one_task_a_partition(packed.many)
             rows = planned.mapInArrow(reader.read_batches, from_arrow_schema(reader.columns))
     return explaining(rows, table.name, lambda: plan_scan(table, spark, where=where, **version))
 
 
 def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult]) -> "DataFrame":
-    """The same DataFrame, whose `explain` prints the plan of the table's scan first; what is made of it has Spark's alone.
-
-    Args:
-        plan: makes the plan; called each time that it is asked for.
-    """
+    """The same DataFrame, whose `explain` calls `plan` and prints the table's scan first; DataFrames derived from it do not."""
     spark_explain = rows.explain
 
     def explain(extended: bool | str | None = None, mode: str | None = None) -> None:
@@ -111,14 +106,14 @@ def explaining(rows: "DataFrame", name: str, plan: Callable[[], PlanScanResult])
         sys.stdout.write(plan_text(name, plan()))
         spark_explain(extended, mode)
 
-    # The frame itself and no class of ours: code that looks at its type gets Spark's.
+    # Patched, not wrapped: code that checks the type sees Spark's.
     frame: Any = rows
     frame.explain = explain
     return rows
 
 
 def plan_text(name: str, plan: PlanScanResult) -> str:
-    """What a scan reads and what pruning has saved, as a few lines for people."""
+    """A few lines on what a scan reads and what pruning saves."""
     of, with_manifests = "", ""
     if plan.total_data_files_count is not None:
         of = f" of {plan.total_data_files_count:,}"
@@ -201,7 +196,7 @@ def read_batches(
         tasks = packed.few
     else:
         assert packed.many is not None
-        # The splits of a task stand one behind the other; one of Spark's partitions is here at a time.
+        # The splits of a task are consecutive; one of Spark's partitions is held at a time.
         rows = groupby(streamed(packed.many, "planning tasks"), lambda row: row["task_id"])
         tasks = ([row.asDict(recursive=True) for row in splits] for _, splits in rows)
     return pa.RecordBatchReader.from_batches(reader.columns, chain.from_iterable(map(reader.read, tasks)))
@@ -214,14 +209,14 @@ def rows_worked_on(
     select: Sequence[str] | None = None,
     **version: Unpack[VersionArguments],
 ) -> list[R] | None:
-    """Do some work on the rows of each task that `scan` would make, in threads of this process, and hold no rows.
+    """Work on the rows of each task that `scan` would make, in threads of this process, without holding them.
 
     Args:
-        work: called with the rows of one task, which come as they are read.
-        select, version: as for `scan`, and so what is raised.
+        work: called with the rows of one task, which are read on the way.
+        select, version: as for `scan`, as are the errors.
 
     Returns:
-        What the work gives; `None`, and nothing is read, where files are so many that Spark would plan them.
+        The results; `None`, and nothing is read, where there are so many files that Spark would plan them.
     """
     opened = open_scan(table, **version)
     workers = thread_workers()
@@ -249,11 +244,7 @@ def _reader(opened: Scan, select: Sequence[str] | None, slots: int) -> "_Reader"
 
 
 class _Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads planned splits; goes to the tasks with them.
-
-    Attributes:
-        slots: how many tasks share an executor's memory.
-    """
+    """Reads planned splits in tasks, `slots` of which share an executor's memory."""
 
     storage: Storage
     planned: PlannedRows
@@ -266,8 +257,8 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
     def read_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the splits in batches of `scan.tasks.SHARING_TASKS`.
 
-        All splits of a task are here. Those of others are as well where Spark has planned otherwise than when it counted the
-        tasks, as it may after executors have come or settings were changed; what deletes a split has says its own task alone.
+        All splits of a task are in one partition. It may have other tasks too, where Spark plans otherwise than when it counted
+        the tasks, as after executors were added or settings changed; the deletes of a split are those of its own task.
         """
         prepare_worker()
         tasks: dict[int, list[dict[str, Any]]] = {}
@@ -278,7 +269,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.read(splits)
 
     def read(self, splits: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task's splits, deletes applied and filtered, in the DataFrame's columns."""
+        """The live, filtered rows of a task's splits in the DataFrame's columns."""
         memory = TaskMemory(task_memory_bytes(self.slots))
         reader = LiveRowsReader(
             self.storage,
@@ -291,7 +282,7 @@ class _Reader(msgspec.Struct, frozen=True, kw_only=True):
             for split in splits
             for one in split["deletes"]
         ]
-        # Splits that are read together have their equality deletes looked up together.
+        # Equality deletes are looked up at once for splits with the same residual.
         for residual, alike in groupby(splits, lambda s: self.planned.residual(s["spec_id"], bytes(s["partition"]))):
             pieces = (self._piece(split, deletes) for split in alike)
             for rows in reader.read(pieces, residual=residual, batch_rows=memory.batch_rows):
@@ -323,7 +314,7 @@ def _selected(schema: Schema, select: Sequence[str] | None, metadata: TableMetad
         raise UsageError(f"select names a column twice: {', '.join(select)}")
     types = [metadata.partition_type(spec_id) for spec_id in sorted(metadata.specs_by_id)]
     reserved = (FILE, POS, SPEC_ID, partition_column(types), ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
-    # A column of the table's own goes before a metadata column of its name.
+    # The table's own column hides a metadata column of its name.
     by_name = {field.name: field for field in (*reserved, *schema.fields)}
     missing = next((name for name in select if name not in by_name), None)
     if missing is not None:

@@ -1,7 +1,7 @@
-"""Make, move and drop branches and tags, for users who have no other engine.
+"""Create, move and drop branches and tags, for users who have no other engine.
 
-Each verb decides on the table that it is given and returns the table after it. Where others have moved a reference since,
-so that the decision is no longer about what is there, it is a conflict: load the table again and look.
+Each function decides by the table that it is given, and returns the table after its commit. Where others have moved the reference
+since, it is a conflict: load the table again and look.
 """
 
 from fnmatch import fnmatchcase
@@ -119,15 +119,13 @@ def create_tag(
 
 
 def _existing(table: Table, name: str, kind: RefType, *, if_not_exists: bool, or_replace: bool) -> SnapshotRef | None:
-    """The reference that has the name already, where one of the arguments allows for it; `None` where the name is free.
-
-    Without them even one with the same snapshot and limits is an error: the caller asked for a new one.
-    """
+    """The reference with the name, where one of the arguments allows for it; `None` where the name is free."""
     if if_not_exists and or_replace:
         raise UsageError(
             f"{argument('if_not_exists')} keeps a {kind} that is there, and {argument('or_replace')} moves it: give one of them"
         )
     existing = table.metadata.refs.get(name)
+    # Even one with the same snapshot and limits: the caller asked for a new one.
     if existing is not None and not (if_not_exists or or_replace):
         raise ref_exists(name, existing)
     return None if existing is None else existing_ref(table.metadata, name, kind)
@@ -214,7 +212,7 @@ def rename_branch(table: Table, name: str, new_name: str) -> Table:
 
 
 def head_of(table: Table, name: str) -> int:
-    """Where a branch or tag is; raises `NotFoundError` where it is not there, or has no snapshot."""
+    """The snapshot id of a branch or tag; raises `NotFoundError` where it does not exist, or has no snapshot."""
     target = table.metadata.head(name)
     if target is None:
         raise NotFoundError(f"table {table.name!r} has no snapshot on {name!r} yet", ref=name)
@@ -222,7 +220,7 @@ def head_of(table: Table, name: str) -> int:
 
 
 def _new_branch(table: Table, branch: str, snapshot_id: int) -> Change | None:
-    """What makes a branch that is not there; a table without data has `main` all the same, at no snapshot."""
+    """The change that creates a branch, `None` where it exists; `main` of a table without data has no snapshot yet."""
     if branch in table.metadata.refs or (branch == MAIN and table.metadata.head() is not None):
         return None
     if branch == MAIN:
@@ -322,7 +320,7 @@ def head_to_commit_to(metadata: TableMetadata, branch: str) -> Snapshot | None:
 
 
 def _age_ms(argument: str, span: Span | None) -> int | None:
-    """The age that an argument gives in ms; less than one would be no limit that the format can hold."""
+    """An argument's age in ms, at least 1, since the format has no smaller limit."""
     if span is None:
         return None
     age_ms = span_ms(span)

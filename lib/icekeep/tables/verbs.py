@@ -23,7 +23,7 @@ from icekeep.errors import (
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.arrow.schema import iceberg_schema
 from icekeep.formats.options import WriteOptions, write_options
-from icekeep.formats.partitioner import split_by_partition
+from icekeep.formats.transforms import split_by_partition
 from icekeep.formats.writer import DataFileWriter
 from icekeep.planning.commit_readers import MergingManifestReader, SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine, Limits
@@ -43,15 +43,13 @@ from icekeep.tables.refs import head_of, head_to_commit_to
 def new_files(
     table: Table, rows: pa.Table, options: WriteOptions, new_location: Callable[[str], str]
 ) -> Iterator[DataFile]:
-    """Write rows as data files of the current schema and spec, split by partition, and give each file when it is whole.
+    """Write rows as data files of the current schema and spec, split by partition, and yield each finished file.
 
     Args:
-        rows: of columns with the names of the table's.
-        new_location: of the next file, from the path of its partition.
+        rows: in columns with the names of the table's.
+        new_location: makes the location of a file from the path of its partition.
 
-    Raises:
-        UsageError: the columns do not fit the table's, a required one is null, or missing and without a default.
-        UnsupportedError: a column's type or the table's partition spec cannot be written.
+    Raises what `cast_to_schema`, `split_by_partition` and `stored_schema` raise.
     """
     metadata = table.metadata
     for partition, part in split_by_partition(cast_to_schema(rows, metadata.schema), metadata.spec, metadata.schema):
@@ -120,7 +118,7 @@ def append(
     except OutcomeUnknownError:
         raise
     except IcekeepError:
-        # Only an error of ours proves that nothing landed: an interrupt may have come after the commit.
+        # Only an error of ours proves that nothing was committed: an interrupt may come after the commit.
         discard()
         raise
 
@@ -257,7 +255,7 @@ def drop_statistics(table: Table, snapshot_id: int | None = None) -> Table:
 _BEFORE_SPARK = Limits(
     commit_entries_count=LIMITS.entries_count, commit_manifests_count=10 * LIMITS.commit_manifests_count
 )
-"""Where no session runs, as here, this many entries and manifests are read before one has started."""
+"""Without a session: this many entries and manifests are read before one has started."""
 
 
 def rollback_to_snapshot(table: Table, snapshot_id: int) -> Table:

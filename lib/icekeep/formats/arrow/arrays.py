@@ -1,6 +1,7 @@
-"""Arrow arrays taken apart and put together: nested ones, leaves of rows, constants, the same memory as other types."""
+"""Arrow arrays taken apart and put together: nested arrays, leaf columns, constants, and memory under another schema."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -12,37 +13,36 @@ import pyarrow.compute as pc
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.arrow.schema import arrow_field, arrow_type, child_fields, with_children
 from icekeep.spec.schema import Schema
+from icekeep.spec.types import UUID as UUID_TYPE
 from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-"""A truth value for each row: what filters, deletes and hashes say of a table's rows."""
+"""A truth value for each row."""
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 def where_true(truths: Column) -> Mask:
-    """A mask of truth values, false where they are null."""
+    """The mask of truth values; null is false."""
     return pc.fill_null(truths, False).to_numpy(zero_copy_only=False)
 
 
 def offsets(lists: pa.Array) -> pa.Array:
-    """Where each list or map begins and ends among its `elements`, counted from the first of them."""
+    """Where each list or map begins and ends among its `elements`."""
     # A slice of offsets cannot be combined with a mask of nulls; a difference is a new array.
     return pc.subtract(lists.offsets, lists.offsets[0])
 
 
 def elements(lists: pa.Array, values: pa.Array | None = None) -> pa.Array:
-    """What lies between the first and the last offset of lists, or of maps given their `keys` or `items`.
-
-    `flatten` fails on UUIDs.
-    """
+    """The elements between the first and the last offset of lists, or of maps given their `keys` or `items`."""
+    # `flatten` fails on UUIDs.
     values = lists.values if values is None else values
     start, end = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
     return values.slice(start, end - start)
 
 
 def arrays_below(column: pa.Array) -> list[pa.Array]:
-    """The fields of structs, null where these are, the `elements` of lists, or the keys and items of maps."""
+    """The fields of structs, null where the structs are, the `elements` of lists, or the keys and items of maps."""
     type_ = column.type
     if pa.types.is_struct(type_):
         return list(column.flatten())
@@ -52,16 +52,16 @@ def arrays_below(column: pa.Array) -> list[pa.Array]:
 
 
 def nested_array(type_: pa.DataType, children: Sequence[pa.Array], like: pa.Array) -> pa.Array:
-    """Structs, lists or maps of other values, null and as long as those of another array; see `arrays_below`."""
+    """Structs, lists or maps of new children (see `arrays_below`), with the nulls and lengths of another array."""
     mask = like.is_null() if like.null_count else None
     if pa.types.is_struct(type_):
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
-    made: Any = pa.MapArray if pa.types.is_map(type_) else pa.ListArray
-    return made.from_arrays(offsets(like), *children, type=type_, mask=mask)
+    array_class: Any = pa.MapArray if pa.types.is_map(type_) else pa.ListArray
+    return array_class.from_arrays(offsets(like), *children, type=type_, mask=mask)
 
 
 def plain_values(column: Any) -> Any:
-    """Values as `spec.values` has them but for UUIDs: whole numbers for dates and times, 16 bytes for UUIDs, no dictionaries."""
+    """Values without dictionaries: whole numbers for dates and times, as in `spec.values`, and 16 bytes for UUIDs."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return plain_values(column.cast(type_.value_type))
@@ -72,11 +72,17 @@ def plain_values(column: Any) -> Any:
     return column.cast(pa.binary(16)) if type_ == pa.uuid() else column
 
 
-def leaf_schema(field_ids: Iterable[int], schemas: Sequence[Schema]) -> Schema:
-    """The columns to read for single leaves: structs cut down to these, and everything optional.
+def column_values(array: pa.Array, type_: PrimitiveType) -> list[Any]:
+    """The values of an array in the form of `spec.values`."""
+    values = plain_values(array).to_pylist()
+    return [None if value is None else UUID(bytes=value) for value in values] if type_ == UUID_TYPE else values
 
-    Whatever a schema requires, what is read for a comparison may be absent or null: that is a value like any other here.
-    The first schema that has a field says its type; raises what `leaf_path` raises.
+
+def leaf_schema(field_ids: Iterable[int], schemas: Sequence[Schema]) -> Schema:
+    """The schema that reads single leaves: structs keep these fields only, and every field is optional.
+
+    A leaf that is read for a comparison may be absent or null, whatever the schema requires. The first schema that has a field
+    gives its type. Raises what `leaf_path` raises.
     """
 
     def merged(paths: Iterable[Sequence[NestedField]]) -> tuple[NestedField, ...]:
@@ -143,7 +149,7 @@ def constant_array(type_: Type, value: Any, length: int) -> pa.Array:
 
 
 def _builder_value(type_: Type, value: Any) -> Any:
-    """A value as Arrow takes it: structs by name, bytes for a UUID."""
+    """A value as Arrow's builders take it: structs by name, bytes for a UUID."""
     match type_:
         case _ if value is None:
             return None
@@ -157,7 +163,7 @@ def _builder_value(type_: Type, value: Any) -> Any:
 
 
 def _builder_type(type_: pa.DataType) -> pa.DataType:
-    """The type with 16 bytes for a UUID at every level, from which alone Arrow makes arrays of Python's values."""
+    """The type with 16 bytes for a UUID at every level: Arrow cannot build UUIDs from Python values."""
     children = [field.with_type(_builder_type(field.type)) for _, field in child_fields(type_)]
     if children:
         return with_children(type_, children)
@@ -165,29 +171,40 @@ def _builder_type(type_: pa.DataType) -> pa.DataType:
 
 
 def without_nulls(array: pa.Array) -> pa.Array:
-    """The array with arbitrary values where it has nulls: for a required field below a struct that is null.
+    """The array with arbitrary values in place of nulls, for a required field below a null struct.
 
-    pyarrow writes no file with nulls in a required field, though no reader would ever see these.
+    pyarrow refuses to write nulls in a required field, even where no reader can see them.
     """
-    # What lies below a null struct is a value to Arrow's builders.
+    # Arrow's builders fill the fields of a null struct with values.
     below = pa.array([None], pa.struct([pa.field("", _builder_type(array.type), nullable=False)]))
     indices = pc.if_else(array.is_valid(), pa.array(np.arange(len(array))), len(array))
     return pa.concat_arrays([array, below.field(0).cast(array.type)]).take(indices)
 
 
-def plain_type(type_: pa.DataType) -> pa.DataType:
-    """A type without extension types, of the same layout in memory; fields are numbered, nullable and have no metadata."""
-    return _with_leaves(type_, _storage_type)
+def plain_type(type_: pa.DataType, *, widths_only: bool = False) -> pa.DataType:
+    """A type of the same layout in memory without extension types; fields are numbered, nullable and have no metadata.
+
+    With `widths_only`, all types that have the same buffers become one: numbers, dates and times differ by their width alone.
+    """
+    below = partial(plain_type, widths_only=widths_only)
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(f"f{n}", below(field.type)) for n, field in enumerate(type_)])
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", below(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(below(type_.key_type), below(type_.item_type))
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if widths_only and (pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_temporal(type_)):
+        return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(type_.bit_width, type_)
+    return type_
 
 
 def described_as(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same memory, described by another schema whose types have the same layout; nothing is copied.
 
-    Other engines may hand back texts, bytes and lists in Arrow's large or view layouts, as their settings say: such columns are
-    converted first.
-
-    Raises:
-        IcekeepBug: a column has another layout than its type in the schema, or there are more or fewer columns.
+    Engines may return strings, bytes and lists in Arrow's large or view layouts; such columns are converted first.
+    Raises `IcekeepBug` where a column has another layout than its type in the schema, or the number of columns differs.
     """
     if data.num_columns != len(schema):
         raise IcekeepBug(f"{data.num_columns} Arrow columns cannot be described as {len(schema)}")
@@ -200,12 +217,11 @@ def described_as(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _laid_out(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values of a column in the layout of a type."""
-    layout = _with_leaves(type_, _layout)
-    if _with_leaves(column.type, _layout) == layout:
+    layout = plain_type(type_, widths_only=True)
+    if plain_type(column.type, widths_only=True) == layout:
         return column
     usual = _in_usual_layout(column.type)
-    if _with_leaves(usual, _layout) != layout:
+    if plain_type(usual, widths_only=True) != layout:
         raise IcekeepBug(
             f"an Arrow column of {column.type} cannot be described as {type_}: its layout in memory differs"
         )
@@ -215,28 +231,6 @@ def _laid_out(column: pa.Array, type_: pa.DataType) -> pa.Array:
         raise IcekeepBug(f"an Arrow column of {column.type} cannot be converted to {usual}: {error}") from error
 
 
-def _with_leaves(type_: pa.DataType, leaf_type: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    if pa.types.is_struct(type_):
-        return pa.struct([pa.field(f"f{n}", _with_leaves(field.type, leaf_type)) for n, field in enumerate(type_)])
-    if pa.types.is_list(type_):
-        return pa.list_(pa.field("element", _with_leaves(type_.value_type, leaf_type)))
-    if pa.types.is_map(type_):
-        return pa.map_(_with_leaves(type_.key_type, leaf_type), _with_leaves(type_.item_type, leaf_type))
-    return leaf_type(type_)
-
-
-def _storage_type(type_: pa.DataType) -> pa.DataType:
-    return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
-
-
-def _layout(type_: pa.DataType) -> pa.DataType:
-    """One type for all that have the same buffers: numbers, dates and times are told apart by their width alone."""
-    type_ = _storage_type(type_)
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_temporal(type_):
-        return {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(type_.bit_width, type_)
-    return type_
-
-
 _USUAL_LAYOUTS = {
     **dict.fromkeys((pa.large_string(), pa.string_view()), pa.string()),
     **dict.fromkeys((pa.large_binary(), pa.binary_view()), pa.binary()),
@@ -244,7 +238,7 @@ _USUAL_LAYOUTS = {
 
 
 def _in_usual_layout(type_: pa.DataType) -> pa.DataType:
-    """A type with 32-bit offsets, as `arrow_type` has them, in place of 64-bit offsets and views."""
+    """The type with 32-bit offsets, as in `arrow_type`, in place of 64-bit offsets and views."""
     is_view = pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_)
     if is_view or pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return pa.list_(type_.value_field.with_type(_in_usual_layout(type_.value_type)))

@@ -1,8 +1,8 @@
 """Arrow data of one schema in the columns of another.
 
-`project` matches by field id, for data read from the table's files (spec, "Column Projection"); `cast_to_schema`
-matches by name, for data that a caller hands in. Both promote types as "Schema Evolution" allows and nothing further: a
-value changes its representation, never its meaning, and a cast that would round, cut or overflow is refused.
+`project` matches by field id, for data read from the table's files (spec, "Column Projection"); `cast_to_schema` matches by name,
+for a caller's data. Both promote types as "Schema Evolution" allows and no further: a value changes its representation, never its
+meaning, and a cast that would round, truncate or overflow is refused.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,16 +29,16 @@ from icekeep.spec.types import STRING, TIMESTAMP, TIMESTAMPTZ, UNKNOWN, ListType
 from icekeep.spec.types import child_fields as iceberg_children
 
 STORED_AS_KEY = b"icekeep:stored-as"
-"""Says, in the metadata of an Arrow field, that its values mean more than the Arrow type can tell."""
+"""The key, in the metadata of an Arrow field, for what the Arrow type cannot express."""
 
 INSTANT = b"instant"
-"""A timestamp that counts from the epoch in UTC whatever the file says of a time zone: the table says whether it has one.
+"""A timestamp that counts from the epoch in UTC, whatever the file says of a time zone: the table's type decides.
 
 Presto and ClickHouse mark columns of type `timestamp` as adjusted to UTC, and INT96 has no mark at all.
 """
 
 MICROSECONDS = b"microseconds"
-"""A timestamp in nanoseconds of which only whole microseconds count, as ORC's."""
+"""A timestamp in nanoseconds of which only whole microseconds count, as in ORC."""
 
 KEPT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """What pyarrow reads a dictionary-encoded string column as when it is asked to keep the encoding."""
@@ -59,14 +59,13 @@ _STORED = {
     (pa.binary(), pa.uuid()),
     (pa.int64(), pa.time64("us")),
 }
-"""How files store values whose type only the table tells: text that older writers did not mark, ORC's bytes and times."""
+"""Stored types that only the table's type explains: strings that older writers did not mark, and ORC's bytes and times."""
 
 
 def projected_columns(file_schema: pa.Schema, schema: Schema) -> list[str]:
-    """Names of the top-level columns of a file that `project` needs, in the file's order: read only these.
+    """Names of the top-level columns of a file that `project` needs, in the file's order.
 
-    Raises:
-        UnsupportedError: the file carries no field ids.
+    Raises `UnsupportedError` where the file carries no field ids.
     """
     _validate_ids(file_schema)
     ids = {field.field_id for field in schema.fields}
@@ -76,15 +75,14 @@ def projected_columns(file_schema: pa.Schema, schema: Schema) -> list[str]:
 def unidentified(
     stored: Iterable[pa.Field], fields: Sequence[NestedField], constants: Collection[int] = ()
 ) -> dict[int, str]:
-    """Fields at any level that a file has by their name only: read by id they are null, and a rewrite would keep the nulls.
+    """Full names, by field id, of the table's fields whose id the file lacks while a field without id has their name.
+
+    Read by id they are null, and a rewrite would keep the nulls.
 
     Args:
-        stored: columns of a file, with the ids that they and the table's name mapping give.
+        stored: columns of a file, with their own ids and those of the table's name mapping.
         fields: columns of the table.
         constants: ids of columns whose value the partition gives.
-
-    Returns:
-        The full names in the table by field id, of fields whose id no field of the file has while one without id has their name.
     """
 
     def visit(
@@ -103,24 +101,24 @@ def unidentified(
 
 
 def refuse_unidentified(stored: pa.Schema, schema: Schema, constants: Collection[int] = ()) -> None:
-    """Raise `UnsupportedError` for the first column that `unidentified` finds."""
+    """Raise `UnsupportedError` for the first of the `unidentified` columns."""
     for path in unidentified(stored, schema.fields, constants).values():
         raise _without_id(path)
 
 
 def project(data: pa.Table, schema: Schema, constants: Mapping[int, Any] | None = None) -> pa.Table:
-    """Give data read from a file the columns, order, names and types of a table's schema, going by field id.
+    """Project data read from a file to a table's schema, by field id.
 
-    A column that the data lacks takes its constant, else its `initial-default`, else null; one of type `unknown` is null
-    whatever is there; a column that the schema lacks is dropped. A top-level string column that was read as a dictionary
-    (`KEPT_DICTIONARY`) stays one, since decoding it only to encode it again is much of the work of a rewrite; every other
-    dictionary is decoded. Columns that fit already are not copied.
+    A column that the data lacks takes its constant, else its `initial-default`, else null; one of type `unknown` is always null;
+    a column that the schema lacks is dropped. A top-level string column that was read as a dictionary (`KEPT_DICTIONARY`)
+    remains one, since decoding and encoding it again is much of the work of a rewrite; every other dictionary is decoded.
+    Columns that fit already are not copied.
 
     Args:
-        data: a table or a record batch whose fields carry the file's ids; the answer is of the same kind.
+        data: a table or a record batch whose fields carry the file's ids; the result is of the same kind.
         schema: the columns of the result.
-        constants: values by field id of columns that may be absent from the file because the partition gives them
-            (identity transforms), in the representation of `spec`.
+        constants: values by field id of columns that the file may lack because the partition gives them (identity transforms),
+            in the form of `spec.values`.
 
     Raises:
         UnsupportedError: the file carries no field ids.
@@ -132,21 +130,20 @@ def project(data: pa.Table, schema: Schema, constants: Mapping[int, Any] | None 
 
 
 def cast_to_schema(data: pa.Table, schema: Schema) -> pa.Table:
-    """Give a caller's data the columns, order and types of a table's schema, going by name at every level.
+    """Convert a caller's data to a table's schema, by name at every level.
 
-    A missing column takes its `write-default`; an optional one without becomes null. Types convert where no value can
-    change: the promotions of the spec, smaller whole numbers, other units of time where every value is exact, large types,
-    dictionaries.
+    A missing column takes its `write-default`, else null where it is optional. Types convert where no value can change: the
+    promotions of the spec, smaller whole numbers, other units of time where every value is exact, large types, dictionaries.
 
     Raises:
-        UsageError: a required column has nulls, or is missing and has no default; a column is not in the schema or there
-            twice, or cannot become the schema's type without changing a value. The column is named.
+        UsageError: a required column has nulls, or is missing and has no default; a column is not in the schema, appears twice,
+            or cannot become the schema's type without changing a value. The column is named.
     """
     return _Projection(None).table(data, schema)
 
 
 def is_same(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether types are equal with the ids and nullability below them; what a map names its entries does not matter."""
+    """Whether types are equal, with the ids and nullability below them; names of a map's entries do not count."""
     if pa.types.is_map(source) and pa.types.is_map(target):
         pairs = [(source.key_field, target.key_field), (source.item_field, target.item_field)]
     elif source.num_fields and source.id == target.id and source.num_fields == target.num_fields:
@@ -177,7 +174,7 @@ def _without_id(path: str) -> UnsupportedError:
 class _Projection(msgspec.Struct, frozen=True):
     """Converts columns that are matched by field id in a table's files, by name in a caller's data.
 
-    `constants` are those of `project`; None means that columns are matched by name.
+    `constants` are those of `project`; with None, columns are matched by name.
     """
 
     constants: Mapping[int, Any] | None
@@ -206,7 +203,7 @@ class _Projection(msgspec.Struct, frozen=True):
         return type(data).from_arrays(columns, schema=pa.schema(fields))
 
     def _positions(self, sources: Sequence[pa.Field], fields: Sequence[NestedField], parent: str) -> list[int | None]:
-        """Where among the fields of a struct, or among columns, each field of the schema is."""
+        """The position of each field of the schema among the source's columns, or the fields of a struct."""
         keys: list[Any]
         targets: list[Any]
         if self.constants is None:
@@ -228,7 +225,7 @@ class _Projection(msgspec.Struct, frozen=True):
         return [positions.get(target) for target in targets]
 
     def _converted(self, array: pa.Array, source: pa.Field, type_: Type, path: str) -> pa.Array:
-        """Values as those of a type. `source` describes them, as their own type may lack the ids below it."""
+        """Convert values to a type. `source` describes them: their own type may lack the ids below it."""
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if pa.types.is_null(array.type):
@@ -268,7 +265,7 @@ class _Projection(msgspec.Struct, frozen=True):
     def _lists(
         self, lists: pa.Array, values: Sequence[pa.Array], source: pa.Field, type_: ListType | MapType, path: str
     ) -> pa.Array:
-        """Lists or maps of the converted values. Writers name these as they like; their ids must be right."""
+        """Lists or maps of the converted values: their ids must be those of the schema, their names need not."""
         children = []
         for array, (_, child_source), field in zip(
             values, child_fields(source.type), iceberg_children(type_), strict=True
@@ -284,7 +281,6 @@ class _Projection(msgspec.Struct, frozen=True):
         return nested_array(arrow_type(type_), children, lists)
 
     def _promoted(self, array: pa.Array, source: pa.Field, type_: Type, path: str) -> pa.Array:
-        """Values of a primitive type."""
         target = arrow_type(type_)
         if pa.types.is_null(target):
             return pa.nulls(len(array), target)
@@ -307,7 +303,6 @@ class _Projection(msgspec.Struct, frozen=True):
             raise self._error(path, f"has a value that is not exact as '{type_}': {line}") from problem
 
     def _absent(self, field: NestedField, path: str, length: int) -> pa.Array:
-        """The values of a field that the data lacks."""
         if self.constants is None:
             value = None if field.write_default is None else write_value(field)
         elif field.field_id in self.constants:
@@ -329,16 +324,15 @@ class _Projection(msgspec.Struct, frozen=True):
 
 
 def _compact(lists: pa.Array) -> pa.Array:
-    """The lists without elements that only null lists point at: those are no data, and may be anything."""
+    """The lists without elements that only null lists point at: those are arbitrary."""
     visible_count = pc.sum(pc.list_value_length(lists)).as_py() or 0
     return lists if visible_count == len(elements(lists)) else lists.take(pa.array(range(len(lists)), pa.int64()))
 
 
 def _as_stored(array: pa.Array, source: pa.Field, type_: Type) -> pa.Array:
-    """Values as the file means them where their Arrow type does not say it all."""
     stored_as = (source.metadata or {}).get(STORED_AS_KEY)
     if stored_as == INSTANT and pa.types.is_timestamp(array.type) and pa.types.is_timestamp(arrow_type(type_)):
-        # A cast would make another number of a wall clock's time.
+        # A cast would change the numbers.
         return array.view(pa.timestamp(array.type.unit, arrow_type(type_).tz))
     if stored_as == MICROSECONDS and type_ in (TIMESTAMP, TIMESTAMPTZ):
         nanoseconds = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -348,7 +342,7 @@ def _as_stored(array: pa.Array, source: pa.Field, type_: Type) -> pa.Array:
 
 
 def _promotes(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a type may become another; a cast that meets a value which is not exact still fails later."""
+    """Whether a type may be promoted to another; the cast still fails at a value that is not exact."""
     if pa.types.is_integer(source) and pa.types.is_signed_integer(target):
         return source.bit_width < target.bit_width
     if pa.types.is_decimal(source) and pa.types.is_decimal(target):

@@ -1,8 +1,8 @@
 """Schemas between Iceberg and Arrow (spec, Appendix A "Parquet"), and the field ids in them.
 
-Whatever a file format calls it (`PARQUET:field_id`, `iceberg.id`, `element-id`), the id of a field stands in the metadata of its
-Arrow field under `FIELD_ID_KEY`, at every level: pyarrow writes Parquet files from it that any Iceberg reader resolves by id, and
-`arrow.projection` matches columns by it. The formats that are not Parquet derive their own schemas from these.
+Whatever a file format calls it (`PARQUET:field_id`, `iceberg.id`, `element-id`), the id of a field is in the metadata of its
+Arrow field under `FIELD_ID_KEY`, at every level: pyarrow writes it to Parquet, and `arrow.projection` matches columns by it. ORC
+and Avro derive their own schemas from these.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -77,22 +77,21 @@ _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema that a table's rows are read with, field ids in the metadata of each field.
+    """The Arrow schema of a table's rows, field ids in the metadata of each field.
 
-    Raises:
-        UnsupportedError: a column has a type whose values we cannot interpret; its full name is in the message.
+    Raises `UnsupportedError` for a type whose values we cannot interpret, with the column's full name.
     """
     return pa.schema([arrow_field(field) for field in schema.fields])
 
 
 def arrow_field(field: NestedField, parent: str = "") -> pa.Field:
-    """The Arrow field of a column with everything below it; `parent` is named in what `arrow_schema` raises."""
+    """The Arrow field of a column; `parent` begins its full name in errors."""
     type_ = arrow_type(field.type, join_names(parent, field.name))
     return pa.field(field.name, type_, not field.required, {FIELD_ID_KEY: str(field.field_id).encode()})
 
 
 def arrow_type(type_: Type, path: str = "") -> pa.DataType:
-    """The Arrow type of an Iceberg type, ids at every level below it; `path` is named in what `arrow_schema` raises."""
+    """The Arrow type of an Iceberg type, ids at every level below it; `path` is its column's name in errors."""
     children = [arrow_field(child, path) for child in iceberg_children(type_)]
     match type_:
         case StructType():
@@ -115,9 +114,7 @@ def arrow_type(type_: Type, path: str = "") -> pa.DataType:
 def stored_schema(schema: Schema) -> Schema:
     """The columns of a schema that data files hold: all but those of type `unknown` (spec, Appendix A).
 
-    Raises:
-        UnsupportedError: what is left out leaves nothing, a struct without fields, or a list or map without values,
-            which files cannot hold.
+    Raises `UnsupportedError` where this leaves no column, a struct without fields, or a list or map without values.
     """
     fields = _stored_fields(schema.fields, "")
     if not fields:
@@ -151,14 +148,14 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
     that it is not nullable.
 
     Raises:
-        UnsupportedError: a column has a type that Iceberg v2 has no equal for; its full name is in the message.
+        UnsupportedError: Iceberg v2 has no type for a column; its full name is in the message.
         UsageError: two columns of one level have the same name.
     """
     return assign_fresh_ids(Schema(fields=_iceberg_fields(list(schema), "")))
 
 
 def _iceberg_fields(fields: Sequence[pa.Field], parent: str) -> tuple[NestedField, ...]:
-    """Fields whose ids are all 0."""
+    """The fields, all with id 0."""
     names: set[str] = set()
     converted = []
     for field in fields:
@@ -196,7 +193,7 @@ def _iceberg_type(type_: pa.DataType, path: str) -> Type:
 
 
 def field_id(field: pa.Field) -> int | None:
-    """The field id that an Arrow field carries, None where it carries none."""
+    """The field id of an Arrow field, None where it has none."""
     text = (field.metadata or {}).get(FIELD_ID_KEY)
     return int(text) if text is not None else None
 
@@ -226,13 +223,9 @@ def _all_fields(schema: pa.Schema) -> Iterator[pa.Field]:
 def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection[int] = ()) -> pa.Schema:
     """The schema of a file with the ids that a name mapping gives to fields without one (spec, "Column Projection").
 
-    An id that a field of the file has is given to no other. Below a field with an id, the names are those that the mapping has
-    for that id, whatever the field is called. A field that the mapping does not name gets no id.
-
-    Args:
-        schema: of the file.
-        mapping: whose names for what lies in lists and maps are `element`, `key` and `value`, whatever the file's are.
-        without: ids that no field shall get.
+    An id that the file has already is not given again. Below a field with an id, the names are those of the mapping for that id,
+    whatever the field is called; in lists and maps they are `element`, `key` and `value`, whatever the file's are. A field that
+    the mapping does not name gets no id. `without` are ids that no field shall get.
     """
     taken = {*field_ids(schema), *without}
     below: dict[tuple[str, ...], NameMapping] = {(): mapping}
@@ -262,19 +255,18 @@ def map_fields(
     """The schema with other metadata for each field, parents before their children.
 
     Args:
-        metadata: makes the metadata of a field from the field and its path, in which what lies in lists and maps is
-            called `element`, `key` and `value`.
+        metadata: makes the metadata of a field from the field and its path, with `element`, `key` and `value` in lists and maps.
         nullable: whether all fields shall be nullable, but for the keys of maps.
         leaf_type: replaces each type that has no fields below it.
     """
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> pa.Field:
-        own = metadata(field, path)
+        field_metadata = metadata(field, path)
         children = [mapped(child, (*path, name)) for name, child in child_fields(field.type)]
         if pa.types.is_map(field.type):
             children[0] = children[0].with_nullable(False)
         type_ = with_children(field.type, children) if children or leaf_type is None else leaf_type(field.type)
-        return pa.field(field.name, type_, nullable or field.nullable, own)
+        return pa.field(field.name, type_, nullable or field.nullable, field_metadata)
 
     return pa.schema([mapped(field, (field.name,)) for field in schema])
 
@@ -296,7 +288,7 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
-    """A type with other fields directly below it, given as `child_fields` gives them."""
+    """A type with other fields directly below it, in the order of `child_fields`."""
     if pa.types.is_struct(type_):
         return pa.struct(children)
     if pa.types.is_map(type_):

@@ -15,11 +15,11 @@ from icekeep.formats.deletes.read import DeleteCache
 from icekeep.formats.machine import TaskMemory, task_memory_bytes
 from icekeep.formats.options import WriteOptions, write_options
 from icekeep.formats.parquet.reader import repeating_strings
-from icekeep.formats.partitioner import split_by_partition
 from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
 from icekeep.formats.row_moves import MovedPiece, OriginsWriter, ReadNotes
+from icekeep.formats.transforms import split_by_partition
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.collections import Part
 from icekeep.spec.manifests.structs import DataFile

@@ -28,8 +28,7 @@ from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
 from icekeep.formats.sort.encode import KeyRange
 from icekeep.formats.sort.external import RUN_BYTES, Sorter, WaitingRows, in_one
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import KeySample, sample_keys
+from icekeep.formats.sort.keys import KeySample, sample_keys, sort_keys
 from icekeep.spec.schema import Schema, name_mapping_of
 from icekeep.storage.base import Storage
 

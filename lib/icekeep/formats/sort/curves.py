@@ -1,9 +1,9 @@
-"""Space-filling curves: one key of several columns, by which rows that are near in each of them come to lie together.
+"""Space-filling curves: one key of several columns that brings together rows that are near each other in each of them.
 
-Every column gives a row the same number of bytes, in the order of its values. Z-order takes the bits of all columns in
-turn; Hilbert's curve turns them first, so that one step along it is one step in one column. The values are those of
-Iceberg's Java library (`ZOrderByteUtils`, `HilbertByteUtils`), but for strings whose last character is cut: they keep
-its first bytes, for the order.
+A column contributes the same number of bytes to each row, in the order of its values. Z-order interleaves the bits of all
+columns; Hilbert's curve rotates them first, so that one step along it is one step in one column. The values are those of
+Iceberg's Java library (`ZOrderByteUtils`, `HilbertByteUtils`), but for strings whose last character is cut: they keep its first
+bytes, for the order.
 """
 
 from collections.abc import Sequence
@@ -30,32 +30,29 @@ from icekeep.spec.types import UNKNOWN, DecimalType, FixedType, PrimitiveType
 from icekeep.spec.values import INTEGER_WIDTHS
 
 PRIMITIVE_BYTES = 8
-"""What a column gives whose values are not of any length, and every column of a Hilbert curve."""
+"""What a column contributes whose values have a fixed length, and each column of a Hilbert curve."""
 
 _TRUE = 0x81
-"""Java's byte for true, which is -127 there."""
+"""Java's byte for true: -127."""
 
 _CHUNK_ROWS = 16_384
-"""Rows that are worked on at a time: their numbers stay in the processor's cache."""
+"""Rows that are processed at a time: few enough for the processor's cache."""
 
 _NARROW_BITS, _NARROW = 32, np.uint64((1 << 32) - 1)
-"""Bits of numbers that are worked on in half the time."""
+"""Numbers of 32 bits take half the time."""
 
 _WIDEST_TABLE = 8
-"""Columns whose interleaved bytes fit a number of 64 bits."""
+"""The most columns whose interleaved bytes fit 64 bits."""
 
 
 def curve_bytes(array: pa.Array, type_: PrimitiveType, curve: Curve) -> NDArray[np.uint8]:
-    """What a column gives to the curve: a row of bytes for each value, in the order of the values.
+    """The bytes that each value of a column contributes to the curve, in the order of the values.
 
-    Whole numbers and times are widened to eight bytes, floating-point numbers to double precision; strings, binary and
-    fixed values give their first bytes, UUIDs their first eight. Decimals, which Java refuses, give their unscaled
-    value, or the nearest that eight bytes hold. What null has is to be made zeros by the caller.
+    Whole numbers and times are widened to eight bytes, floating-point numbers to double precision; strings, binary and fixed
+    values contribute their first bytes, UUIDs their first eight. Decimals, which Java refuses, contribute their unscaled value,
+    or the nearest that fits eight bytes. The caller zeroes the bytes of nulls. Raises `UnsupportedError` for other types.
 
-    Raises `UnsupportedError` for other types.
-
-    Args:
-        array: no extension array and no dictionary.
+    `array` is no extension array and no dictionary.
     """
     if type_ == UNKNOWN:
         return np.zeros((len(array), PRIMITIVE_BYTES), dtype=np.uint8)
@@ -82,12 +79,11 @@ def curve_bytes(array: pa.Array, type_: PrimitiveType, curve: Curve) -> NDArray[
 
 
 def _as_bytes(words: NDArray[Any]) -> NDArray[np.uint8]:
-    """Numbers of 64 bits as rows of big-endian bytes."""
     return words.astype(">u8").view(np.uint8).reshape(len(words), 8)
 
 
 def curve_values(columns: Sequence[NDArray[np.uint8]], curve: Curve) -> NDArray[np.uint8]:
-    """The places of rows on the curve, as rows of bytes in its order; of each column what `curve_bytes` gives."""
+    """The places of rows on the curve as bytes in its order, from the `curve_bytes` of each column."""
     if curve.kind == "zorder":
         return interleaved(columns, curve.max_output_bytes)
     axes = [np.ascontiguousarray(column).view(">u8").astype(np.uint64)[:, 0] for column in columns]
@@ -95,11 +91,9 @@ def curve_values(columns: Sequence[NDArray[np.uint8]], curve: Curve) -> NDArray[
 
 
 def interleaved(columns: Sequence[NDArray[np.uint8]], max_bytes: int) -> NDArray[np.uint8]:
-    """The bits of columns in turn, from the most significant on; a column whose bytes are used up is passed over.
+    """The bits of columns in turn, from the most significant on; a column whose bytes are used up is skipped.
 
-    Args:
-        columns: a row of bytes for each row; each column has rows of a length of its own.
-        max_bytes: the most bytes of a row that comes back.
+    The columns may have different numbers of bytes; a result has at most `max_bytes`.
     """
     row_count = len(columns[0])
     width = min(sum(column.shape[1] for column in columns), max_bytes)
@@ -111,13 +105,9 @@ def interleaved(columns: Sequence[NDArray[np.uint8]], max_bytes: int) -> NDArray
 
 
 def hilbert_axes(axes: Sequence[NDArray[np.uint64]], bits: int = 64) -> list[NDArray[np.uint64]]:
-    """Turn coordinates so that their interleaved bits count along Hilbert's curve.
+    """Turn coordinates of `bits` bits so that their interleaved bits count along Hilbert's curve.
 
     J. Skilling, "Programming the Hilbert curve" (2004), for all rows at once.
-
-    Args:
-        axes: a coordinate of every row each.
-        bits: of a coordinate.
     """
     out = [np.empty_like(axis) for axis in axes]
     for first in range(0, len(axes[0]), _CHUNK_ROWS):
@@ -136,7 +126,7 @@ def _interleave(columns: Sequence[NDArray[np.uint8]], out: NDArray[np.uint8]) ->
         step = 2 if len(numbers) <= _WIDEST_TABLE // 2 else 1
         if any(columns[number].shape[1] < position + step for number in numbers):
             step = 1
-        # Bytes that are the same in all rows, as the first ones of small numbers, are put in place for all at once.
+        # Bytes that are the same in all rows, as the first ones of small numbers, are set for all at once.
         varies = any(any(varying[number][position : position + step]) for number in numbers)
         sources = [columns[number][: None if varies else 1, position : position + step] for number in numbers]
         taken = min(step * len(numbers), out.shape[1] - start)
@@ -145,7 +135,7 @@ def _interleave(columns: Sequence[NDArray[np.uint8]], out: NDArray[np.uint8]) ->
 
 
 def _varying_positions(column: NDArray[np.uint8]) -> Sequence[int]:
-    """For each byte of a column's rows zero where it is the same in all of them, as far as that is cheap to know."""
+    """For each byte position zero where all rows have the same byte, as far as that is cheap to find out."""
     if column.shape[1] != PRIMITIVE_BYTES:
         return [1] * column.shape[1]
     words = np.ascontiguousarray(column).view("<u8")[:, 0]
@@ -153,7 +143,7 @@ def _varying_positions(column: NDArray[np.uint8]) -> Sequence[int]:
 
 
 def _interleaved_bytes(sources: Sequence[NDArray[np.uint8]], step: int) -> NDArray[np.uint8]:
-    """One byte of each column, or two, as one row of bytes with the bits in turn."""
+    """One or two bytes of each column (`step`), with the bits in turn."""
     count = len(sources)
     if count > _WIDEST_TABLE:
         bits = np.unpackbits(np.stack(sources, axis=1), axis=2)
@@ -171,7 +161,7 @@ def _interleaved_bytes(sources: Sequence[NDArray[np.uint8]], step: int) -> NDArr
 
 @cache
 def _spread_numbers(stride: int, step: int) -> NDArray[np.uint64]:
-    """Of every number of one or two bytes its bits, each `stride` bits from the next."""
+    """Every number of one or two bytes with its bits spread `stride` bits apart."""
     spread = [sum((byte >> bit & 1) << bit * stride for bit in range(8)) for byte in range(256)]
     low = np.array(spread, dtype=np.uint64)
     if step == 1:
@@ -199,7 +189,7 @@ def _turned(axes: list[NDArray[np.uint64]], bits: int) -> list[NDArray[np.uint64
 
 
 def _turn_lower_bits(axes: list[NDArray[Any]], top: int) -> None:
-    """Do, in place, what each bit from the one of a number on asks for: turn over or swap the bits below it."""
+    """In place, for each bit from `top` down: invert or swap the bits below it."""
     first, number = axes[0], axes[0].dtype.type
     for bit in range(top, 0, -1):
         below = number((1 << bit) - 1)
@@ -218,11 +208,10 @@ def _turn_lower_bits(axes: list[NDArray[Any]], top: int) -> None:
 
 
 def _with_equal_bits_turned(axes: list[NDArray[np.uint64]], bits: int) -> tuple[list[NDArray[np.uint64]], int]:
-    """Copies of the coordinates with the first bits done in which all rows are equal, and the next bit to do.
+    """Copies of the coordinates with the leading bits done that are equal in all rows, and the next bit to do.
 
-    What such a bit asks for, all rows do: turn over the lower bits of the first coordinate, or swap them with those of
-    another one. So it is done to one row, and to the others it is known in the end which coordinate's lower bits came to
-    lie where, and whether they are turned over.
+    Such a bit has the same effect on all rows: it inverts the lower bits of the first coordinate, or swaps them with another's.
+    So one row shows which coordinate's lower bits end up where, and whether they are inverted; the others follow at once.
     """
     varying = 0
     for axis in axes:

@@ -1,4 +1,4 @@
-"""Values of Arrow arrays as unsigned numbers and bytes that lie in the order of the values, and the orders of rows made of them.
+"""The orders of rows, and values of Arrow arrays as unsigned numbers and bytes in the order of the values.
 
 Null slots hold arbitrary bytes; use the validity bitmap.
 """
@@ -18,26 +18,26 @@ from icekeep.spec.types import MAX_INT, DecimalType, FixedType, PrimitiveType
 from icekeep.spec.values import INTEGER_WIDTHS
 
 Unsigned = NDArray[Any]
-"""One unsigned number a row (one dimension), or one row of bytes a row (two dimensions)."""
+"""A number for each row (one dimension), or some bytes for each row (two dimensions)."""
 
 VARYING = ("string", "binary")
-"""The types whose values are of any length."""
+"""The types whose values vary in length."""
 
 LARGEST_NARROW_DECIMAL = 18
-"""The most digits of decimals that are numbers of 64 bits."""
+"""The most digits of a decimal that fits 64 bits."""
 
 _BLOCK_ROWS = 16_384
-"""Rows that are padded at one time, so that they stay in the processor's cache."""
+"""Rows that are padded at a time: few enough for the processor's cache."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A space-filling curve: rows that are near each other on it are near each other in every one of its columns.
+    """A space-filling curve: rows that are near each other on it are near each other in each of its columns.
 
     Attributes:
         kind: `zorder` interleaves the columns' bits, `hilbert` never jumps.
-        column_ids: field ids of its columns, one at least.
-        var_length_contribution: the bytes that a string or binary column gives (option `var-length-contribution`).
-        max_output_bytes: the most bytes of a z-value (option `max-output-size`).
+        column_ids: field ids, at least one.
+        var_length_contribution: bytes of a string or binary column (option `var-length-contribution`).
+        max_output_bytes: of a z-value (option `max-output-size`).
     """
 
     kind: Literal["zorder", "hilbert"]
@@ -50,8 +50,8 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
     """The order of rows: partitions of `partition_by` one after the other, within one by `fields` or along `curve`.
 
     Attributes:
-        partition_by: the spec by which rows shall lie together; null where all rows are of one partition.
-        fields: the keys of a sort order, whose columns are of the schema that is written.
+        partition_by: null where all rows are of one partition.
+        fields: those of a sort order, whose columns are in the schema that is written.
         curve: in place of `fields`.
     """
 
@@ -68,7 +68,7 @@ class KeyRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ordered(array: pa.Array, type_: PrimitiveType) -> tuple[Unsigned, ...]:
-    """The values as unsigned numbers of the type's width, the most significant first where there are two.
+    """The values as unsigned numbers of the type's width, the high word first where there are two.
 
     Raises `UnsupportedError` for types without an order.
     """
@@ -99,7 +99,7 @@ def ordered_floats(values: NDArray[Any]) -> Unsigned:
 
 
 def without_sign(numbers: NDArray[Any]) -> Unsigned:
-    """Numbers with the sign bit flipped: the least one is 0."""
+    """Numbers with the sign bit flipped, as unsigned ones."""
     unsigned = np.dtype(f"u{numbers.dtype.itemsize}")
     return numbers.view(unsigned) ^ unsigned.type(1 << (8 * unsigned.itemsize - 1))
 
@@ -116,7 +116,7 @@ def null_rows(array: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def leading_bytes(array: pa.Array, length: int) -> NDArray[np.uint8]:
-    """The first bytes of strings or binary values, rows of `length` bytes that are padded with zeros; null is zeros."""
+    """The first `length` bytes of each string or binary value, padded with zeros; null is all zeros."""
     array = array.cast(pa.large_binary())
     if array.null_count:
         array = pc.fill_null(array, b"")
@@ -132,7 +132,7 @@ def leading_bytes(array: pa.Array, length: int) -> NDArray[np.uint8]:
 
 
 def raw_values(array: pa.Array, dtype: Any, *, count: int | None = None) -> NDArray[Any]:
-    """The numbers of the first buffer behind the validity bitmap, as they lie in memory; by default one for each value."""
+    """The numbers in the first buffer after the validity bitmap, as they lie in memory; by default one for each value."""
     dtype, count = np.dtype(dtype), len(array) if count is None else count
     buffer = array.buffers()[1]
     if buffer is None:

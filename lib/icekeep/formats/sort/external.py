@@ -1,7 +1,7 @@
-"""Rows in the order that an `Ordering` asks for, in bounded memory: what a task sorts with.
+"""External sort: rows in the order of an `Ordering`, in bounded memory.
 
-Rows are put in order a run at a time, while they are few enough for the processor's cache, and runs are merged. What
-does not fit the budget is put on disk in sorted files (Arrow IPC), which DataFusion merges: it holds a batch of each.
+Runs of rows that are small enough for the processor's cache are sorted, and merged. What exceeds the budget is spilled to sorted
+files (Arrow IPC), which DataFusion merges: it holds a batch of each.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,21 @@ import pyarrow as pa
 
 from icekeep.formats.arrow.arrays import described_as, plain_type
 from icekeep.formats.sort.encode import KeyRange, Ordering
-from icekeep.formats.sort.keys import key_order, sort_keys
-from icekeep.formats.sort.ranges import keys_inside
+from icekeep.formats.sort.keys import key_order, keys_inside, sort_keys
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
 
 _BATCH_ROWS = 8_192
-"""Rows of a file that are in memory at one time."""
+"""Rows of a file that are in memory at a time."""
 
 _BATCH_BYTES = MIB
-"""The same as an amount of data."""
+"""The same limit in bytes."""
 
 
 def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
-    """Write tables whose rows are in the order of their last column; dictionaries are the same in all tables."""
+    """Write tables in the order of their last column, with the same dictionaries in all of them."""
     first = next(tables)
-    # Names that need no quotes in SQL, and types that are not pyarrow's alone.
+    # Names that need no quotes in SQL, and no types that only pyarrow has.
     schema = pa.schema([pa.field(f"c{number}", plain_type(field.type)) for number, field in enumerate(first.schema)])
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
@@ -43,16 +42,11 @@ def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
 
 
 def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of sorted files in order, a batch at a time.
-
-    Args:
-        directory: where the files are, and nothing else.
-        schema: of the rows, the key last.
-    """
+    """The rows of sorted files, which are alone in a directory, in order and a batch at a time; `schema` has the key last."""
     # It takes 0.3 s to import, and what fits in memory does not need it.
     from datafusion import SessionConfig, SessionContext
 
-    # As many partitions as files, each in its order: then they need no more than merging.
+    # As many partitions as files, each in order: then a merge is enough.
     config = SessionConfig().with_target_partitions(files_count).with_batch_size(_BATCH_ROWS)
     context = SessionContext(config)
     location, key = str(directory).replace("'", "''"), f"c{len(schema) - 1}"
@@ -62,30 +56,30 @@ def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterat
 
 
 RUN_ROWS = 131_072
-"""The most rows that are put in order at one time, and the most that come out as one table."""
+"""The most rows of a run, and of a table that comes out."""
 
 RUN_BYTES = 32 * MIB
-"""The same as an amount of data."""
+"""The same limit in bytes."""
 
 _FEW = 0.4
-"""Rows that are left out wait with the others until a run is put in order, unless they are most of a table."""
+"""Rows outside the key range are dropped when a run is sorted, or before where less than this share of a table is inside."""
 
 _PIECES_A_RUN = 2
-"""The pieces in which a run is held; each is released as soon as its rows have come out."""
+"""Pieces of a run; each is released as soon as its rows have come out."""
 
 _ORDER_BYTES = 40
-"""What finding the order of a row takes beside the row, its key and a copy of the key."""
+"""Memory per row that sorting takes beside the row, its key and a copy of the key."""
 
 
 class Sorter:
-    """Takes rows in any order and gives them back sorted; rows of equal keys come in no order that is promised.
+    """Takes rows in any order and returns them sorted; the order of rows with equal keys is undefined.
 
-    Use it as a context manager: what it put on disk is removed at the end of the block. In memory are about
-    `budget_bytes`, however many rows there are. Several threads may add rows.
+    A context manager: what it spilled is removed at the end of the block. It holds about `budget_bytes` in memory, however many
+    rows there are. Several threads may add rows.
 
     Attributes:
-        row_count: how many rows were taken.
-        spilled_count: how many sorted files were put on disk.
+        row_count: rows inside the key range.
+        spilled_count: sorted files on disk.
     """
 
     def __init__(
@@ -96,11 +90,9 @@ class Sorter:
         directory: str,
         key_range: KeyRange = KeyRange(),  # noqa: B008 - a frozen value
     ) -> None:
-        """Args:
-        schema: whose columns the rows have, as `arrow_schema` and `project` give them.
-        budget_bytes: how much rows may take before they are put on disk.
-        directory: on a local disk, there already and the task's own.
-        key_range: rows whose keys are not in it are left out.
+        """Rows have the columns of `schema`; those with keys outside `key_range` are dropped.
+
+        `directory` exists, is on a local disk, and belongs to the task.
         """
         self.row_count = self.spilled_count = 0
         self._ordering, self._schema, self._key_range = ordering, schema, key_range
@@ -124,7 +116,7 @@ class Sorter:
             self._spilled.cleanup()
 
     def add(self, rows: pa.Table, keys: pa.Array | None = None) -> None:
-        """Take rows, and their `sort.keys` if the caller has them already."""
+        """Take rows, and their `sort_keys` if the caller has them already."""
         if not rows.num_rows:
             return
         if keys is None:
@@ -139,7 +131,7 @@ class Sorter:
             if self._run_schema is None:
                 self._run_schema = rows.schema
         if not rows.schema.equals(self._run_schema, check_metadata=True):
-            # Which strings are dictionaries, the first table says for all.
+            # The first table decides which string columns are dictionaries.
             rows = rows.cast(self._run_schema)
         step = self._piece_rows(rows)
         for start in range(0, rows.num_rows, step):
@@ -151,7 +143,7 @@ class Sorter:
             self._keep(full)
 
     def sorted_rows(self) -> Iterator[pa.Table]:
-        """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`. To be asked for once."""
+        """All rows in order, in tables of at most `RUN_ROWS` rows and about `RUN_BYTES`; to be called once."""
         self._keep(self._waiting.take())
         if self._spilled is None:
             yield from self._merged_runs(with_keys=False)
@@ -167,7 +159,7 @@ class Sorter:
         yield _without_keys(in_one(waiting.take()))
 
     def _keep(self, tables: list[pa.Table]) -> None:
-        """Put rows in order and keep them as a run; what takes time is done without the lock."""
+        """Sort rows and keep them as a run; the slow part is done without the lock."""
         if not tables:
             return
         rows = in_one(tables)
@@ -181,7 +173,7 @@ class Sorter:
         if not len(order):
             return
         step = -(-len(order) // _PIECES_A_RUN)
-        # Arrow takes rows from several chunks at once; to put these into one first would be one more copy of all rows.
+        # `take` accepts several chunks; to combine them first would copy all rows once more.
         run = [rows.take(pa.array(order[start : start + step])) for start in range(0, len(order), step)]
         size_bytes = sum(piece.nbytes + piece.column(-1).nbytes for piece in run) + _ORDER_BYTES * len(order)
         with self._lock:
@@ -191,7 +183,7 @@ class Sorter:
             self._held_bytes += size_bytes
 
     def _spill(self) -> None:
-        """Put all runs on disk as one sorted file."""
+        """Write all runs to disk as one sorted file."""
         if self._spilled is None:
             self._spilled = TemporaryDirectory(prefix="sorted-", dir=self._directory)
         write_sorted_file(Path(self._spilled.name) / f"{self.spilled_count:05d}.arrow", self._merged_runs())
@@ -199,7 +191,7 @@ class Sorter:
         self._runs, self._held_bytes = [], 0
 
     def _merged_runs(self, *, with_keys: bool = True) -> Iterator[pa.Table]:
-        """The rows of all runs in order, with their keys or without; what has come out is held no longer."""
+        """The rows of all runs in order; what has come out is no longer held."""
         if not self._runs:
             return
         rows = in_one(self._runs)
@@ -208,7 +200,7 @@ class Sorter:
         step, keys = self._piece_rows(rows), [pa.concat_arrays(rows.column(-1).chunks)]
         if not with_keys:
             rows = _without_keys(rows)
-        # Handed over, so that no other reference holds them while the order takes memory.
+        # Popped, so that no reference holds the keys while the order takes memory.
         order = key_order(keys.pop())
         left = {number: rows.slice(at, end - at) for number, (at, end) in enumerate(pairwise(starts.tolist()))}
         del rows
@@ -217,7 +209,7 @@ class Sorter:
             positions = order[start : start + step]
             numbers = np.searchsorted(starts, positions, side="right") - 1
             counts = np.bincount(numbers, minlength=len(done))
-            # The order is stable, so that what a piece gives lies together in it, behind what it gave before.
+            # The order is stable: the rows of a piece are consecutive in it, after those that were taken before.
             given = np.flatnonzero(counts).tolist()
             slices = [left[number].slice(int(done[number] - starts[number]), int(counts[number])) for number in given]
             local = positions + (np.cumsum(counts) - counts - done)[numbers]
@@ -230,12 +222,12 @@ class Sorter:
             yield taken
 
     def _piece_rows(self, rows: pa.Table) -> int:
-        """How many rows make a piece that is neither too long nor too large."""
+        """The rows of a piece, by `RUN_ROWS` and by the bytes of a run."""
         return max(1, min(RUN_ROWS, self._run_bytes * rows.num_rows // max(rows.nbytes, 1)))
 
 
 class WaitingRows:
-    """Tables that wait until there are `row_count` rows enough for a run: `RUN_ROWS`, or a limit of bytes."""
+    """Tables that wait until they make a run: `RUN_ROWS` rows, or a number of bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -243,25 +235,24 @@ class WaitingRows:
         self.row_count = self._bytes = 0
 
     def has_room_for(self, rows: pa.Table) -> bool:
-        """Whether a table may wait with the others; the first one always may."""
+        """Whether a table may be added; the first one always may."""
         fits = self.row_count + rows.num_rows <= RUN_ROWS and self._bytes + rows.nbytes <= self._limit_bytes
         return fits or not self._tables
 
     def add(self, rows: pa.Table) -> None:
-        """Let a table wait."""
         self._tables.append(rows)
         self.row_count += rows.num_rows
         self._bytes += rows.nbytes
 
     def take(self) -> list[pa.Table]:
-        """The tables; nothing stays behind."""
+        """Remove and return all tables."""
         tables = self._tables
         self._tables, self.row_count, self._bytes = [], 0, 0
         return tables
 
 
 def in_one(tables: list[pa.Table]) -> pa.Table:
-    """Tables of one schema behind each other, with the same dictionaries throughout."""
+    """Tables of one schema concatenated, with one dictionary for each column."""
     return pa.concat_tables(tables).unify_dictionaries()
 
 

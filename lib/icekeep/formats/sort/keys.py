@@ -1,20 +1,21 @@
-"""Keys of rows: bytes whose order is the order in which an `Ordering` wants the rows, and how they are put in order.
+"""Sort keys: bytes that compare as an `Ordering` orders the rows, how they are sorted, and their ranges.
 
-A key has a part for each field of the ordering, one after the other: partition fields, then the keys of the sort order or
-the place on the curve. The same row has the same key in every task, and keys are of one width unless a field is a string
-or binary one. A part is
+A key is the concatenation of a part for each field of the ordering: partition fields, then the fields of the sort order or the
+place on the curve. A row has the same key in every task, and keys have one width unless a field is a string or binary. A part is
 
 * a byte for null, where the column may be null: 0 or 1 for what comes first or last;
-* the value: numbers as unsigned big-endian ones; strings and binary with a zero byte behind, and where they hold the
-  bytes 0 and 1 with these written as 1 1 and 1 2, so that what follows in the key never matters between two values.
-  The last part of a key needs none of that;
-* for a descending field with every bit of the value turned over.
+* the value: numbers as unsigned big-endian ones; strings and binary end in a zero byte, and their own bytes 0 and 1 are written
+  as 1 1 and 1 2, so that what follows in the key never matters between two values. The last part of a key needs none of that;
+* for a descending field, the value with every bit inverted.
 
-Keys are sorted as machine words: what numpy does fastest.
+Keys are sorted as machine words, which numpy does fastest. Ranges of keys divide the rows of a group among tasks, each of which
+reads the whole group, or by a shuffle.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -25,8 +26,18 @@ from numpy.typing import NDArray
 
 from icekeep.formats.arrow.arrays import leaf_path, leaf_values
 from icekeep.formats.sort.curves import curve_bytes, curve_values
-from icekeep.formats.sort.encode import VARYING, Ordering, Unsigned, leading_bytes, null_rows, ordered, raw_values
+from icekeep.formats.sort.encode import (
+    VARYING,
+    KeyRange,
+    Ordering,
+    Unsigned,
+    leading_bytes,
+    null_rows,
+    ordered,
+    raw_values,
+)
 from icekeep.formats.transforms import transformed
+from icekeep.spec.collections import cut_evenly
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Void
@@ -35,26 +46,25 @@ from icekeep.spec.types import UNKNOWN, PrimitiveType
 _ZERO, _ONE = b"\x00", b"\x01"
 
 _Part: TypeAlias = "Unsigned | pa.Array"
-"""Rows of bytes of one length, or of the length of each value."""
+"""Bytes of one length for all rows, or of the length of each value."""
 
 
 def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
     """The key of each row, `binary[width]` or, with strings or binary values in it, `large_binary`.
 
-    A table without rows is enough to learn whether rows can be ordered.
+    A table without rows is enough to find out whether rows can be ordered.
 
     Args:
         rows: in the columns of `schema`; strings may be dictionaries.
-        schema: has all columns of the ordering.
 
     Raises:
         InvalidTableError: a column of the ordering is not in the schema, is nested, or its transform does not take it.
-        UnsupportedError: a transform is not known, or values of a column have no order.
+        UnsupportedError: a transform is unknown, or a column's type has no order.
     """
     partition_fields = () if ordering.partition_by is None else ordering.partition_by.fields
     fields = [SortField(source_id=field.source_id, transform=field.transform) for field in partition_fields]
     fields += [] if ordering.curve is not None else ordering.fields
-    # A void transform makes null of everything, also of columns that are gone.
+    # A void transform is null for everything, also for columns that are gone.
     fields = [field for field in fields if not isinstance(field.transform, Void)]
     parts: list[_Part] = []
     for number, field in enumerate(fields, start=1):
@@ -67,7 +77,7 @@ def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """A column of the ordering: its values, and which of them each row has, if not one after the other."""
+    """A column of the ordering: its values, and for dictionaries the index of each row's value."""
 
     values: pa.Array
     indices: NDArray[Any] | None
@@ -76,7 +86,7 @@ class _Column(msgspec.Struct, frozen=True):
     is_optional: bool
 
     def spread(self, part: Any) -> Any:
-        """What was made of the values, for the rows; nothing, or zeros, where a row has null."""
+        """What was computed from the values, by row; empty, or zeros, where the row is null."""
         if isinstance(part, np.ndarray):
             part = part if self.indices is None else part[self.indices]
             if self.nulls is not None:
@@ -132,12 +142,12 @@ def _field_parts(rows: pa.Table, field: SortField, schema: Schema, *, is_last: b
 
 
 def _constant(value: bytes) -> pa.Scalar:
-    # Not made when this is imported: a task that sorts nothing imports it too.
+    # Not a constant of the module: tasks that sort nothing import it too.
     return pa.scalar(value, pa.large_binary())
 
 
 def _escaped(values: pa.Array) -> pa.Array:
-    """Binary values without the byte that ends them."""
+    """Binary values with the bytes 0 and 1 escaped."""
     data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
     if len(data) and data.min() <= _ONE[0]:
         values = pc.replace_substring(values, _ONE, _ONE + b"\x02")
@@ -146,7 +156,6 @@ def _escaped(values: pa.Array) -> pa.Array:
 
 
 def _joined(parts: Sequence[_Part], row_count: int) -> pa.Array:
-    """The bytes of all parts of a row, one after the other."""
     joined: list[pa.Array] = []
     for is_fixed, run in groupby(parts, lambda part: isinstance(part, np.ndarray)):
         members = [*run]
@@ -174,16 +183,16 @@ def _packed(parts: Sequence[Unsigned], row_count: int) -> pa.Array:
 _WORD_BYTES = 8
 
 _BLOCK_ROWS = 16_384
-"""Keys that are cut into words at one time, so that they stay in the processor's cache."""
+"""Keys that are cut into words at a time: few enough for the processor's cache."""
 
 _LONGEST_PADDED = 32
-"""The most bytes of keys that are padded to one length and compared as words."""
+"""Keys of at most this length are padded to one length and compared as words."""
 
 Words = NDArray[np.uint64]
 
 
 def key_order(keys: pa.Array) -> NDArray[np.int64]:
-    """Positions of the keys in rising order; equal keys stay in the order in which they are."""
+    """The stable ascending order of keys, as positions."""
     count = len(keys)
     if pa.types.is_fixed_size_binary(keys.type):
         width = keys.type.byte_width
@@ -193,9 +202,9 @@ def key_order(keys: pa.Array) -> NDArray[np.int64]:
         width = int(lengths.max(initial=0))
         if width > _LONGEST_PADDED:
             return pc.sort_indices(keys).to_numpy().astype(np.int64)
-        # Where one key is another one and zeros behind it, the length decides.
+        # Where one key is another one followed by zeros, the length decides.
         words = [*_words(leading_bytes(keys, width)), lengths.astype(np.uint64)]
-    # The keys, and then these words, take more than all else here: a caller need not hold them either.
+    # The keys, and then these words, take most of the memory: a caller need not hold them either.
     del keys
     words = _varying_words(words)
     if not words:
@@ -226,7 +235,7 @@ def _words(rows: NDArray[np.uint8]) -> list[Words]:
 
 
 def _varying_words(words: Sequence[Words]) -> list[Words]:
-    """Fewer words of the same order: without the bytes that are the same in all keys."""
+    """Fewer words of the same order, without the bytes that all keys share."""
     out: list[Words] = []
     free = 0
     for word in words:
@@ -244,7 +253,7 @@ def _varying_words(words: Sequence[Words]) -> list[Words]:
 
 
 def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
-    """Of neighbouring bytes of a word in which bits vary, the most significant first, the last one and their number."""
+    """Runs of bytes of a word in which bits vary, the most significant first: the lowest byte, and the length."""
     length = 0
     for position in range(_WORD_BYTES - 1, -1, -1):
         if varying >> 8 * position & 0xFF:
@@ -257,7 +266,7 @@ def _varying_runs(varying: int) -> Iterator[tuple[int, int]]:
 
 
 def _positions(code: Words) -> NDArray[np.int64]:
-    """The stable order of numbers: sorted with their positions in the lower bits, since that is fast."""
+    """The stable order of numbers, sorted with their positions in the lower bits for speed."""
     bits = max(1, len(code) - 1).bit_length()
     numbers = np.arange(len(code), dtype=np.uint64)
     if len(code) and int(code.max()) >> 64 - bits:
@@ -270,7 +279,7 @@ def _positions(code: Words) -> NDArray[np.int64]:
 
 
 def _ranks(code: Words) -> tuple[Words, int]:
-    """For each number how many different ones are less, and how many different ones there are."""
+    """The dense rank of each number, and the number of ranks."""
     order = np.argsort(code)
     in_order = code[order]
     steps = np.empty(len(code), dtype=np.uint64)
@@ -280,3 +289,125 @@ def _ranks(code: Words) -> tuple[Words, int]:
     ranks = np.empty(len(code), dtype=np.uint64)
     ranks[order] = steps
     return ranks, int(steps[-1]) + 1 if len(steps) else 0
+
+
+SAMPLE_KEYS = 10_000
+"""The most keys of a sample: a hundred parts come out equal to about a tenth."""
+
+
+class KeySample(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys of every n-th of `row_count` rows, which take `arrow_bytes` of memory."""
+
+    keys: tuple[bytes, ...]
+    row_count: int
+    arrow_bytes: int
+
+
+def keys_inside(keys: pa.Array, key_range: KeyRange) -> pa.Array | None:
+    """Which keys are in a range; `None` where all are."""
+    inside = None
+    for bound, compare in ((key_range.lower, pc.greater_equal), (key_range.upper, pc.less)):
+        if bound is not None:
+            within = compare(keys, pa.scalar(bound, keys.type))
+            inside = within if inside is None else pc.and_(inside, within)
+    return None if inside is None or inside.true_count == len(inside) else inside
+
+
+def sample_keys(
+    tables: Iterable[pa.Table], ordering: Ordering, schema: Schema, *, max_keys: int = SAMPLE_KEYS
+) -> KeySample:
+    """Sample the keys of tables deterministically: every n-th row, where n grows with the number of rows.
+
+    Args:
+        tables: in the columns of `schema`, which may be only those of the ordering.
+        max_keys: the most keys that are kept, and at least half as many are unless there are fewer rows.
+    """
+    step, row_count, arrow_bytes = 1, 0, 0
+    keys: list[bytes] = []
+    for table in tables:
+        first = -row_count % step
+        chosen = table.take(pa.array(np.arange(first, table.num_rows, step, dtype=np.int64)))
+        keys += sort_keys(chosen, ordering, schema).to_pylist()
+        row_count += table.num_rows
+        arrow_bytes += table.nbytes
+        while len(keys) > max_keys:
+            keys = keys[::2]
+            step *= 2
+    return KeySample(keys=tuple(keys), row_count=row_count, arrow_bytes=arrow_bytes)
+
+
+def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
+    """Ascending keys that divide the rows of all samples into parts of about the same number; fewer where keys are equal.
+
+    The order of the samples does not matter. Rows of one key are never separated.
+    """
+    weighted = sorted(
+        (key, sample.row_count / len(sample.keys)) for sample in samples if sample.keys for key in sample.keys
+    )
+    points: list[bytes] = []
+    for (key, _), *_ in cut_evenly(weighted, itemgetter(1), parts)[1:]:
+        # A part below the least key would be empty.
+        if key > (points[-1] if points else weighted[0][0]):
+            points.append(key)
+    return tuple(points)
+
+
+def ranges_of_files(
+    samples: Sequence[KeySample], files_count: int, ranges_count: int, *, finer: int = 1
+) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+    """Divide the rows of all samples into at most `ranges_count` ranges of whole files.
+
+    Args:
+        files_count: of new files, which have about the same number of rows.
+        ranges_count: no more than `files_count`.
+        finer: the least number of parts of a file; more find the middle between equal keys better.
+
+    Returns:
+        Split points, as `split_points`, and the number of files of each range: at least one, and `files_count` in all.
+    """
+    points: Sequence[bytes] = split_points(samples, files_count * finer)
+    for count in (files_count, ranges_count):
+        rows = _rows_of_ranges(samples, points)
+        points = [points[part[0] - 1] for part in cut_evenly(range(len(rows)), rows.__getitem__, count)[1:]]
+    return tuple(points), _apportioned(files_count, _rows_of_ranges(samples, points))
+
+
+def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> list[float]:
+    """The estimated rows of each range between split points."""
+    rows = [0.0] * (len(points) + 1)
+    for sample in samples:
+        for key in sample.keys:
+            rows[bisect_right(points, key)] += sample.row_count / len(sample.keys)
+    return rows
+
+
+def _apportioned(count: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """Divide a number, no less than that of the weights, into parts of at least 1, in proportion to the weights."""
+    total = sum(weights)
+    shares = [count * weight / total if total else count / len(weights) for weight in weights]
+    parts = [max(1, int(share)) for share in shares]
+    while (short := count - sum(parts)) != 0:
+        step = 1 if short > 0 else -1
+        changeable = [number for number, part in enumerate(parts) if part + step > 0]
+        parts[max(changeable, key=lambda number: step * (shares[number] - parts[number]))] += step
+    return tuple(parts)
+
+
+def key_ranges(points: Sequence[bytes]) -> tuple[KeyRange, ...]:
+    """The ranges between split points, in order; together they hold all keys."""
+    return tuple(
+        KeyRange(lower=lower, upper=upper) for lower, upper in zip((None, *points), (*points, None), strict=True)
+    )
+
+
+def range_numbers(keys: pa.Array, points: Sequence[bytes]) -> NDArray[np.int32]:
+    """The number of each key's range among `key_ranges(points)`."""
+    bounds = pa.array(points, keys.type)
+    # Binary search for all keys at once: the number of points not above a key is in `low` to `high`.
+    low, high = np.zeros(len(keys), dtype=np.int32), np.full(len(keys), len(points), dtype=np.int32)
+    for _ in range(len(points).bit_length()):
+        middle = (low + high) // 2
+        candidates = bounds.take(pa.array(np.minimum(middle, len(points) - 1)))
+        reached = pc.greater_equal(keys, candidates).to_numpy(zero_copy_only=False) & (low < high)
+        low, high = np.where(reached, middle + 1, low), np.where(reached, high, middle)
+    return low

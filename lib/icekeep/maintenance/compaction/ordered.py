@@ -17,7 +17,7 @@ import msgspec
 from icekeep.errors import IcekeepError
 from icekeep.formats.rewrite.run import sample_task
 from icekeep.formats.rewrite.task import RewriteTask
-from icekeep.formats.sort.ranges import KeySample, ranges_of_files, split_points
+from icekeep.formats.sort.keys import KeySample, ranges_of_files, split_points
 from icekeep.maintenance.compaction.estimate import RewriteMethod
 from icekeep.maintenance.compaction.plan import FileGroup
 from icekeep.maintenance.compaction.rewriting import Ran, rewritten

@@ -22,8 +22,7 @@ from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import MovedPiece, RowMoves
 from icekeep.formats.sort.encode import Ordering
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import range_numbers
+from icekeep.formats.sort.keys import range_numbers, sort_keys
 from icekeep.maintenance.compaction.rewriting import Done, Ran
 from icekeep.planning.spark.tasks import run_exchange
 from icekeep.planning.spark.workers import attempt_id

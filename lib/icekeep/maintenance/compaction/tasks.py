@@ -6,7 +6,7 @@ import msgspec
 
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Ordering
-from icekeep.formats.sort.ranges import key_ranges
+from icekeep.formats.sort.keys import key_ranges
 from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
 from icekeep.maintenance.compaction.shares import Share, Slice
 from icekeep.maintenance.groups.file_sizes import FileSizes

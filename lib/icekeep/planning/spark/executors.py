@@ -1,7 +1,7 @@
-"""What a Python process is and has: asked of this one, and of the workers of executors, which may lack everything of ours.
+"""Describes Python processes: this one, and the workers of executors, which may lack all our packages.
 
-So the functions that describe a process need nothing that must be installed, and travel to executors by value. Each question is
-asked by several tasks a slot, so that hardly one executor is left out by chance.
+So the functions that describe a process need only the standard library, and are pickled by value. Several tasks for each slot
+ask, so that hardly an executor is missed by chance.
 """
 
 import os
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNKNOWN_VERSION = ""
-"""Of a package that can be imported, and is not installed as one: it lies in a zip, or Spark brings it."""
+"""Of a package that can be imported without being installed: from a zip, or from Spark itself."""
 
 _TASKS_A_SLOT = 3
 _TASK_MS = 200
-"""A task ends no sooner, lest one executor does the tasks of all."""
+"""The least duration of a task, lest one executor runs them all."""
 
 
 class ExecutorSeen(msgspec.Struct, frozen=True):
-    """What an executor says that has icekeep.
+    """The answer of an executor that has icekeep.
 
     Attributes:
         now_ms: its clock, epoch milliseconds.
         memory_bytes: of its container, or else of its machine.
-        problems: why it cannot reach each place that it was asked about; empty where it can.
+        problems: for each place why it cannot be reached, or an empty text.
     """
 
     host: str
@@ -54,10 +54,9 @@ class ExecutorSeen(msgspec.Struct, frozen=True):
 
 
 def executor_processes(spark: "SparkSession", packages: Sequence[str], step: str) -> list[dict[str, Any]]:
-    """What each executor's Python is and has, as `described_process` says it; executors need nothing of ours for that.
+    """The `described_process` of each executor's Python; executors need none of our packages.
 
-    Raises:
-        JobFailedError: Spark cannot run Python there, such as where it is of another version than the driver's.
+    Raises `JobFailedError` where Spark cannot run Python there, such as for another version than the driver's.
     """
     context, count = spark.sparkContext, parallelism(spark) * _TASKS_A_SLOT
     work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
@@ -67,7 +66,7 @@ def executor_processes(spark: "SparkSession", packages: Sequence[str], step: str
 
 
 def executors_seen(spark: "SparkSession", places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
-    """What executors that have icekeep say, and whether they reach places; an answer a task; raises as tasks do."""
+    """The answers of executors that have icekeep, one a task, and whether they reach places; raises as tasks do."""
     return all_results(run_tasks(spark, range(parallelism(spark) * _TASKS_A_SLOT), _seen, tuple(places), step=step))
 
 
@@ -75,7 +74,7 @@ def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
     now_ms, problems = SYSTEM.now_ms(), []
     for storage, location in places:
         problem = ""
-        # Whether something is there does not matter.
+        # Whether the file exists does not matter.
         try:
             storage.head(location)
         except IcekeepError as error:
@@ -87,7 +86,7 @@ def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
 
 @contextmanager
 def by_value() -> Iterator[None]:
-    """While the block lasts, what travels to executors brings the functions of this module along: it is not imported there."""
+    """In the block, functions of this module are pickled by value: executors do not import it."""
     from pyspark import cloudpickle
 
     module = sys.modules[__name__]
@@ -99,15 +98,15 @@ def by_value() -> Iterator[None]:
 
 
 def described_in_task(packages: Sequence[str], seconds: float, _: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The process of a task, which takes that long so that other tasks go elsewhere."""
+    """The process of a task, which lasts for some seconds so that other tasks go elsewhere."""
     yield described_process(packages)
     threading.Event().wait(seconds)
 
 
 def described_process(packages: Sequence[str]) -> dict[str, Any]:
-    """This process: its host, the process above it, its Python, and the version of each package, `None` of one that is missing.
+    """This process: its host, parent process, Python, and the version of each package, `None` where it is missing.
 
-    The workers of one executor have one process above them.
+    The workers of one executor have the same parent process.
     """
     return {
         "host": socket.gethostname(),
@@ -118,7 +117,7 @@ def described_process(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package; `None` if there is none."""
+    """The version of a package; `None` if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -128,5 +127,5 @@ def installed_version(package: str) -> str | None:
         return str(module.__version__)
     except ImportError:
         return None
-    except Exception:  # noqa: BLE001 - it is there, and does not say its version
+    except Exception:  # noqa: BLE001 - it exists, without a version
         return UNKNOWN_VERSION

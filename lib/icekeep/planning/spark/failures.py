@@ -1,4 +1,4 @@
-"""What went wrong in a task, in one line: the error, the file that the task was at, and what to do about it."""
+"""Errors of tasks in one line: the error, the file that the task was at, and the remedy."""
 
 import errno
 import re
@@ -39,7 +39,7 @@ _REASON_LENGTH_MAX = 200
 
 
 def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> IcekeepError:
-    """An error of a task, in Spark or in a thread of this process, as one of ours; of any other the message names the file."""
+    """An error of a task, in Spark or in a thread of this process, as one of ours, with the file in its message."""
     if isinstance(error, IcekeepError):
         return error
     line = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
@@ -53,9 +53,9 @@ def known_error(error: Exception, payload: Any, *, in_thread: bool = False) -> I
 
 @contextmanager
 def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
-    """An error that left a task arrives as text in one of Spark's: make it again from its last mention there.
+    """Revive an error of ours from its last mention in an error of Spark's.
 
-    Where Spark mentions none of ours, as where executors are lost, it is a `JobFailedError`; `payloads` are those of the tasks by
+    Where Spark mentions none of ours, as for lost executors, it is a `JobFailedError`; `payloads` are those of the tasks by
     Spark's numbers, if these are the same.
     """
     from py4j.protocol import Py4JError
@@ -63,7 +63,7 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 
     try:
         yield
-    # Two stages that fail at once make an error that PySpark knows no class for.
+    # Two stages that fail at once make an error without a class of PySpark's.
     except (PySparkException, Py4JError) as error:
         mentions = _MENTION.findall(str(error))
         if not mentions:
@@ -73,7 +73,7 @@ def translated(payloads: Sequence[Any] = ()) -> Iterator[None]:
 
 
 def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFailedError:
-    """The error for work that failed by none of ours: a lost executor, or a worker without our packages."""
+    """The error for work that failed without an error of ours: a lost executor, or a worker without our packages."""
     text = str(error)
     reason = _lacking(text) or _death(text, payloads)
     if reason is None:
@@ -84,17 +84,17 @@ def spark_failed(error: BaseException, payloads: Sequence[Any] = ()) -> JobFaile
 
 
 def failed_task(error: IcekeepError) -> int | None:
-    """The number of the task that ended its whole job, if Spark's error says one."""
+    """The number of the task that failed its whole job, if Spark's error has one."""
     match = _TASK.search(str(error.__cause__))
     return int(match[1]) if match else None
 
 
 def _failed_by(error: BaseException, text: str) -> JobFailedError:
-    """The error for work that failed by one that is none of ours; `cause` says what is likely to be short again next time."""
+    """The error for work that failed by a foreign error; its fact `cause` is the resource that is likely to be short again."""
     if (refused := refused_threads(error)) is not None:
         return refused
     facts = {}
-    # The error itself does not come with it from an executor; facts do.
+    # Facts travel from an executor, the cause of an error does not.
     if isinstance(error, MemoryError):
         facts["cause"] = "memory"
     elif isinstance(error, OSError) and error.errno in _DISK_ERRORS:
@@ -105,7 +105,7 @@ def _failed_by(error: BaseException, text: str) -> JobFailedError:
 
 
 def _lacking(text: str) -> str | None:
-    """What to give spark-submit where work failed since executors have no Python or no package; `None` for any other error."""
+    """The remedy where executors lack Python or a package; `None` for any other error."""
     if python := _MISSING_PYTHON.search(text):
         return f"executors cannot start {python[1]!r}; {GIVE_ALL}"
     if missing := _MISSING_PACKAGE.findall(text):
@@ -117,7 +117,7 @@ def _lacking(text: str) -> str | None:
 
 
 def _death(text: str, payloads: Sequence[Any]) -> str | None:
-    """What to say of a worker or an executor that is gone, by Spark's words; `None` where none is."""
+    """The message for a lost worker or executor, by Spark's text; `None` for any other error."""
     lost = _LOST.search(text)
     if lost is not None:
         reason = " ".join((lost[2] or "").split())[:_REASON_LENGTH_MAX].rstrip(" .")
@@ -140,7 +140,6 @@ def _place(payload: Any, last_read: str | None) -> str:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """The files that a payload names, in its own order."""
     if isinstance(value, msgspec.Struct):
         named = [getattr(value, name) for name in _NAMES if isinstance(getattr(value, name, None), str)]
         yield from named

@@ -1,14 +1,14 @@
-"""Spark jobs of a run: what Spark's pages say of them, how far they have got, and how all of them are stopped at once.
+"""The Spark jobs of a run: their descriptions in Spark's UI, their progress, and how they are cancelled together.
 
-A run is opened once, where a job's function is called (`spark_run`), and its steps say what they do (`described`). Both are
-context variables: a session may be started in the middle of a run, and nothing has to hand them on. Where a Spark job begins
-(`SparkAction`) it is given the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
+A run is opened where a job's function is called (`spark_run`), and its steps are described (`described`). Both are context
+variables: a session may be started in the middle of a run, and nothing has to pass them on. A Spark job (`SparkAction`) gets
+the run's tag, its group, and a description such as `icekeep compact db.t: reading manifests`.
 
-It begins in a thread of its own. So what is set for it is gone with that thread, and the caller's own group, description and
-tags stay as they are. And an interrupt finds the caller waiting, never in the middle of a call to the JVM, after which the
-thread's connection to it gives each later call the answer of the one before.
+It begins in a thread of its own. So its properties are gone with that thread, and the caller's own group, description and tags
+are unchanged. And an interrupt finds the caller waiting, never in a call to the JVM, after which the thread's connection would
+return to each later call the answer of the one before.
 
-How far a job has got is asked of Spark's own status, which needs no web page.
+Progress is read from Spark's status tracker, which needs no UI.
 """
 
 import threading
@@ -31,48 +31,37 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 FIRST_MS = 2_000
-"""The progress of what is over before that is not reported."""
+"""Jobs that end sooner report no progress."""
 
 EVERY_SECONDS = 1.0
 
 _GROUP = "spark.jobGroup.id"
 _CANCEL_MS = 30_000
 _TASKS_MS = 10_000
-"""How long to wait for tasks that Spark ends: it gives a Python worker `spark.python.task.killTimeout`, which is 2 s unless it
-is set, and an executor may be gone."""
+"""How long to wait for killed tasks: a Python worker has `spark.python.task.killTimeout`, by default 2 s, and an executor may be
+gone."""
 
 
 class _Run:
-    """A run of a job on a table, and the Spark application that it has to do with, if it has come to that.
+    """A run of a job on a table, and its Spark context once a Spark job has begun.
 
-    One thread looks at its Spark jobs; it begins with the first of them and ends when `over` is set.
+    One thread watches its Spark jobs, from the first of them until `over` is set.
     """
 
     def __init__(self, title: str, listener: Listener) -> None:
         self.title = title
         self.tag = f"icekeep-{SYSTEM.new_uuid()}"
         self._listener = listener
-        self._numbers = count(1)
-        self._context: SparkContext | None = None
+        self.action_numbers = count(1)
+        self.context: SparkContext | None = None
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._thread: threading.Thread | None = None
         self.over = threading.Event()
 
-    def new_tag(self, context: "SparkContext") -> str:
-        """A tag for what begins now and nothing else."""
-        self._context = context
-        return f"{self.tag}-{next(self._numbers)}"
-
-    def cancel(self) -> None:
-        """Stop all Spark jobs of the run that are under way."""
-        context = self._context
-        if context is not None:
-            ask_apart(lambda: context.cancelJobsWithTag(self.tag), _CANCEL_MS)
-
     @contextmanager
     def watching(self, context: "SparkContext", tag: str, step: str) -> Iterator[None]:
-        """Report the progress of the jobs with a tag while the block lasts, as of a step; not of one without a name."""
+        """Report the progress of the jobs with a tag in the block as a step's, if it has a name."""
         if self._listener is SILENT or not step:
             yield
             return
@@ -103,7 +92,7 @@ class _Run:
 
 
 class _Watched:
-    """Spark jobs with one tag, and what has been reported of them."""
+    """Spark jobs with one tag, and their reported progress."""
 
     def __init__(self, context: "SparkContext", tag: str, step: str) -> None:
         self._context, self._tag, self._step = context, tag, step
@@ -111,20 +100,20 @@ class _Watched:
         self._done, self.total = 0, 0
 
     def tasks(self) -> tuple[int, int]:
-        """How many tasks are done, and how many there are as far as Spark has planned them."""
+        """The numbers of completed tasks, and of those that Spark has planned so far."""
         from py4j.protocol import Py4JError
 
         try:
             stages = _stages(self._context, self._tag)
             return sum(stage.numCompletedTasks() for stage in stages), sum(stage.numTasks() for stage in stages)
         except Py4JError:
-            # A JVM that is gone fails the jobs themselves.
+            # Where the JVM is gone, the jobs themselves fail.
             return 0, 0
 
     def report(self, done: int, total: int, listener: Listener) -> None:
-        """Report what is new; a stage that is done again, since an executor was lost, takes nothing back."""
+        """Report progress since the last call; it never decreases, even where a stage is repeated after a lost executor."""
         if not self.total:
-            # One task says nothing before its end.
+            # A single task has no progress before its end.
             if total <= 1:
                 return
             listener.on(StepStarted(self._step, total, "tasks"))
@@ -135,8 +124,8 @@ class _Watched:
 
 
 def _stages(context: "SparkContext", tag: str) -> list[Any]:
-    """Spark's status of the stages of the jobs with a tag (`SparkStageInfo`)."""
-    # What PySpark has of it knows groups alone, and a group may be the user's own.
+    """The `SparkStageInfo` of the stages of the jobs with a tag."""
+    # PySpark's tracker has groups only, and a group may be the user's own.
     tracker = context._jsc.sc().statusTracker()
     jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
     numbers = {number for job in jobs if job.isDefined() for number in job.get().stageIds()}
@@ -149,13 +138,13 @@ _STEPS: ContextVar[tuple[str, ...]] = ContextVar("steps", default=())
 
 @contextmanager
 def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
-    """Take all Spark jobs that begin while the block lasts for those of one run; whatever ends it early stops them.
+    """All Spark jobs that begin in the block are one run's; an exception cancels them.
 
-    Where a run is open already, it goes on: a job that another one calls is a part of that.
+    Inside another run it does nothing: a job that another one calls is a part of that.
 
     Args:
-        job: as its command is called.
-        listener: hears how many tasks are done while a step has many of them.
+        job: the name of its command.
+        listener: receives the progress of steps with several tasks.
     """
     if is_in_run():
         yield
@@ -165,7 +154,8 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        run.cancel()
+        if (context := run.context) is not None:
+            ask_apart(lambda: context.cancelJobsWithTag(run.tag), _CANCEL_MS)
         raise
     finally:
         run.over.set()
@@ -173,13 +163,13 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
 
 
 def is_in_run() -> bool:
-    """Whether what calls this is a part of such a run."""
+    """Whether the caller is inside a `spark_run`."""
     return _RUN.get() is not None
 
 
 @contextmanager
 def described(step: str | None) -> Iterator[None]:
-    """Let Spark's pages say what the Spark jobs do that begin while the block lasts, behind what is said already."""
+    """Append a step to the description, in Spark's UI, of the Spark jobs that begin in the block."""
     token = _STEPS.set((*_STEPS.get(), step) if step else _STEPS.get())
     try:
         yield
@@ -188,18 +178,22 @@ def described(step: str | None) -> Iterator[None]:
 
 
 class SparkAction(Generic[R]):
-    """An action that begins Spark jobs, under way in a thread of its own; `future` is what comes of it."""
+    """An action that begins Spark jobs, running in a thread of its own; `future` has its result."""
 
     def __init__(self, spark: "SparkSession", action: Callable[[], R]) -> None:
         self._context, self._run, self._step = spark.sparkContext, _RUN.get(), ": ".join(_STEPS.get())
         run = self._run
-        self._tag = f"icekeep-{SYSTEM.new_uuid()}" if run is None else run.new_tag(self._context)
+        if run is None:
+            self._tag = f"icekeep-{SYSTEM.new_uuid()}"
+        else:
+            run.context = self._context
+            self._tag = f"{run.tag}-{next(run.action_numbers)}"
         self.future: Future[R] = Future()
         self._action = action
         _job_thread(self._act, self.future).start()
 
     def result(self) -> R:
-        """What came of it, once it is over; an interrupt stops the jobs before it is raised."""
+        """Wait for the result; an interrupt cancels the jobs before it is raised."""
         try:
             return self.future.result()
         except BaseException:
@@ -207,14 +201,14 @@ class SparkAction(Generic[R]):
             raise
 
     def cancel(self) -> None:
-        """Stop the jobs if they have not ended, and wait until they have; not for ever, as a JVM that is gone never says so.
+        """Cancel the jobs if they have not ended, and wait for that, within limits: a JVM that is gone never answers.
 
-        A job is over before its tasks are: what these write may still appear until Spark has ended them. So this waits for the
-        tasks of jobs that failed too.
+        A job ends before its tasks do, and what these write may still appear until Spark has killed them. So this waits for the
+        tasks of failed jobs too.
         """
         until_ms = SYSTEM.monotonic_ms() + _CANCEL_MS
         while not self.future.done() and (left_ms := until_ms - SYSTEM.monotonic_ms()) > 0:
-            # Again and again: the next job of the action may have begun just after the last call.
+            # Repeatedly: the next job of the action may have begun just after the last call.
             ask_apart(lambda: self._context.cancelJobsWithTag(self._tag), left_ms)
             with suppress(Exception):
                 self.future.exception(1)
@@ -222,9 +216,9 @@ class SparkAction(Generic[R]):
             ask_apart(self._await_tasks, _TASKS_MS)
 
     def _await_tasks(self) -> None:
-        """Wait until no task of the jobs is active, as far as Spark's status says."""
+        """Wait until no task of the jobs is active by Spark's status."""
         until_ms = SYSTEM.monotonic_ms() + _TASKS_MS
-        # What has happened reaches the status by a queue.
+        # Events reach the status through a queue.
         self._context._jsc.sc().listenerBus().waitUntilEmpty(_TASKS_MS)
         while SYSTEM.monotonic_ms() < until_ms and any(s.numActiveTasks() for s in _stages(self._context, self._tag)):
             SYSTEM.sleep_ms(20)
@@ -246,12 +240,12 @@ class SparkAction(Generic[R]):
         from py4j.clientserver import ClientServer
 
         if not isinstance(context._gateway, ClientServer):
-            # With PYSPARK_PIN_THREAD=false a thread of ours has none in the JVM, and what is set there would be anybody's.
+            # With PYSPARK_PIN_THREAD=false this thread has none in the JVM, and properties there would affect any job.
             return
         context.addJobTag(self._tag)
         if run is not None:
             context.addJobTag(run.tag)
-            # A user who has set a group of their own cancels by that, and wants ours to be cancelled with the rest.
+            # Users who have set a group cancel by it, and expect our jobs to be cancelled with the rest.
             if context.getLocalProperty(_GROUP) is None:
                 context.setLocalProperty(_GROUP, run.tag)
             text = f"{run.title}: {text}" if text else run.title
@@ -260,7 +254,7 @@ class SparkAction(Generic[R]):
 
 
 def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thread:
-    """A thread with the caller's local properties; to take these over it asks the JVM, which may be gone."""
+    """A thread with the caller's local properties, which it copies from the JVM, if that is not gone."""
     from pyspark import InheritableThread
 
     class JobThread(InheritableThread):
@@ -274,12 +268,12 @@ def _job_thread(act: Callable[[], None], future: "Future[Any]") -> threading.Thr
 
 
 def in_spark(spark: "SparkSession", action: Callable[[], R]) -> R:
-    """Do what begins Spark jobs, as jobs of the run and the step, and wait for it."""
+    """Run an action as Spark jobs of the run and the step, and wait for its result."""
     return SparkAction(spark, action).result()
 
 
 def inherited(spark: "SparkSession | None", work: Callable[[A], R]) -> Callable[[A], R]:
-    """Work that other threads may do, several at a time, as a part of this run and step, with this thread's properties."""
+    """Work for other threads, several at a time, as a part of this run and step, with this thread's properties."""
     context = copy_context()
 
     def run(argument: A) -> R:

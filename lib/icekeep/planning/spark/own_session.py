@@ -1,7 +1,7 @@
 """The session of a command, whose process, JVM and Python workers belong to that command alone (decision 37).
 
-So it is leaner than one that others go on to use: SQL begins when a job needs it, workers leave pandas out, and a JVM that is
-started here compiles less. Whatever an operator has configured holds.
+So it is leaner than a shared one: SQL begins when a job needs it, workers do without pandas, and a JVM that is started here
+compiles less. An operator's configuration wins.
 """
 
 import os
@@ -36,7 +36,7 @@ _CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_M
 _CONNECT_PROPERTIES = ("spark.remote", "spark.api.mode")
 
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-"""These give a JVM options too. Some exclude each other, and a JVM that is given both does not start."""
+"""Other sources of JVM options. Some options exclude each other, and a JVM with both does not start."""
 
 _LATE_COMPILATION = (
     "-XX:Tier4InvocationThreshold=50000",
@@ -44,22 +44,22 @@ _LATE_COMPILATION = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""The optimizing compiler begins at ten times as many calls: in a short job it takes more than it gives. What is called so often,
-as where Spark joins millions of rows, is compiled as before."""
+"""The optimizing compiler begins at ten times as many calls: in a short job it costs more than it saves. Hot code, as where Spark
+joins millions of rows, still reaches that."""
 
 _ONE_COLLECTOR = "-XX:+UseSerialGC"
 _SMALL_PROCESSORS, _SMALL_HEAP_BYTES = 4, 2 * GIB
-"""Up to this size a garbage collector with one thread, and none of its own, is the cheaper one."""
+"""Up to this size the serial garbage collector is the cheapest."""
 
 _SET_BY_CONSTRUCTOR = frozenset({"_jsparkSession", "_jsc", "_jvm", "_profiler_collector"})
-"""What PySpark's constructor sets beside the context."""
+"""Attributes that PySpark's constructor sets beside the context."""
 
 
 def build_own_session(app_name: str) -> SparkSession:
-    """Start Spark for a command; takes a session that runs already, and raises, as `build_session` does."""
+    """Start Spark for a command; as `build_session`, it takes a running session, and raises the same."""
     with starting():
         configured = {} if is_running() else live_properties()
-        # A server of Spark Connect has no context here.
+        # Spark Connect has no context in this process.
         if is_running() or os.environ.keys() & {*_CONNECT_VARIABLES} or configured.keys() & {*_CONNECT_PROPERTIES}:
             return build_session(app_name)
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
@@ -68,7 +68,7 @@ def build_own_session(app_name: str) -> SparkSession:
         is_chosen = _POOL in configured or (has_local_master(configured) and POOL_VARIABLE in os.environ)
         if are_workers_limited(configured) and not is_chosen:
             settings[_POOL] = LIMITED_POOL
-        # As `SparkSession.builder` does it, but for SQL.
+        # As `SparkSession.builder`, without SQL.
         conf = SparkConf().setAppName(app_name).setAll([*settings.items()])
         session = LateSession(SparkContext.getOrCreate(conf), settings)
         note_application(session.sparkContext.applicationId)
@@ -76,12 +76,12 @@ def build_own_session(app_name: str) -> SparkSession:
 
 
 def are_workers_limited(configured: Mapping[str, str]) -> bool:
-    """Whether the address space of Python workers is limited: Spark limits it by a setting, on this machine they inherit ours."""
+    """Whether the address space of Python workers is limited, by Spark's setting, or on this machine by inheritance."""
     return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or (has_local_master(configured) and is_limited())
 
 
 def lean_jvms(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the JVMs of a session that is to be started; none for a JVM that an operator has given any options."""
+    """Settings of the JVMs of a new session; none for a JVM with any options of an operator's."""
     is_local = has_local_master(configured)
     kind = "spark.driver" if is_local else "spark.executor"
     if any(configured.get(f"{kind}.{name}") for name in ("defaultJavaOptions", "extraJavaOptions")):
@@ -92,7 +92,7 @@ def lean_jvms(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict
         directory = environ.get("SPARK_CONF_DIR") or Path(
             environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "conf"
         )
-        # The launcher runs a script of the operator's first, which may give the JVM options too.
+        # The launcher first runs an operator's script, which may set JVM options too.
         has_script = Path(directory, "spark-env.sh").exists()
         if SUBMITTED_VARIABLE in environ or has_script or any(map(environ.get, _JVM_VARIABLES)):
             return {}
@@ -102,21 +102,21 @@ def lean_jvms(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 class LateSession(SparkSession):
-    """A session around a context that runs, whose SQL begins when it is first used.
+    """A session around a running context, whose SQL begins when it is first used.
 
-    Most jobs run functions over payloads, for which Spark's core is enough. Its SQL takes the JVM two to three seconds of a
-    processor until it is there: thousands of classes, and a thousand settings. PySpark's own constructor is called for the first
-    attribute that only that sets, with `options` of SQL as `SparkSession.builder` takes them.
+    Most jobs run functions over payloads, for which Spark's core is enough. SQL takes the JVM two to three seconds of processor
+    time to start: thousands of classes, and a thousand settings. PySpark's constructor is called at the first use of an
+    attribute that only it sets, with `options` of SQL as `SparkSession.builder` takes them.
     """
 
     def __init__(self, context: SparkContext, options: dict[str, Any]) -> None:
         self._sc = context
-        # What the JVM says is an error of PySpark's from now on, as in any session.
+        # As in any session, exceptions of the JVM become PySpark's errors from now on.
         install_exception_handler()
         self._late_options, self._late_lock, self._is_whole = options, RLock(), False
 
     def __getattr__(self, name: str) -> Any:
-        # Asked only for what is not there. `_conf` and the like are made by PySpark itself once it has looked for them.
+        # Called for missing attributes only. PySpark creates `_conf` and the like itself after it has looked for them.
         if name.startswith("__") or name not in _SET_BY_CONSTRUCTOR:
             raise AttributeError(name)
         with self._late_lock:
@@ -126,7 +126,6 @@ class LateSession(SparkSession):
         return self.__dict__[name]
 
     def getTags(self) -> set[str]:
-        """Those of a session that was not used are none."""
         return super().getTags() if self._is_whole else set()
 
     def newSession(self) -> SparkSession:

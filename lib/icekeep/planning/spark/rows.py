@@ -1,7 +1,7 @@
-"""Rows between the driver, Arrow and Spark's DataFrames; Iceberg has types that Spark has not."""
+"""Rows between the driver, Arrow and Spark's DataFrames; Spark lacks some of Iceberg's types."""
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -10,12 +10,12 @@ import mmh3
 import pyarrow as pa
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.arrow.schema import arrow_type
+from icekeep.formats.arrow.schema import arrow_type, join_names
 from icekeep.planning.spark.failures import translated
 from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.session import F, from_arrow_schema, spark_is_3, to_arrow_schema
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import ListType, MapType, NestedField, PrimitiveType, StructType, Type
+from icekeep.spec.types import ListType, MapType, PrimitiveType, StructType, Type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -26,13 +26,13 @@ _REFUSED_FOR = {"time": "times of a day", "timestamp_ns": "nanoseconds", "timest
 
 
 def arrow_dataframe(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
-    """Rows that the driver holds as a DataFrame, nullability and all."""
+    """A DataFrame of rows that the driver holds, with the nullability of their schema."""
     # Spark stops reading at a batch without rows, and fails at a column without chunks.
     whole = rows.combine_chunks() if rows.num_rows else pa.Table.from_pylist([], schema=rows.schema)
     schema = from_arrow_schema(rows.schema)
     if not spark_is_3(spark):
         return spark.createDataFrame(whole, schema)
-    # What `createDataFrame` of Spark 4 does with an Arrow table, by the same parts, which Spark 3.5 has for one of pandas.
+    # What `createDataFrame` of Spark 4 does with an Arrow table, by the same parts, which Spark 3.5 has for pandas.
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
@@ -49,7 +49,7 @@ def arrow_dataframe(spark: "SparkSession", rows: pa.Table) -> "DataFrame":
 
 
 def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """Rows, values in the order of a schema's columns, as batches of at most `size` rows."""
+    """Rows, whose values are in the order of the schema, in batches of at most `size`."""
     rows = iter(rows)
     while pending := list(islice(rows, size)):
         columns = zip(zip(*pending, strict=True), schema, strict=True)
@@ -57,16 +57,16 @@ def record_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema, size: int
 
 
 def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
-    """Run a DataFrame's tasks, as a step of the run, and bring its rows here; an error of ours in a task is raised as it is."""
+    """Collect a DataFrame's rows, as a step of the run; an error of ours in a task is raised as itself."""
     with described(step), translated():
         return in_spark(rows.sparkSession, rows.collect)
 
 
 def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
-    """The same as an Arrow table."""
+    """As `collected`, as an Arrow table."""
 
     def spark_3_arrow_table() -> pa.Table:
-        # `DataFrame.toArrow` of Spark 4, by what Spark 3.5 collects for `toPandas`.
+        # `DataFrame.toArrow` of Spark 4, by means of `toPandas` of Spark 3.5.
         return pa.Table.from_batches(rows._collect_as_arrow(), to_arrow_schema(rows.schema))
 
     spark = rows.sparkSession
@@ -75,7 +75,7 @@ def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
 
 
 def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
-    """The same as `collected`, a partition at a time."""
+    """As `collected`, a partition at a time."""
     with translated():
         # A block around the rows would describe what the caller does between them.
         with described(step):
@@ -84,14 +84,14 @@ def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
 
 
 def partition_key(number: "Column", parts: int) -> "Column":
-    """What Spark's shuffle into `parts` partitions by one column sends to the partition of a number, an int below `parts`."""
-    # As text, which Spark parses once: a plan with a node for each of thousands of keys would be slow.
+    """The key that Spark's shuffle into `parts` partitions by one column sends to the partition of a number below `parts`."""
+    # As text, which Spark parses once: a plan with thousands of nodes would be slow.
     keys = F.split(F.lit(",".join(map(str, hash_keys(parts)))), ",").cast("array<int>")
     return F.get(keys, number)
 
 
 def hash_keys(parts: int) -> tuple[int, ...]:
-    """For each of `parts` partitions of a shuffle by one column a number (int) that Spark's hash partitioning sends there."""
+    """For each of `parts` partitions an int that Spark's hash partitioning by one column sends there."""
     places: dict[int, int] = {}
     for number in count():
         # Spark's hash of an int: Murmur3 of its four bytes.
@@ -102,15 +102,15 @@ def hash_keys(parts: int) -> tuple[int, ...]:
 
 
 def spark_columns(schema: Schema) -> pa.Schema:
-    """The columns of a DataFrame for a schema: UUIDs are text and `fixed` is binary, as Iceberg has them in Spark.
+    """The columns of a DataFrame for a schema: UUIDs are strings and `fixed` is binary, as Iceberg maps them in Spark.
 
     Raises `UnsupportedError` where Spark has no type for a column, with its full name.
     """
-    return pa.schema(_spark_fields(schema.fields, ""))
+    return pa.schema(list(_spark_type(schema.as_struct(), "")))
 
 
 def spark_rows(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Rows as they were read in the columns of `spark_columns`."""
+    """Convert rows to the columns of `spark_columns`."""
     arrays = [
         pa.chunked_array([_spark_array(chunk, field.type) for chunk in column.chunks], field.type)
         for column, field in zip(rows.columns, columns, strict=True)
@@ -118,14 +118,11 @@ def spark_rows(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def _spark_fields(fields: Sequence[NestedField], parent: str) -> list[pa.Field]:
-    return [pa.field(f.name, _spark_type(f.type, parent + f.name), nullable=not f.required) for f in fields]
-
-
 def _spark_type(type_: Type, name: str) -> pa.DataType:
     match type_:
         case StructType(fields=fields):
-            return pa.struct(_spark_fields(fields, f"{name}."))
+            types = [_spark_type(f.type, join_names(name, f.name)) for f in fields]
+            return pa.struct([pa.field(f.name, t, not f.required) for f, t in zip(fields, types, strict=True)])
         case ListType():
             element = _spark_type(type_.element, f"{name}.element")
             return pa.list_(pa.field("element", element, nullable=not type_.element_required))

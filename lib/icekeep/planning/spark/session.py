@@ -1,11 +1,11 @@
-"""The Spark session of a job: where it comes from, what it is started with, and up to where a job does without.
+"""The Spark session of a job: its source, its settings, and the limits below which a job does without Spark.
 
-PySpark is imported when it is first used: small work needs none of it, and it may not even be installed. Configuration is read
-as it stands before Spark runs, since asking Spark costs the start of a JVM.
+PySpark is imported when it is first used: small work does not need it, and it may not be installed. Configuration is read from
+files and the environment before Spark runs, since Spark itself would have to start a JVM for it.
 
-A session that is started is neutral towards catalogs of other engines, quiet, in UTC, and stopped for certain. A cluster's
-`spark-defaults.conf` often names an Iceberg catalog as the default one, and without Iceberg's jar every query would fail on it;
-icekeep needs none of Spark's catalogs. Whatever else the operator configured stays.
+A new session ignores other engines' catalogs, is quiet, in UTC, and always stopped. A cluster's `spark-defaults.conf` often
+names an Iceberg catalog as the default one, and without Iceberg's jar every query would fail on it; icekeep needs none of
+Spark's catalogs. All other configuration of the operator is kept.
 """
 
 import itertools
@@ -36,10 +36,10 @@ else:
     SparkSession = Any
 
 PACKAGES = ("pyspark", "py4j")
-"""What Spark's Python consists of."""
+"""The packages of Spark's Python."""
 
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
-"""An environment variable that `spark-submit` sets: a JVM runs already and knows the configuration."""
+"""An environment variable that `spark-submit` sets: a JVM runs already and has the configuration."""
 
 OLDEST_JAVA = 17
 """The oldest release that Spark 4 runs on."""
@@ -51,15 +51,15 @@ _LINE = re.compile(r"(\S+?)(?:\s*[=:]\s*|\s+)(.*)")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver does by itself; what is more goes to Spark tasks. Counts, and sizes in bytes.
+    """Up to these limits the driver works by itself, beyond them in Spark tasks. Counts, and sizes in bytes.
 
-    Spark takes seconds to begin, and a task some milliseconds. Below these limits the driver is done before that, and what it
-    holds meanwhile takes at most some hundred megabytes.
+    Spark takes seconds to start, and a task some milliseconds. Below these limits the driver is done before that, and takes at
+    most some hundred megabytes.
     """
 
     entries_count: int = 200_000  # entries of manifests whose rows are held
-    folded_entries_count: int = 2_000_000  # of which no row is kept, only what is worked out from them
-    commit_entries_count: int = 20_000  # that a commit filters, or asks something of
+    folded_entries_count: int = 2_000_000  # of which no row is kept, only what is computed from them
+    commit_entries_count: int = 20_000  # that a commit filters or reads
     commit_manifests_count: int = 1_000  # they are in; a store answers in some 50 ms, sixteen at a time: 3 s
     list_rows_count: int = 4_000_000  # rows of manifest lists
     ref_entries_count: int = 500_000  # entries that are counted for each reference that leads to them
@@ -75,9 +75,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delete_group_bytes: int = 8 * MIB
     checked_delete_bytes: int = 256 * MIB  # of delete files that `check` reads
     row_ids_count: int = 10_000_000  # that `check` holds against each other, 8 bytes each
-    # Files that are rewritten where there is no session yet. Two processors rewrite that in half a minute, which is how long
-    # Spark takes to begin and for what is slow in its first job; a sort takes three times that, and more in Spark on the same
-    # processors.
+    # Files that are rewritten where there is no session yet. Two processors rewrite that in half a minute, which Spark takes to
+    # start and for its slow first job; a sort takes three times that, and more in Spark on the same processors.
     rewrite_bytes: int = 2 * GIB
     # The same under `spark-submit`, or where a cluster's session runs: the driver may be small.
     submitted_rewrite_bytes: int = 128 * MIB
@@ -93,19 +92,19 @@ LIMITS = Limits()
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of a session, with limits of one's own."""
+    """A source of a session, with other limits."""
 
     spark: SparkSession | Callable[[], SparkSession] | None = None
     limits: Limits = LIMITS
 
 
 SparkSource: TypeAlias = SparkSession | Callable[[], SparkSession] | Engine | None
-"""A session; a function that starts one the first time it is called, and returns it again later; one of these with limits; or
-by default the session that runs, or a new one, once it is needed.
+"""A session; a function that starts one when it is first called, and returns the same later; one of these with limits; by default
+the running session, or a new one once it is needed.
 """
 
 _noted_context: list[object] = [None]
-"""The context whose application was noted last."""
+"""The context whose application was last noted."""
 
 
 def started(spark: SparkSource) -> SparkSession:
@@ -118,7 +117,7 @@ def started(spark: SparkSource) -> SparkSession:
     else:
         session = build_session("icekeep")
     context = getattr(session, "sparkContext", None)
-    # The JVM is asked once a session.
+    # Ask the JVM once a session.
     if context is not None and context is not _noted_context[0]:
         with suppress(Exception):
             note_application(str(context.applicationId))
@@ -127,17 +126,16 @@ def started(spark: SparkSource) -> SparkSession:
 
 
 def is_started(spark: SparkSource) -> bool:
-    """Whether a session was given, and none has to be started."""
+    """Whether the source is a session."""
     return is_session(spark.spark if isinstance(spark, Engine) else spark)
 
 
 def limits_of(spark: SparkSource) -> Limits:
-    """Up to where Spark is not asked."""
     return spark.limits if isinstance(spark, Engine) else LIMITS
 
 
 def check_source(spark: object) -> None:
-    """Raise `UsageError` for what is no source of a session: a filter given in its place would else fail much later."""
+    """Raise `UsageError` for anything but a source of a session: a misplaced argument would otherwise fail much later."""
     if not (spark is None or is_session(spark) or isinstance(spark, Engine) or callable(spark)):
         raise UsageError(
             f"{spark!r} is no Spark session; give a session, or nothing, and other arguments by their names"
@@ -162,30 +160,30 @@ def _needing_pyspark() -> Iterator[None]:
         raise spark_is_missing() from error
 
 
-# A module that another thread is importing just now is in `sys.modules` without some of its names.
+# A module that another thread is importing is in `sys.modules` without some of its names.
 def is_session(one: object) -> bool:
-    """Whether something is a session of Spark."""
+    """Whether something is a `SparkSession`; PySpark is not imported."""
     kind = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
     return kind is not None and isinstance(one, kind)
 
 
 def running_context() -> Any:
-    """The context of this process, whatever thread started it; `None` where it has none, or only begins one."""
+    """The Spark context of this process, whatever thread started it; `None` where it has none, or is only starting one."""
     kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     context = None if kind is None else kind._active_spark_context
-    # PySpark names it before it has a master, and has no JVM for it before that.
+    # PySpark sets it before it has a JVM and a master.
     return None if getattr(context, "_jsc", None) is None else context
 
 
 def task_context() -> Any:
-    """The context of the Spark task that this is; `None` where it is none."""
+    """The context of the current Spark task; `None` outside of one."""
     kind = getattr(sys.modules.get("pyspark"), "TaskContext", None)
     return None if kind is None else kind.get()
 
 
 def spark_is_3(spark: Any) -> bool:
-    """Whether a session is of Spark 3.5, the one release before 4.0 that is supported: it lacks a few calls."""
-    # A session's own version is asked of its SQL, which has not begun in one that begins it late.
+    """Whether a session is of Spark 3.5, the one supported release before 4.0, which lacks some calls."""
+    # A session's own version comes from its SQL, which a `LateSession` has not begun.
     return bool(spark.sparkContext.version.startswith("3."))
 
 
@@ -210,7 +208,7 @@ def to_arrow_schema(schema: Any) -> Any:
 
 
 def with_field(schema: Any, name: str, type_: Any) -> Any:
-    """PySpark's schema with one more field behind the others, of Arrow's type, which is never null."""
+    """PySpark's schema with one more field at its end, of an Arrow type and never null."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
@@ -218,7 +216,7 @@ def with_field(schema: Any, name: str, type_: Any) -> Any:
 
 
 def on_disk(rows: Any) -> Any:
-    """A DataFrame that is computed once, and kept on the executors' disks."""
+    """Persist a DataFrame on the executors' disks."""
     from pyspark import StorageLevel
 
     return rows.persist(StorageLevel.DISK_ONLY)
@@ -229,7 +227,7 @@ def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
     try:
         words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
     except ValueError:
-        # Spark itself will refuse it when it starts.
+        # Spark itself refuses it when it starts.
         words = []
     joined = [word.partition("=") for word in words if word.startswith("--") and "=" in word]
     arguments = [*itertools.pairwise([*words, ""]), *((flag, value) for flag, _, value in joined)]
@@ -248,7 +246,7 @@ def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _properties_of_file(path: Path) -> Iterator[tuple[str, str]]:
-    """Those of a Java properties file, as far as Spark's users write it: a key, then whitespace, `=` or `:`, then the value."""
+    """The properties of a Java properties file, as Spark's users write it: key, whitespace, `=` or `:`, and value."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -260,29 +258,29 @@ def _properties_of_file(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def current_properties(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of the session that runs in this process, which knows best; where none runs, of one that would be started."""
+    """The properties of the running session; where none runs, those of one that would be started."""
     context = running_context()
     return configured_properties(environ) if context is None else dict(context.getConf().getAll())
 
 
 def live_properties() -> dict[str, str]:
-    """Spark's configuration: the JVM's under `spark-submit`, otherwise what a new session would be started with."""
+    """Spark's configuration: the JVM's under `spark-submit`, otherwise that of a new session."""
     if SUBMITTED_VARIABLE not in os.environ:
         return configured_properties(os.environ)
     with _needing_pyspark():
         from pyspark import SparkConf, SparkContext
-    # Without a connection to the JVM a SparkConf is empty; nothing public of PySpark connects without a context.
+    # Without a connection to the JVM a SparkConf is empty; PySpark's public API connects only for a context.
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def has_local_master(properties: Mapping[str, str]) -> bool:
-    """Whether a session of these properties has its tasks on this machine, as one that is configured nowhere has."""
+    """Whether a session of these properties runs its tasks on this machine, which is the default."""
     return properties.get("spark.master", "local").startswith("local")
 
 
 def java_program(environ: Mapping[str, str]) -> str:
-    """The program that starts Java, as Spark's own launcher finds it; raises `UsageError` if there is none."""
+    """The Java program, as Spark's launcher finds it; raises `UsageError` if there is none."""
     home = environ.get("JAVA_HOME")
     if home:
         program = Path(home, "bin", "java")
@@ -298,16 +296,15 @@ def java_program(environ: Mapping[str, str]) -> str:
 
 
 def build_session(app_name: str, extra_conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark, or take the session that runs, as it is but for `extra_conf`, which wins over what is configured.
+    """Start Spark, or take the running session; `extra_conf` wins over its configuration.
 
-    Raises:
-        UsageError: PySpark is not installed, there is no Java, or Spark does not start.
+    Raises `UsageError` where PySpark is not installed, there is no Java, or Spark does not start.
     """
     with _needing_pyspark():
         from pyspark.sql import SparkSession
     with starting():
         settings, builder = dict(extra_conf or {}), SparkSession.builder
-        # `getOrCreate` applies what it is given to a session that runs, which is the application's.
+        # `getOrCreate` would apply our settings to a running session, which is the application's.
         if not is_running():
             settings, builder = session_settings(live_properties(), settings), builder.appName(app_name)
         session = builder.config(map=settings).getOrCreate()
@@ -323,60 +320,60 @@ def starting() -> Iterator[None]:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SUBMITTED_VARIABLE not in os.environ:
-        # One line for what Spark's launcher says in ten.
+        # One line in place of ten of Spark's launcher.
         try:
             java_program(os.environ)
         except UsageError as error:
             raise UsageError(f"cannot start Spark: {error.message}") from error
     try:
         yield
-    # Where the cluster ends the application meanwhile PySpark knows no class for what the JVM says.
+    # Where the cluster ends the application meanwhile, PySpark has no class for the JVM's error.
     except (PySparkException, Py4JJavaError) as error:
         lines = str(error).splitlines()
-        # The first line of py4j's says only which call it was.
+        # py4j's first line names only the call.
         is_java = isinstance(error, Py4JJavaError) and len(lines) > 1
         reason = lines[1].removeprefix(": ") if is_java else lines[0]
         raise UsageError(f"cannot start Spark: {reason}; what Spark says stands above") from error
 
 
 def is_running() -> bool:
-    """Whether this process has a Spark session; the active one is that of a thread, and others may have none."""
+    """Whether this process has a Spark session, whatever thread started it."""
     kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return kind is not None and kind._active_spark_context is not None
 
 
 def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
-    """What a session is started with beside what is configured."""
+    """The settings of a new session beside its configuration."""
     import pyspark
 
     unless_configured = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}
     if has_local_master({**configured, **extra_conf}):
-        # On one machine nobody looks at Spark's pages, and they take a port. Over TCP each Python task waits 40 ms for an
-        # acknowledgement that the other side puts off. On a cluster the operator decides: the path of an executor's temporary
-        # directory may be too long for a socket.
+        # On one machine nobody looks at Spark's UI, and it takes a port. Over TCP each Python task waits 40 ms for a delayed
+        # acknowledgement. On a cluster the operator decides: the path of an executor's temporary directory may be too long for a
+        # socket.
         unless_configured |= {"spark.ui.enabled": "false", "spark.python.unix.domain.socket.enabled": "true"}
     settings = {key: value for key, value in unless_configured.items() if key not in configured}
     logging = shipped_file(LOG4J)
     if SUBMITTED_VARIABLE not in os.environ and _JAVA_OPTIONS not in configured and logging is not None:
-        # A JVM that is started here logs so from its first line on.
+        # A new JVM logs so from its first line on.
         settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={logging.as_uri()}"
     root = Path(__file__).resolve().parents[3]
     if root.name not in ("site-packages", "dist-packages") and root.is_dir():
-        # Workers import this package too; it runs from a checkout.
+        # From a checkout: workers import this package too.
         settings[_WORKER_PATH] = os.pathsep.join([str(root), *filter(None, [configured.get(_WORKER_PATH)])])
     settings |= {
         "spark.sql.defaultCatalog": "spark_catalog",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
     }
-    # Spark 3.5 has no word for its own catalog: one that is configured there has to be on its classpath.
+    # Spark 3.5 has no name for its built-in catalog: a configured one has to be on the classpath.
     if not pyspark.__version__.startswith("3."):
         settings["spark.sql.catalog.spark_catalog"] = "builtin"
     return settings | dict(extra_conf)
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop Spark, whatever state an interrupt left it in; never raises and never hangs."""
+    """Stop Spark, even after an interrupt; never raises and never hangs."""
     ask_apart(lambda: spark.stop(), _STOP_MS)
     note_application(None)
 
@@ -387,10 +384,9 @@ def cancel_jobs(spark: SparkSession) -> None:
 
 
 def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
-    """Ask the JVM from a thread of its own, wait no longer than that, and raise nothing.
+    """Call the JVM from a new thread, wait at most `wait_ms`, and raise nothing.
 
-    py4j keeps a connection a thread, and an interrupted call leaves an unread answer in that of the calling one. The JVM may be
-    gone, and with it what was to be stopped.
+    py4j has a connection for each thread, and an interrupted call leaves an unread answer in it. The JVM may be gone.
     """
 
     def quietly() -> None:
@@ -403,7 +399,7 @@ def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
 
 
 def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
-    """Refuse a table that a job could not read, before anything is planned; raises `UnsupportedError`."""
+    """Raise `UnsupportedError` for an encrypted table, before anything is planned."""
     if metadata.is_encrypted:
         raise UnsupportedError(
             f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
@@ -411,6 +407,6 @@ def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
 
 
 def refuse_encrypted_file(file: Any) -> None:
-    """Refuse a planned data file, a row of a DataFrame or a dict, that cannot be decrypted; raises `UnsupportedError`."""
+    """Raise `UnsupportedError` for an encrypted data file of a plan: a row of a DataFrame, or a dict."""
     if file["key_metadata"] is not None:
         raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")

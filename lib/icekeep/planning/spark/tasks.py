@@ -1,7 +1,7 @@
-"""Run a function over payloads, in Spark tasks or in threads of this process: how work reaches executors.
+"""Runs a function over payloads, in Spark tasks or in threads of this process.
 
-Paths and descriptions cross between the JVM and Python, rows of data do not. A payload travels to the one task that it is for;
-what all tasks share travels once; an answer, a result or an error, comes back from each.
+Paths and descriptions cross between the JVM and Python, rows of data do not. A payload travels to its task only; a shared value
+travels once; each task returns an answer, which is a result or an error.
 """
 
 import os
@@ -38,7 +38,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 
 OWN_WORKER_VARIABLE = "ICEKEEP_OWN_WORKER"
-"""An environment variable of Python workers that do tasks of a command alone."""
+"""An environment variable of Python workers that belong to a command alone."""
 
 _MAX_CLOSURE_BYTES = 256 << 10
 _PAYLOADS = pa.schema([pa.field("key", pa.int32(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
@@ -46,7 +46,7 @@ _ANSWERS = pa.schema([("answer", pa.binary())])
 
 
 class TaskAnswer(msgspec.Struct, frozen=True):
-    """What came of one payload: a result, or an error of ours; and the files that were read in the slow way meanwhile."""
+    """The result of one payload, or an error of ours; and the files that were read in the slow way meanwhile."""
 
     result: Any = None
     error: IcekeepError | None = None
@@ -54,10 +54,10 @@ class TaskAnswer(msgspec.Struct, frozen=True):
 
 
 class SharedValue:
-    """What all tasks of a Spark job share: in their closure where it is small, else broadcast, so that a worker reads it once."""
+    """A value that all tasks of a Spark job share: in their closure where it is small, else broadcast."""
 
     def __init__(self, value: Any, context: "SparkContext") -> None:
-        # By value where workers cannot import it, such as a class of a notebook.
+        # cloudpickle, since workers cannot import everything, such as a class of a notebook.
         from pyspark import cloudpickle
 
         pickled = cloudpickle.dumps(value)
@@ -66,39 +66,39 @@ class SharedValue:
         self._broadcast: Any = None if is_small else context.broadcast(pickled)
 
     def value(self) -> Any:
-        """In a task."""
-        return pickle.loads(self._pickled) if self._pickled is not None else _of_broadcast(self._broadcast)
+        """The value; to be called in a task."""
+        return pickle.loads(self._pickled) if self._pickled is not None else _unpickled(self._broadcast)
 
     def forget(self) -> None:
-        """On the driver, when no task needs it any more."""
+        """Free the broadcast; to be called on the driver, when no task needs it any more."""
         if self._broadcast is not None:
             self._broadcast.destroy()
 
 
 @lru_cache(maxsize=1)
-def _of_broadcast(broadcast: Any) -> Any:
-    """What was broadcast; a worker, which has one object for it, loads it once for all tasks that it does of a job."""
+def _unpickled(broadcast: Any) -> Any:
+    """A worker has one object for a broadcast, and so unpickles it once for all its tasks of a job."""
     return pickle.loads(broadcast.value)
 
 
 class Arrivals:
-    """Answers on their way to the driver (an `AccumulatorParam` of PySpark's).
+    """An `AccumulatorParam` of PySpark's that passes answers to a queue on the driver.
 
-    Spark hands on those of a task when it has ended well, and once.
+    Spark delivers those of a task once, when it has succeeded.
     """
 
     def __init__(self, queue: SimpleQueue[Any] | None = None) -> None:
         self._queue = queue
 
     def __reduce__(self) -> tuple[type["Arrivals"], tuple[()]]:
-        """In a task, where answers wait until it ends."""
+        # In a task answers wait until it ends.
         return Arrivals, ()
 
     def zero(self, value: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         return []
 
     def addInPlace(self, value1: list[tuple[int, bytes]], value2: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        # Taken once: `close` may come from another thread, and an error here would break all accumulators of the session.
+        # Read once: `close` may be called by another thread, and an error here would break all accumulators of the session.
         queue = self._queue
         if queue is None:
             return value1 + value2
@@ -107,7 +107,7 @@ class Arrivals:
         return value1
 
     def close(self) -> None:
-        """Keep nothing any more: PySpark keeps its accumulators for as long as the process lives."""
+        """Release the queue: PySpark keeps its accumulators for the life of the process."""
         self._queue = None
 
 
@@ -121,35 +121,36 @@ def run_tasks(
     threads: int = 1,
     stop: Callable[[], object] = lambda: None,
 ) -> tuple[list[R], list[IcekeepError]]:
-    """Do some work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
+    """Work on each payload: in Spark tasks, one for each, or without a session in threads of this process.
 
-    A task that fails for good does not take the results of the others with it, and so not the names of the files that these
-    wrote, which the caller must remove. Where Spark's job fails as a whole, by lost executors or killed workers, there is its
-    error and no result.
+    The results of the others survive a task that fails for good, since they name the files that these wrote, which the caller
+    must remove. Where Spark's job fails as a whole, by lost executors or killed workers, there is its error and no result.
 
     Args:
-        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
-        work: a function of a module; called with a payload and with what all tasks share.
-        step: what Spark's pages say that the tasks do; what the caller has said if `None`.
+        payloads: can be pickled; few and large, since a Python task costs some 50 ms.
+        work: a function of a module; called with a payload and the shared value.
+        step: the description in Spark's UI; that of the caller if `None`.
         threads: how many at a time, without a session; after an error no other payload is begun.
-        stop: makes work in threads that is under way end soon; called on an interrupt.
+        stop: makes running work in threads end soon; called on an interrupt.
 
     Returns:
-        The results in the order of the payloads, and the errors of tasks that failed.
+        The results in the order of the payloads, and the errors of failed tasks.
     """
     if spark is None:
         with closing(_in_threads(payloads, work, shared, threads, stop)) as answers:
-            return _sorted_out(answer for _, answer in sorted(answers, key=itemgetter(0)))
+            return _results_and_errors(answer for _, answer in sorted(answers, key=itemgetter(0)))
     if not payloads:
         return [], []
-    handed = SharedValue(shared, spark.sparkContext)
-    answered = partial(_answered, work, handed, max_task_failures(spark))
-    # What is proved by the answers needs all of them: Spark collects them, or fails.
-    return _gathered(spark, _one_a_task(spark, payloads).mapPartitions(answered), handed, step, payloads)
+    shared_value = SharedValue(shared, spark.sparkContext)
+    answered = partial(_answers, work, shared_value, max_task_failures(spark))
+    # Proofs need all answers: Spark collects them all, or fails.
+    return _collected_answers(
+        spark, _payload_rdd(spark, payloads).mapPartitions(answered), shared_value, step, payloads
+    )
 
 
 def all_results(ran: tuple[list[R], list[IcekeepError]]) -> list[R]:
-    """The results of tasks none of which failed; raises the error of the first that did."""
+    """The results of tasks; raises the first of their errors."""
     results, errors = ran
     if errors:
         raise errors[0]
@@ -168,9 +169,9 @@ def finished_tasks(
 ) -> Generator[tuple[int, R | IcekeepError], None, None]:
     """As `run_tasks`, but each answer comes as soon as its task has ended, with the number of its payload.
 
-    In Spark all payloads are one job. Where that fails as a whole, by lost executors or killed workers, or where an answer does
-    not arrive, the last number is -1 and what comes with it is the error; the tasks that had ended by then have answered. When
-    the caller stops early, the job is cancelled, or no other payload is begun.
+    In Spark all payloads are one job. Where that fails as a whole, by lost executors or killed workers, or an answer does not
+    arrive, the last number is -1 with the error; the answers of tasks that had ended come before it. When the caller stops
+    early, the job is cancelled, or no other payload is begun.
     """
     answers = (
         _in_threads(payloads, work, shared, threads, stop)
@@ -190,18 +191,18 @@ def run_over_partitions(
     *,
     step: str | None = None,
 ) -> tuple[list[R], list[IcekeepError]]:
-    """Do some work on the rows of each partition of a DataFrame, of an empty one too; the rest is as `run_tasks` says.
+    """Work on the rows of each partition of a DataFrame, also of empty ones; otherwise as `run_tasks`.
 
     An error of the tasks that make the rows is raised.
     """
     spark = rows.sparkSession
-    handed = SharedValue(shared, spark.sparkContext)
-    run = partial(_run_rows, work, handed, max_task_failures(spark))
+    shared_value = SharedValue(shared, spark.sparkContext)
+    run = partial(_run_rows, work, shared_value, max_task_failures(spark))
     try:
         answers = collected(rows.mapInArrow(run, from_arrow_schema(_ANSWERS)), step)
     finally:
-        handed.forget()
-    return _sorted_out(pickle.loads(row["answer"]) for row in answers)
+        shared_value.forget()
+    return _results_and_errors(pickle.loads(row["answer"]) for row in answers)
 
 
 def run_exchange(
@@ -214,19 +215,19 @@ def run_exchange(
     *,
     step: str | None = None,
 ) -> tuple[list[R], list[IcekeepError]]:
-    """Let tasks send values to others through Spark's shuffle, each to one of `parts` numbers; the rest is as `run_tasks` says.
+    """Let tasks send values through Spark's shuffle, each to one of `parts` numbers; otherwise as `run_tasks`.
 
     Args:
-        send: yields numbers and values, anything that can be pickled.
+        send: yields numbers and values, which can be pickled.
         receive: called once for each number, with the number and what was sent there, in no order.
 
     Returns:
-        The results, and the errors of tasks that failed; an error of one that sends is the only one, and leaves no result.
+        The results, and the errors of failed tasks; the error of a sending task comes alone, without results.
     """
-    handed = SharedValue(shared, spark.sparkContext)
-    sent = _one_a_task(spark, payloads).mapPartitions(partial(_send, send, handed)).partitionBy(parts, int)
-    received = sent.mapPartitionsWithIndex(partial(_receive, receive, handed, max_task_failures(spark)))
-    return _gathered(spark, received, handed, step)
+    shared_value = SharedValue(shared, spark.sparkContext)
+    sent = _payload_rdd(spark, payloads).mapPartitions(partial(_send, send, shared_value)).partitionBy(parts, int)
+    received = sent.mapPartitionsWithIndex(partial(_receive, receive, shared_value, max_task_failures(spark)))
+    return _collected_answers(spark, received, shared_value, step)
 
 
 def dataframe_from_tasks(
@@ -235,23 +236,23 @@ def dataframe_from_tasks(
     """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
 
     Args:
-        payloads: anything that can be pickled; few and fat, since a Python task costs some 50 ms.
-        run: a function of a module, called on the executors; yields batches of `schema`.
-        schema: the Arrow schema of the rows; Spark takes batches as they are and casts nothing.
+        payloads: can be pickled; few and large, since a Python task costs some 50 ms.
+        run: a function of a module, called on the executors.
+        schema: of the rows; Spark casts nothing.
     """
     if not payloads:
         return spark.createDataFrame([], from_arrow_schema(schema))
     keys = pa.array(hash_keys(len(payloads)), pa.int32())
     rows = pa.table([keys, pa.array([*map(pickle.dumps, payloads)], pa.binary())], schema=_PAYLOADS)
-    # A partition for each: a shuffle by a column is the only public way that Spark does not put partitions together again.
+    # A partition for each: only after a shuffle by a column does Spark not coalesce partitions.
     each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
     return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
 
 
 def prepare_worker() -> None:
-    """Let Arrow take small pages and no threads: a slot of Spark's is one thread, and others would only fight over it.
+    """Let Arrow use small pages and no threads of its own: a slot of Spark is one thread.
 
-    A worker that is a command's own needs no pandas; in one of others, PySpark may hand Arrow what is of pandas.
+    A command's own workers need no pandas; in others, PySpark may pass pandas objects to Arrow.
     """
     if OWN_WORKER_VARIABLE in os.environ:
         leave_pandas_out()
@@ -260,15 +261,14 @@ def prepare_worker() -> None:
     pa.set_io_thread_count(1)
 
 
-def _one_a_task(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
-    """Payloads for tasks, each for the one of its number."""
+def _payload_rdd(spark: "SparkSession", payloads: Sequence[Any]) -> "RDD[bytes]":
     return spark.sparkContext.parallelize([pickle.dumps(payload) for payload in payloads], len(payloads))
 
 
-def _gathered(
+def _collected_answers(
     spark: "SparkSession", answers: "RDD[bytes]", shared: SharedValue, step: str | None, payloads: Sequence[Any] = ()
 ) -> tuple[list[Any], list[IcekeepError]]:
-    """What came of tasks of which each gives one answer; `payloads` are those of the tasks that are named in errors."""
+    """Collect the answers, one of each task; errors name the tasks' `payloads`."""
     try:
         with described(step), translated(payloads):
             gathered = in_spark(spark, answers.collect)
@@ -278,11 +278,11 @@ def _gathered(
         shared.forget()
     if len(gathered) != answers.getNumPartitions():
         raise IcekeepBug(f"{answers.getNumPartitions()} tasks gave {len(gathered)} answers")
-    return _sorted_out(map(pickle.loads, gathered))
+    return _results_and_errors(map(pickle.loads, gathered))
 
 
-def _sorted_out(answers: Iterable[TaskAnswer]) -> tuple[list[Any], list[IcekeepError]]:
-    """The results and the errors of answers, each in their order; what was read in the slow way is counted here."""
+def _results_and_errors(answers: Iterable[TaskAnswer]) -> tuple[list[Any], list[IcekeepError]]:
+    """The results and the errors of answers, in order; counts what was read in the slow way."""
     results, errors = [], []
     for answer in answers:
         add_slow_reads(answer.slow_reads)
@@ -318,7 +318,7 @@ def _in_threads(
         stop()
         raise
     finally:
-        # After an interrupt what was not begun is not done any more.
+        # After an interrupt nothing else is begun.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -328,15 +328,15 @@ def _in_spark(
     if not payloads:
         return
     arrived: SimpleQueue[tuple[int, bytes] | IcekeepError | None] = SimpleQueue()
-    handed = SharedValue(shared, spark.sparkContext)
+    shared_value = SharedValue(shared, spark.sparkContext)
     arrivals = Arrivals(arrived)
-    answered = partial(_answered, work, handed, max_task_failures(spark))
-    hand_on = partial(_hand_on, answered, spark.sparkContext.accumulator([], arrivals))
-    rows = _one_a_task(spark, payloads)
+    answered = partial(_answers, work, shared_value, max_task_failures(spark))
+    deliver = partial(_deliver, answered, spark.sparkContext.accumulator([], arrivals))
+    rows = _payload_rdd(spark, payloads)
 
     def act() -> None:
         with translated(payloads):
-            rows.foreachPartition(hand_on)
+            rows.foreachPartition(deliver)
 
     def end(error: BaseException | None) -> None:
         arrived.put(error if error is None or isinstance(error, IcekeepError) else spark_failed(error))
@@ -349,7 +349,7 @@ def _in_spark(
         while isinstance(one := arrived.get(), tuple):
             missing_count -= 1
             yield one[0], pickle.loads(one[1])
-        # Spark takes a task for done whose answer it could not hand on.
+        # A task succeeds for Spark even where its answer could not be delivered.
         if one is None and missing_count:
             one = JobFailedError(
                 f"Spark has handed on {len(payloads) - missing_count} answers of {len(payloads)} tasks: its accumulators do not "
@@ -360,14 +360,14 @@ def _in_spark(
     finally:
         begun.cancel()
         arrivals.close()
-        handed.forget()
+        shared_value.forget()
 
 
 # What follows runs in Spark's tasks.
 
 
 def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failures: int, payload: P) -> bytes:
-    """Do a task's work; a failure is raised while Spark would try again, and then reported."""
+    """Do a task's work; an error is raised while Spark would retry, and then answered."""
     before = slow_reads().count
     forget_reads()
     try:
@@ -381,18 +381,17 @@ def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failur
 
 @contextmanager
 def _errors_named(payload: Any) -> Iterator[None]:
-    """Let an error of work on a payload say at which file it was."""
     forget_reads()
     try:
         yield
     except Exception as error:
-        known = known_error(error, payload)
-        if known is error:
+        named = known_error(error, payload)
+        if named is error:
             raise
-        raise known from error
+        raise named from error
 
 
-def _answered(
+def _answers(
     work: Callable[[P, S], R], shared: SharedValue, max_failures: int, payloads: Iterable[bytes]
 ) -> Iterator[bytes]:
     prepare_worker()
@@ -400,12 +399,11 @@ def _answered(
         yield _pickled_answer(work, shared, max_failures, pickle.loads(pickled))
 
 
-def _hand_on(
+def _deliver(
     answered: Callable[[Iterable[bytes]], Iterator[bytes]],
     arrivals: "Accumulator[list[tuple[int, bytes]]]",
     payloads: Iterable[bytes],
 ) -> None:
-    """Hand on the answer of a task with the number of its payload."""
     context = task_context()
     assert context is not None
     arrivals.add([(context.partitionId(), answer) for answer in answered(payloads)])

@@ -1,16 +1,16 @@
-"""What does tasks, how many at once, and with how much memory: threads of this process where the work is little, else Spark.
+"""Where tasks run, how many at once, and with how much memory: in threads of this process where the work is small, else in Spark.
 
-To start Spark takes longer than to rewrite some gigabytes. Under `spark-submit`, or with a session of a cluster, there is a JVM,
-and more than one machine was asked for: what would be done before the first executor is there is still done here. A session that
-is given has its workers: on this machine, what these would not do faster is still done here.
+To start Spark takes longer than to rewrite some gigabytes. Under `spark-submit`, or with a session of a cluster, there is a
+JVM, and more than one machine was asked for: only work that ends before the first executor is there is done here. A given
+session has its workers: on this machine, work that these would not do faster is still done here.
 
-Work is cut by its amount, and the scheduler finds the slots. How many cores are registered says nothing of that: under dynamic
-allocation there are two when a run begins, and hundreds when it is under way. Little work is cut finely, as long as a task is
-worth its start; much work coarsely, since each task costs milliseconds, and memory of the driver for what it answers.
+Work is divided by its amount, and the scheduler finds the slots. The registered cores do not matter: under dynamic allocation
+there are two when a run begins, and hundreds later. Small work is divided finely, as long as a task is worth its start; large
+work coarsely, since each task costs milliseconds, and memory of the driver for its answer.
 
-What operators set keeps its meaning. `spark.default.parallelism` is how many tasks may be small, 100 where it is not set; it
-makes no task larger than it may be, nor so small that its start takes longer than its work. On a local master, whose slots never
-change, it is the number of these. `spark.sql.shuffle.partitions` is for the joins and aggregations that Spark divides by itself.
+Settings of operators keep their meaning. `spark.default.parallelism` is how many tasks may be small, 100 where it is not set; it
+does not change the limits of a task's size. On a local master, whose slots never change, it is the number of these.
+`spark.sql.shuffle.partitions` is for the joins and aggregations that Spark divides by itself.
 """
 
 import os
@@ -47,19 +47,18 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 THREAD_BYTES = GIB
-"""What a thread that rewrites files has of the memory of this process or its container: with it row groups of the usual size
-are read and written whole (`formats/machine.py`). A thread took 0.6 GB for a file of 150 MB of lineitem."""
+"""The memory of a thread that rewrites files: with it row groups of the usual size are read and written whole
+(`formats/machine.py`). A thread took 0.6 GB for a file of 150 MB of lineitem."""
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """What does tasks.
+    """Executors of a session, or threads of this process.
 
     Attributes:
-        spark: `None` for threads of this process.
+        spark: `None` for threads.
         slots: how many tasks run at once.
         process_slots: how many of these share the memory of one executor, or of this process.
         is_local: whether all run on this machine.
-        limits: up to where this process does work by itself.
     """
 
     spark: "SparkSession | None"
@@ -70,14 +69,13 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -> Workers:
-    """The workers that open a number of files, and read and write a number of bytes.
+    """The workers for opening a number of files, and reading and writing a number of bytes.
 
-    Executors of a cluster get all that a session was given for, since they have memory, try a failed task again, and stop where
-    Spark is told to stop.
+    A given session of a cluster gets all work, since its executors have memory, retry failed tasks, and stop with Spark.
     """
     limits = limits_of(source)
     if not is_started(source):
-        # The JVM of spark-submit, or a session that runs, may have executors beside the driver.
+        # The JVM of spark-submit, or a running session, may have executors beside the driver.
         if work_bytes > _own_rewrite_bytes(limits) or (files_count > limits.waiting_files_count and _has_executors()):
             return spark_workers(source)
         return thread_workers(limits)
@@ -90,22 +88,22 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
 
 
 def thread_workers(limits: Limits = LIMITS) -> Workers:
-    """Threads of this process, one for each of its processors, or fewer where these would have too little memory."""
+    """Threads of this process, one for each processor, or fewer where these would have too little memory."""
     threads = max(1, min(processors_count(), task_memory_bytes(1) // THREAD_BYTES))
     return Workers(spark=None, slots=threads, process_slots=threads, is_local=True, limits=limits)
 
 
 def spark_workers(source: SparkSource) -> Workers:
-    """The executors of a session, which is started if it is not yet."""
+    """The executors of a session, which is started if necessary."""
     session = started(source)
-    own, local = executor_slots(session), is_local(session)
-    # What an operator says of a session's parallelism puts no more threads on one machine.
-    slots = min(own, parallelism(session)) if local else parallelism(session)
-    return Workers(spark=session, slots=slots, process_slots=own, is_local=local, limits=limits_of(source))
+    process_slots, local = executor_slots(session), is_local(session)
+    # A configured parallelism adds no threads to one machine.
+    slots = min(process_slots, parallelism(session)) if local else parallelism(session)
+    return Workers(spark=session, slots=slots, process_slots=process_slots, is_local=local, limits=limits_of(source))
 
 
 def _own_rewrite_bytes(limits: Limits) -> int:
-    """Up to how many bytes this process rewrites by itself where no session is given."""
+    """The most bytes that this process rewrites by itself where no session is given."""
     asked_for_more = SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
     return limits.submitted_rewrite_bytes if asked_for_more else limits.rewrite_bytes
 
@@ -128,7 +126,7 @@ def is_local(spark: "SparkSession") -> bool:
 
 
 def is_local_master(master: str) -> bool:
-    """Whether a master is Spark itself, in one process on this machine."""
+    """Whether a master runs all tasks in one process on this machine."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
@@ -138,28 +136,28 @@ def _local_slots(master: str, processors: Callable[[], int]) -> int:
 
 
 def parallelism(spark: "SparkSession") -> int:
-    """How many tasks the session runs at once, on all executors together, or what `spark.default.parallelism` says."""
+    """How many tasks the session runs at once on all executors, or `spark.default.parallelism`."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 def executor_slots(spark: "SparkSession") -> int:
     """How many tasks share one executor, and so its memory; with a local master all that run at once.
 
-    It is `spark.executor.cores` by `spark.task.cpus`. Where the former is not set an executor has what the master gives it: all
-    cores of its worker on a standalone cluster, one on YARN and Kubernetes.
+    It is `spark.executor.cores` by `spark.task.cpus`. Where the former is not set, an executor has all cores of its worker on a
+    standalone cluster, and one on YARN and Kubernetes.
     """
     context = spark.sparkContext
     conf = context.getConf()
     cores = conf.get("spark.executor.cores")
     if is_local(spark):
-        # The processors that the JVM sees, which heeds a container's limit.
+        # The JVM heeds a container's limit.
         cores = _local_slots(
             context.master, lambda: int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())
         )
     elif cores is None and (workers := re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)", context.master)):
         cores = workers[1]
     elif cores is None and context.master.startswith("spark://"):
-        # Nothing public of Spark tells it. The driver is no executor; where none has come yet all slots may be on one.
+        # Spark has no public call for it. The driver is no executor; where there is none yet, all slots may be on one.
         listed = context._jsc.sc().statusStore().executorList(True)
         executors = [listed.apply(n) for n in range(listed.size())]
         registered = [executor.totalCores() for executor in executors if executor.id() != "driver"]
@@ -168,7 +166,7 @@ def executor_slots(spark: "SparkSession") -> int:
 
 
 def configured_slots(properties: Mapping[str, str]) -> int:
-    """How many tasks a session of this configuration runs at once, once all its executors are there; 1 where it does not say.
+    """How many tasks a session of this configuration runs at once with all its executors; 1 where that is not configured.
 
     >>> configured_slots({"spark.master": "yarn", "spark.executor.instances": "8", "spark.executor.cores": "4"})
     32
@@ -190,14 +188,13 @@ def configured_slots(properties: Mapping[str, str]) -> int:
 def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int) -> int:
     """How many tasks of a job that reads a number of bytes would run at once, at least one; nothing is started.
 
-    Where executors come and go as they are needed, it is as many as may come. `properties` gives Spark's configuration, and may
-    raise whatever the JVM raises.
+    Under dynamic allocation all executors count that may be allocated. `properties` returns Spark's configuration, and may raise.
     """
     if work_bytes <= _own_rewrite_bytes(LIMITS):
         return thread_workers().slots
     configured: Mapping[str, str] = {}
     running, context = 0, running_context()
-    # A session that is about to end answers with whatever it likes, and an estimate is worth no error.
+    # A session that is ending may raise anything, and an estimate is not worth an error.
     with suppress(Exception):
         if context is not None:
             running = int(context.defaultParallelism)
@@ -208,7 +205,7 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
 
 
 def max_task_failures(spark: "SparkSession") -> int:
-    """How often Spark tries a task; once on a local master, unless it is written `local[N,F]`."""
+    """How often Spark tries a task; once on a local master, unless that is `local[N,F]`."""
     if is_local(spark):
         tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
         return int(tries[1]) if tries else 1
@@ -216,33 +213,33 @@ def max_task_failures(spark: "SparkSession") -> int:
 
 
 def is_speculative(spark: "SparkSession") -> bool:
-    """Whether Spark makes a second attempt at a slow task beside the first (`spark.speculation`)."""
+    """Whether Spark starts second attempts of slow tasks beside the first (`spark.speculation`)."""
     return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
 
 
 def is_tried_again(max_failures: int) -> bool:
-    """Whether Spark tries this task once more if it fails now."""
+    """Whether Spark retries this task if it fails now."""
     context = task_context()
     return context is not None and context.attemptNumber() + 1 < max_failures
 
 
 def was_tried_before() -> bool:
-    """Whether an attempt at this task has failed, or was lost with its executor, or is under way at the same time."""
+    """Whether another attempt of this task has failed, was lost with its executor, or is running at the same time."""
     context = task_context()
     return context is not None and context.attemptNumber() > 0
 
 
 def attempt_id() -> int:
-    """The number of the attempt at this task, for names of what it writes; no other of the Spark application has it."""
+    """The id of this task attempt, unique in the Spark application, for names of files."""
     context = task_context()
     return 0 if context is None else int(context.taskAttemptId())
 
 
 class Turns:
-    """Turns of tasks that rewrite files in threads, first come first served, however much a task takes.
+    """A first-in-first-out semaphore for tasks that rewrite files in threads.
 
     Groups of a run go side by side, and so may runs over several tables in one process. Each counts its tasks as if it were
-    alone, by the processors and the memory of this process; of all together no more go at once than have memory.
+    alone, by the processors and the memory of this process; all together must not take more.
     """
 
     def __init__(self) -> None:
@@ -252,15 +249,15 @@ class Turns:
 
     @contextmanager
     def taken(self, count: int, most: int) -> Iterator[None]:
-        """Let a block that keeps `count` threads busy run when its turn has come; one of more than `most` goes alone."""
-        me = object()
+        """Wait until a block that keeps `count` threads busy may run; one with more than `most` runs alone."""
+        turn = object()
         with self._changed:
-            self._waiting.append(me)
+            self._waiting.append(turn)
             try:
-                self._changed.wait_for(lambda: self._waiting[0] is me and self._busy + count <= max(most, count))
+                self._changed.wait_for(lambda: self._waiting[0] is turn and self._busy + count <= max(most, count))
                 self._busy += count
             finally:
-                self._waiting.remove(me)
+                self._waiting.remove(turn)
                 self._changed.notify_all()
         try:
             yield
@@ -271,13 +268,13 @@ class Turns:
 
 
 TURNS = Turns()
-"""Of this process."""
+"""The turns of this process."""
 
 
 def in_turns(
     work: Callable[[P, S], R], workers: Workers, count: Callable[[P], int] = lambda _: 1
 ) -> Callable[[P, S], R]:
-    """The same work for `run_tasks`; in threads of this process a payload, which keeps `count` of them busy, waits its turn."""
+    """The same work for `run_tasks`; in threads, a payload that keeps `count` of them busy waits for its turn."""
     if workers.spark is not None:
         return work
 
@@ -289,37 +286,37 @@ def in_turns(
 
 
 class TaskSize(msgspec.Struct, frozen=True):
-    """What a task gets of some work: `least` is worth its start, `most` is enough for any."""
+    """The amount of work of a task: `least` is worth its start, `most` is enough for any."""
 
     least: int
     most: int
 
 
 MANIFEST_BYTES = TaskSize(4 * MIB, 32 * MIB)  # stored, that are decoded: some 70,000 to 500,000 entries
-FILTERED_MANIFEST_BYTES = TaskSize(MIB // 2, 8 * MIB)  # the same where each entry is an object, as in a commit
-LIST_ROWS = TaskSize(1_000_000, 8_000_000)  # of manifest lists, and what opening them counts for in rows
+FILTERED_MANIFEST_BYTES = TaskSize(MIB // 2, 8 * MIB)  # where each entry is an object, as in a commit
+LIST_ROWS = TaskSize(1_000_000, 8_000_000)  # of manifest lists, and the equivalent of opening them
 NEW_MANIFESTS = TaskSize(8, 16)  # of a range of keys; enough that the last one, which is cut short, matters little
 MATCHED_FILES = TaskSize(20_000, 100_000)  # data files, with the delete files that reach them
 LISTED_FILES = TaskSize(20_000, 100_000)
-DESCRIBED_FILES = TaskSize(5_000, 50_000)  # of groups, each with what a commit must know of it
+DESCRIBED_FILES = TaskSize(5_000, 50_000)  # of groups, each with its metadata for a commit
 SHUFFLED_KEYS = TaskSize(100_000, 1_000_000)  # rows of a partition: a key, and at most a location beside it
 DATA_BYTES = TaskSize(16 * MIB, 128 * MIB)  # of data files that are read
 
 
 def tasks_count(spark: "SparkSession", total: float, amount: TaskSize, *, a_slot: int = 1, beside: float = 0) -> int:
-    """Into how many tasks work is cut, at least one.
+    """The number of tasks for some work, at least one.
 
     Args:
         total: all of the work, in the unit of `amount`.
         a_slot: as for `small_tasks`.
-        beside: what each task reads in any case, in the same unit: of its own it gets at least that much.
+        beside: what each task reads in any case, in the same unit; its own work is at least as much.
     """
     least, most = max(amount.least, beside), max(amount.most, beside)
     return max(1, int(-(-total // most)), min(small_tasks(spark, a_slot=a_slot), int(total // least)))
 
 
 def small_tasks(spark: "SparkSession", *, a_slot: int = 1) -> int:
-    """How many tasks may be small; on a local master `a_slot` for each slot, several where equal amounts take unequal times."""
+    """How many tasks may be small; on a local master `a_slot` for each slot, more than one where times vary."""
     if spark.sparkContext.getConf().get("spark.default.parallelism") is not None:
         return parallelism(spark)
     return a_slot * parallelism(spark) if is_local(spark) else 100
@@ -332,12 +329,12 @@ _UNITS = {"k": 1 << 10, "": MIB, "m": MIB, "g": GIB, "t": GIB << 10, "p": GIB <<
 
 
 class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Python workers of an executor may take together.
+    """The memory of all Python workers of an executor.
 
     Attributes:
         available_bytes: `None` where no setting limits it.
-        jvm_bytes: what the JVM needs of the setting beside them.
-        setting: which setting says so.
+        jvm_bytes: the JVM's part of the setting.
+        setting: that limits it.
     """
 
     available_bytes: int | None
@@ -346,7 +343,7 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_bytes(text: str) -> int | None:
-    """A size as Spark reads it for memory, in MiB where it has no unit; `None` for what is no size.
+    """A memory size as Spark reads it, in MiB where it has no unit; `None` for anything else.
 
     >>> size_bytes("2g") == size_bytes("2048") == size_bytes("2048MB")
     True
@@ -356,16 +353,16 @@ def size_bytes(text: str) -> int | None:
 
 
 def heap_bytes(properties: Mapping[str, str], *, is_driver: bool = False) -> int:
-    """How large the heap of an executor's JVM may grow, or of the driver's."""
+    """The largest heap of an executor's JVM, or of the driver's."""
     return size_bytes(properties.get("spark.driver.memory" if is_driver else "spark.executor.memory", "")) or GIB
 
 
 def python_memory(properties: Mapping[str, str], master: str) -> PythonMemory:
-    """What Spark's settings leave to the Python workers of an executor.
+    """The memory that Spark's settings leave to the Python workers of an executor.
 
-    On YARN and Kubernetes an executor is a container with a limit. Its JVM takes `spark.executor.memory`; its Python workers
-    take what else there is, `spark.executor.memoryOverhead`, of which the JVM needs a part, or `spark.executor.pyspark.memory`,
-    if that is set. An executor that takes more is killed. Elsewhere the machine is the limit.
+    On YARN and Kubernetes an executor is a container with a limit, and killed where it takes more. Its JVM has
+    `spark.executor.memory`; its Python workers share `spark.executor.memoryOverhead` with the JVM, or have
+    `spark.executor.pyspark.memory`, if that is set. Elsewhere the machine is the limit.
     """
     manager = master.partition(":")[0].partition("[")[0]
     if manager not in ("yarn", "k8s"):
@@ -374,7 +371,7 @@ def python_memory(properties: Mapping[str, str], master: str) -> PythonMemory:
     if given:
         return PythonMemory(available_bytes=given, setting=PYTHON_MEMORY)
     factor = 0.4 if manager == "k8s" else 0.1
-    # Spark itself refuses what is no number.
+    # Spark itself refuses anything but a number.
     with suppress(ValueError):
         factor = float(properties.get("spark.executor.memoryOverheadFactor", factor))
     heap = heap_bytes(properties)
@@ -385,7 +382,7 @@ def python_memory(properties: Mapping[str, str], master: str) -> PythonMemory:
 
 
 def shortage(memory: PythonMemory, slots: int, task_bytes: int) -> str | None:
-    """What is wrong and what to set, in one line, where `slots` tasks may take more than they have; else `None`."""
+    """The problem and the setting to change, in one line, where `slots` tasks may take more than they have; else `None`."""
     needed_bytes = slots * task_bytes
     if memory.available_bytes is None or memory.available_bytes >= needed_bytes:
         return None
@@ -398,7 +395,7 @@ def shortage(memory: PythonMemory, slots: int, task_bytes: int) -> str | None:
 
 
 def warn_of_memory(workers: Workers, task_bytes: int, listener: Listener) -> None:
-    """Warn before work starts whose tasks may take that much each; costs a question to the driver, and no Spark job."""
+    """Warn before work starts whose tasks may take `task_bytes` each; costs a call to the driver, and no Spark job."""
     if workers.spark is None:
         return
     context = workers.spark.sparkContext

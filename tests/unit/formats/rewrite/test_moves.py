@@ -15,8 +15,7 @@ from icekeep.formats.rewrite.moves import moves_locations, new_positions, report
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
 from icekeep.formats.rewrite.task import FilePiece
 from icekeep.formats.sort.encode import Curve, Ordering
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import key_ranges
+from icekeep.formats.sort.keys import key_ranges, sort_keys
 from icekeep.spec.collections import NO_POSITIONS
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.sorting import SortField

@@ -16,8 +16,7 @@ from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort import external as external_sort
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.external import Sorter
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import key_ranges
+from icekeep.formats.sort.keys import key_ranges, sort_keys
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.partitioning import UNPARTITIONED

@@ -7,7 +7,7 @@ from icekeep.formats.options import WriteOptions
 from icekeep.formats.rewrite.run import sample_task
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Ordering
-from icekeep.formats.sort.ranges import split_points
+from icekeep.formats.sort.keys import split_points
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.sorting import SortField

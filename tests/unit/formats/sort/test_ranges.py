@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.encode import KeyRange, Ordering
-from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.sort.ranges import (
+from icekeep.formats.sort.keys import (
     KeySample,
     key_ranges,
     keys_inside,
     range_numbers,
     ranges_of_files,
     sample_keys,
+    sort_keys,
     split_points,
 )
 from icekeep.spec.sorting import build_sort_order

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import leaf_path, leaf_values
-from icekeep.formats.partitioner import column_values
+from icekeep.formats.arrow.arrays import column_values, leaf_path, leaf_values
 from icekeep.formats.transforms import transformed
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
