@@ -205,9 +205,9 @@ def select_manifests(
     """Select manifests by their partition summaries: `rows`, bound to `schema`, is projected through each one's own spec."""
     specs = {}
     for spec_id in {m.partition_spec_id for m in manifests}:
-        spec = metadata.specs_by_id[spec_id]
-        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, spec, schema)
-        specs[spec_id] = SpecFilter(metadata.partition_type(spec_id), matches)
+        partition = metadata.partition_type(spec_id)  # refuses a spec that the table lacks
+        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, metadata.specs_by_id[spec_id], schema)
+        specs[spec_id] = SpecFilter(partition, matches)
     opened: list[ManifestFile] = []
     skipped: list[ManifestFile] = []
     for manifest in manifests:

@@ -434,13 +434,19 @@ def encode_varint(number: int) -> bytes:
 
 def read_long(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """The number at a position, and the position after it; raises `IndexError` or `ValueError` if there is none."""
+    number, position = read_varint(data, position)
+    return (number >> 1) ^ -(number & 1), position
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The unsigned number at a position, and the position after it; raises as `read_long`."""
     number = shift = 0
     while True:
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return (number >> 1) ^ -(number & 1), position
+            return number, position
         shift += 7
         if shift > 63:
             raise ValueError("a number in its header is too long")
