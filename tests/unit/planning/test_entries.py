@@ -1,9 +1,11 @@
 import pytest
 
-from icekeep.errors import ExpressionError, NotFoundError
-from icekeep.planning.entries import bound_filter
+from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError
+from icekeep.planning.entries import bound_filter, select_manifests
 from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Day
@@ -29,3 +31,13 @@ def test_what_does_not_fit_the_table_is_refused():
         bound_filter("ts_day = '2026-01-31'", TABLE, SCHEMA, MOMENT_MS)
     with pytest.raises(ExpressionError, match="'ts'"):
         bound_filter("ts = 5", TABLE, SCHEMA, MOMENT_MS)
+
+
+@pytest.mark.parametrize("where", [None, "ts < now"])
+def test_a_manifest_of_a_spec_that_the_table_has_not_is_an_error_of_the_table(where):
+    rows = ALWAYS_TRUE if where is None else bound_filter(where, TABLE, SCHEMA, MOMENT_MS)
+    manifest = ManifestFile(
+        manifest_path="m", manifest_length=1, partition_spec_id=7, content=ManifestContent.DATA, added_snapshot_id=1
+    )
+    with pytest.raises(InvalidTableError, match="has no partition spec 7"):
+        select_manifests(TABLE, SCHEMA, [manifest], rows)
