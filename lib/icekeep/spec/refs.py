@@ -1,7 +1,4 @@
-"""Rules of branches and tags, and the history of `main` (spec, "Snapshot References").
-
-Pure: what a reference may be, who is an ancestor of whom, and what was current when. What is changed is in `updates.py`.
-"""
+"""Rules of branches and tags, their ancestors, and the history of `main` (spec, "Snapshot References")."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +16,7 @@ _BRANCH_LIMITS = ("min_snapshots_to_keep", "max_snapshot_age_ms")
 
 
 def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
-    """Return a reference that the spec allows under this name.
+    """Return the reference if the spec allows it under this name.
 
     Raises:
         UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
@@ -41,23 +38,23 @@ def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
 
 
 def moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
-    """A reference at another snapshot, its retention unchanged; a new branch where there is none."""
+    """A reference at another snapshot with the same retention; a new branch if there was none."""
     return SnapshotRef(snapshot_id=snapshot_id, type="branch") if ref is None else replace(ref, snapshot_id=snapshot_id)
 
 
 def is_ancestor(metadata: TableMetadata, snapshot_id: int, *, of: int | None) -> bool:
-    """Whether a snapshot is another one, or leads to it over parents that the table still has."""
+    """Whether a snapshot is `of` itself, or one of its ancestors as far as the table still has them."""
     return any(ancestor.snapshot_id == snapshot_id for ancestor in metadata.ancestors(of))
 
 
 def newest_ancestor_before(metadata: TableMetadata, timestamp_ms: int) -> Snapshot | None:
-    """The newest snapshot of `main`'s history that is older than a moment (epoch ms); `None` if there is none."""
+    """The newest snapshot of `main`'s history that is older than a moment (epoch ms)."""
     older = (s for s in metadata.ancestors(metadata.current_snapshot_id) if s.timestamp_ms < timestamp_ms)
     return max(older, key=lambda snapshot: snapshot.timestamp_ms, default=None)
 
 
 def has_been_current_since(metadata: TableMetadata, snapshot_id: int, former_id: int | None) -> bool:
-    """Whether the snapshot log shows a snapshot as the current one, now or at a time after `former_id` was it last."""
+    """Whether a snapshot is current, or was by the snapshot log at some time after `former_id` last was."""
     ids = [entry.snapshot_id for entry in metadata.snapshot_log]
     since = len(ids) - ids[::-1].index(former_id) if former_id in ids else len(ids) if former_id is not None else 0
     return metadata.current_snapshot_id == snapshot_id or snapshot_id in ids[since:]
