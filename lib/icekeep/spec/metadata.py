@@ -12,6 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -66,6 +67,7 @@ SUPPORTED_FORMAT_VERSION = 3
 MAX_METADATA_BYTES = 4 << 30
 """A file that unpacks to more than this is an attack or an accident, not table metadata."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _UNREADABLE = {
@@ -227,6 +229,53 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             snapshot = self.snapshots_by_id[snapshot_id]
             yield snapshot
             snapshot_id = snapshot.parent_snapshot_id
+
+
+def is_ancestor(metadata: TableMetadata, snapshot_id: int, *, of: int | None) -> bool:
+    """Whether a snapshot is `of` itself, or one of its ancestors as far as the table still has them."""
+    return any(ancestor.snapshot_id == snapshot_id for ancestor in metadata.ancestors(of))
+
+
+def newest_ancestor_before(metadata: TableMetadata, timestamp_ms: int) -> Snapshot | None:
+    """The newest snapshot of `main`'s history that is older than a moment (epoch ms)."""
+    older = (s for s in metadata.ancestors(metadata.current_snapshot_id) if s.timestamp_ms < timestamp_ms)
+    return max(older, key=lambda snapshot: snapshot.timestamp_ms, default=None)
+
+
+def has_been_current_since(metadata: TableMetadata, snapshot_id: int, former_id: int | None) -> bool:
+    """Whether a snapshot is current, or was by the snapshot log at some time after `former_id` last was."""
+    ids = [entry.snapshot_id for entry in metadata.snapshot_log]
+    since = len(ids) - ids[::-1].index(former_id) if former_id in ids else len(ids) if former_id is not None else 0
+    return metadata.current_snapshot_id == snapshot_id or snapshot_id in ids[since:]
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """From `made_current_at` (UTC) on a snapshot was the current one; a row of Iceberg's metadata table `history`.
+
+    Attributes:
+        parent_id: the snapshot that it was made from; `None` for a first one, and where the snapshot has expired.
+        is_current_ancestor: whether the table as it is now comes from it, or it is the current one itself.
+    """
+
+    made_current_at: datetime
+    snapshot_id: int
+    parent_id: int | None
+    is_current_ancestor: bool
+
+
+def history(metadata: TableMetadata) -> tuple[HistoryEntry, ...]:
+    """The table's `snapshot-log`, the oldest first."""
+    ancestors = {snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)}
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+    return tuple(
+        HistoryEntry(
+            made_current_at=_EPOCH + timedelta(milliseconds=entry.timestamp_ms),
+            snapshot_id=entry.snapshot_id,
+            parent_id=parents.get(entry.snapshot_id),
+            is_current_ancestor=entry.snapshot_id in ancestors,
+        )
+        for entry in metadata.snapshot_log
+    )
 
 
 def new_table_metadata(  # noqa: PLR0913 - each is one part of the value

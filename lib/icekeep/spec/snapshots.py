@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from icekeep.decoding import from_plain
-from icekeep.errors import InvalidTableError, UsageError
+from icekeep.errors import InvalidTableError, OptionError, UsageError
+from icekeep.spec.types import MAX_INT, MAX_LONG
 
 MAIN = "main"
 V = TypeVar("V", bound="View")
@@ -103,6 +104,39 @@ class SnapshotRef(View, frozen=True):
     @property
     def is_branch(self) -> bool:
         return self.type == "branch"
+
+
+_GREATEST = {"min_snapshots_to_keep": MAX_INT, "max_snapshot_age_ms": MAX_LONG, "max_ref_age_ms": MAX_LONG}
+_BRANCH_LIMITS = ("min_snapshots_to_keep", "max_snapshot_age_ms")
+
+
+def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
+    """Return the reference if the spec allows it under this name.
+
+    Raises:
+        UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
+        OptionError: a limit is not a positive number of its type.
+    """
+    if not name.strip():
+        raise UsageError(f"{name!r} cannot be the name of a {ref.type}")
+    if name == MAIN and not ref.is_branch:
+        raise UsageError("main is a branch; it cannot become a tag")
+    for limit, greatest in _GREATEST.items():
+        given = getattr(ref, limit)
+        if given is None:
+            continue
+        if limit in _BRANCH_LIMITS and not ref.is_branch:
+            raise UsageError(f"{name!r} is a tag; only a branch can have {limit.replace('_', '-')}")
+        if not 1 <= given <= greatest:
+            raise OptionError(limit, given=given, expected=f"a whole number from 1 to {greatest}")
+    return ref
+
+
+def moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
+    """A reference at another snapshot with the same retention; a new branch if there was none."""
+    if ref is None:
+        return SnapshotRef(snapshot_id=snapshot_id, type="branch")
+    return msgspec.structs.replace(ref, snapshot_id=snapshot_id)
 
 
 class SnapshotLogEntry(View, frozen=True):
