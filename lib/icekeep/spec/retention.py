@@ -375,7 +375,7 @@ def unused_schema_ids(
 
 
 def columns_of_schemas(metadata: TableMetadata, schema_ids: Collection[int]) -> frozenset[int]:
-    """Ids of the columns whose newest definition is in one of some schemas."""
+    """Ids of the columns whose definition, the current schema's or else the newest, is in one of some schemas."""
     current_last = sorted(metadata.schemas, key=lambda s: (s.schema_id == metadata.current_schema_id, s.schema_id))
     newest = {field_id: schema.schema_id for schema in current_last for field_id in schema.fields_by_id}
     return frozenset(field_id for field_id, schema_id in newest.items() if schema_id in schema_ids)
