@@ -155,7 +155,7 @@ from icekeep.spec.evolution import SetWriteDefault as SetWriteDefault
 from icekeep.spec.evolution import UpdateColumnDoc as UpdateColumnDoc
 from icekeep.spec.evolution import UpdateColumnType as UpdateColumnType
 from icekeep.spec.filters.expressions import Expression as Expression
-from icekeep.spec.refs import HistoryEntry as HistoryEntry
+from icekeep.spec.metadata import HistoryEntry as HistoryEntry
 from icekeep.spec.sorting import SortKey as SortKey
 from icekeep.tables.read import read_batches as read_batches
 from icekeep.tables.read import read_table as read_table

@@ -10,7 +10,7 @@ from icekeep.commit.changes.definitions import (
 )
 from icekeep.commit.changes.snapshots import CreateRef, DropRef, FastForwardBranch, ReplaceRef
 from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField, RenameColumn
-from icekeep.spec.refs import is_ancestor
+from icekeep.spec.metadata import is_ancestor
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile
 from icekeep.spec.transforms import Void
 from icekeep.spec.types import STRING

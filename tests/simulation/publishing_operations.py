@@ -9,8 +9,7 @@ from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick,
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import is_ancestor
+from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update
 from simulation.client import Client

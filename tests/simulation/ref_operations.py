@@ -2,8 +2,7 @@
 
 from icekeep.commit.changes.snapshots import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
 from icekeep.maintenance.runs.start_tag import TAG_PREFIX
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import is_ancestor
+from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from simulation.client import Client
 from simulation.model import Model

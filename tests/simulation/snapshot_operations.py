@@ -6,8 +6,7 @@ from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot
 from icekeep.errors import NotFoundError
 from icekeep.maintenance.expiration.job import expire_snapshots
 from icekeep.maintenance.restoring.job import restore
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import is_ancestor
+from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN
 from kit.no_spark import no_spark

@@ -17,9 +17,8 @@ from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked, without_secrets
 from icekeep.settings import CatalogChange
-from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata import HistoryEntry, TableMetadata, history
 from icekeep.spec.properties import OWN_DIRECTORY
-from icekeep.spec.refs import HistoryEntry, history
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot

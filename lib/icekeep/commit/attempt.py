@@ -35,8 +35,7 @@ from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Manif
 from icekeep.spec.manifests.write import write_manifest_list
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import manifest_list_location, manifest_location
-from icekeep.spec.refs import moved
-from icekeep.spec.snapshots import MAIN, Snapshot, carried
+from icekeep.spec.snapshots import MAIN, Snapshot, carried, moved
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, low_counters
 from icekeep.storage.base import Storage

@@ -1,8 +1,8 @@
-"""Lists shared out: into bins of about one weight, and as sets of positions in a list that many share.
+"""Lists divided into bins of about equal weight, and parts of a shared list as sets of positions.
 
-`balanced` where order does not matter, `cut_evenly` where neighbours stay together and the number of bins is given, `packed`
-where it is given how much a bin holds. Sets of positions are roaring bitmaps: what reaches a data file is mostly a stretch
-of an ordered list, which takes a few bytes however long it is.
+`balanced` is for items in any order, `cut_evenly` for a number of bins that keep neighbours together, `packed` for bins of a
+given capacity. Sets of positions are roaring bitmaps: the delete files that reach a data file are mostly a stretch of an
+ordered list, which takes a few bytes at any length.
 """
 
 import heapq
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
 
 Limit: TypeAlias = tuple[Callable[[T], float], float]
-"""What an item counts for, and the most that a bin holds of it; an item that is more than that has a bin of its own."""
+"""The measure of an item, and the most of it in a bin; an item above that has a bin of its own."""
 
 
 def each_once(item: object) -> int:
@@ -44,7 +44,7 @@ def balanced(items: Iterable[T], weight: Callable[[T], float], bins_count: int) 
 
 
 def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Stretches of an ordered list, each four times as long as the one before: for searches that stop early.
+    """Stretches of a list, each four times as long as the one before, for searches that stop early.
 
     >>> [*growing("abcdefg")]
     ['a', 'bcde', 'fg']
@@ -56,9 +56,9 @@ def growing(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *limits: Limit[T]) -> list[Sequence[T]]:
-    """An ordered list cut into at most `count` stretches, none empty; more where limits ask for them.
+    """A list cut into at most `count` stretches, none empty; more where limits require it.
 
-    An item is in the stretch that its middle lies in, so that a heavy one takes no others along.
+    An item belongs to the stretch that its middle lies in, so that neighbours of a heavy one are not drawn into its stretch.
 
     >>> cut_evenly([4, 4, 4, 4, 4, 4, 1], float, 3)
     [[4, 4], [4, 4], [4, 4, 1]]
@@ -73,7 +73,7 @@ def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *li
     stretches: list[Sequence[T]] = []
     start = number = 0
     while start < len(items):
-        # A stretch that a limit has ended leaves the next one as much as it would have had.
+        # A stretch that a limit ended does not shorten the next one.
         number = max(number, int(middle(start) // share)) + 1
         stop = bisect_right(range(len(items)), share * number, key=middle) if number < count else len(items)
         for upto, most in sums:
@@ -85,7 +85,7 @@ def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *li
 
 
 def _sums(weights: Iterable[float]) -> "array[float]":
-    """What comes before each item, and all of it; 8 bytes each, since items may be millions."""
+    """The weight before each item, and the total; 8 bytes each, since there may be millions of items."""
     sums = array("d", (0.0,))
     sums.extend(accumulate(weights))
     return sums
@@ -94,11 +94,8 @@ def _sums(weights: Iterable[float]) -> "array[float]":
 def packed(items: Iterable[T], *limits: Limit[T], lookback: int = 1, heaviest_first: bool = False) -> Iterator[list[T]]:
     """Bins filled up to their limits, as Iceberg's `BinPacking`: each item goes into the first open bin that has room for it.
 
-    At most `lookback` bins are open, and no more items are held than they have and the next one; one bin more closes the
-    oldest. With one, the items of all bins together are in order.
-
-    Args:
-        heaviest_first: close the bin that has most of the first limit instead, the oldest of several.
+    At most `lookback` bins are open, and only their items and the next one are held; one bin more closes the oldest, or with
+    `heaviest_first` the oldest of those with most of the first limit. With a `lookback` of 1 all items stay in order.
 
     >>> list(packed([4, 4, 4, 9, 2], (float, 8)))
     [[4, 4], [4], [9], [2]]
@@ -129,7 +126,7 @@ PositionSet: TypeAlias = FrozenBitMap
 NO_POSITIONS = FrozenBitMap()
 
 Span = tuple[int, int]
-"""The first position of a stretch, and the one behind its last."""
+"""The first position of a stretch, and the one after its last."""
 
 
 def of_spans(stretches: Iterable[Span]) -> PositionSet:
@@ -145,25 +142,25 @@ def of_spans(stretches: Iterable[Span]) -> PositionSet:
 
 
 def is_span(positions: PositionSet) -> bool:
-    """Whether there are positions, and none between the first and the last is missing."""
+    """Whether the positions are one stretch without gaps, and not empty."""
     return bool(positions) and positions.max() - positions.min() + 1 == len(positions)
 
 
 def spans(positions: PositionSet) -> list[Span]:
-    """The stretches of neighbours, in order.
+    """The stretches of neighbouring positions, in order.
 
     >>> spans(FrozenBitMap([4, 7, 8, 9]))
     [(4, 5), (7, 10)]
     """
     if is_span(positions):
         return [(positions.min(), positions.max() + 1)]
-    # Neighbours are as far from their numbers in the set as one another.
+    # Neighbours have the same distance from their ranks in the set.
     stretches = ([*members] for _, members in groupby(enumerate(positions), lambda one: one[1] - one[0]))
     return [(stretch[0][1], stretch[-1][1] + 1) for stretch in stretches]
 
 
 def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[Item], list[PositionSet]]:
-    """The members of a list that any of its parts has, in its order, and the parts as positions among these.
+    """The members of a list that are in any of its parts, in order, and the parts as positions among these.
 
     >>> used, parts = narrowed("abcdefg", [FrozenBitMap([1, 5]), FrozenBitMap([4, 5, 6])])
     >>> used, [*map(list, parts)]
@@ -175,7 +172,7 @@ def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[
 
 
 class Renumbering:
-    """Where the members of one list stand in another, asked for a stretch at a time; `places` is -1 for one that it has not."""
+    """Positions in one list as positions in another, a stretch at a time; `places` is -1 for members that the other lacks."""
 
     def __init__(self, places: Sequence[int]) -> None:
         self._places = places
@@ -183,7 +180,7 @@ class Renumbering:
         self._breaks = [*accumulate(breaks, initial=0)]
 
     def moved(self, positions: PositionSet) -> PositionSet:
-        """The places of members; those that the other list has not are left out."""
+        """The places of members; those that the other list lacks are left out."""
         moved: list[Span] = []
         for start, stop in spans(positions):
             if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
@@ -194,12 +191,7 @@ class Renumbering:
 
 
 class _Members(Generic[Item]):
-    """Members of a list that many share.
-
-    Attributes:
-        whole: the list; of a `PartSet` one that has nothing twice.
-        positions: those of the members.
-    """
+    """The members of a shared list at some positions; the list of a `PartSet` has no duplicates."""
 
     __slots__ = ("positions", "whole")
 
@@ -214,7 +206,7 @@ class _Members(Generic[Item]):
 
 
 class Part(_Members[Item], Sequence[Item]):
-    """Some of the members of a list that many parts share."""
+    """A part of a shared list as a sequence."""
 
     __slots__ = ()
 
@@ -223,7 +215,7 @@ class Part(_Members[Item], Sequence[Item]):
 
 
 class PartSet(_Members[Item], AbstractSet[Item]):
-    """The same as a set, equal to any set of the same members; operators make frozen sets of it."""
+    """A part of a shared list as a set, equal to any set of the same members; operators give frozen sets."""
 
     __slots__ = ()
 
@@ -243,15 +235,15 @@ class PartSet(_Members[Item], AbstractSet[Item]):
 
 
 def packed_positions(value: Any) -> bytes:
-    """A set of positions as bytes: what msgspec's encoders ask for (`enc_hook`)."""
+    """A set of positions as bytes (msgspec's `enc_hook`)."""
     if isinstance(value, FrozenBitMap):
         return bytes(value.serialize())
     raise NotImplementedError(type(value))
 
 
 def unpacked_positions(cls: type, packed: Any) -> PositionSet:
-    """The set again (`dec_hook`); raises `ValueError` for bytes that are none, which msgspec's decoders word."""
-    # Of no bytes at all pyroaring would read past the end.
+    """A set of positions from its bytes (msgspec's `dec_hook`, whose decoders wrap the `ValueError`)."""
+    # pyroaring reads past the end of empty bytes.
     if cls is FrozenBitMap and isinstance(packed, bytes) and packed:
         return FrozenBitMap.deserialize(packed)
     raise ValueError(f"no positions, but {packed!r:.50}")

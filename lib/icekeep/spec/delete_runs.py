@@ -4,12 +4,12 @@ A reader of a data file must apply a delete file
 * that is new enough: of the data file's sequence number or newer, but newer for equality deletes;
 * that is for this data file alone (`referenced_data_file`), lies in its spec and partition, or holds equality deletes of an
   unpartitioned spec. One for this data file that lies in another partition is an error: no reader can tell whether it applies;
-* both of whose bounds of paths, if they are one path, fit the data file's: see `reach.sole_path`;
+* whose bounds of paths, if they are one path, match the data file's path: see `reach.sole_path`;
 * unless it holds positions and a deletion vector reaches the data file, which has them all (spec, "Deletion Vectors").
 
-A thousand equality delete files may reach each of ten thousand data files. Those of one partition, or of the table, are put
-in the order of their sequence numbers: what of them reaches a data file is the end of that list, a run, and two numbers say
-which they are. Planning asks with Arrow tables (`planning.deletes`), commits with entries (`reached_files`).
+A thousand equality delete files may reach each of ten thousand data files. Those of one partition, or of the table, are sorted
+by sequence number: those that reach a data file are the end of that list, a run of two numbers. Planning calls this with Arrow
+tables (`planning.deletes`), commits with entries (`reached_files`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,15 +28,11 @@ Flags = NDArray[np.bool_]
 NO_LIMIT = 2**62
 
 SEVERAL_FILES = -2
-"""In `DeleteColumns.files`: it may be for several data files."""
+"""In `DeleteColumns.files`: the delete file may be for several data files."""
 
 
 class DataColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Data files, a row each; numbers of files and partitions are any from 0, equal where these are.
-
-    Attributes:
-        paths: those of some rows.
-    """
+    """Data files, a row each; files and partitions are arbitrary numbers from 0. `paths` gives the paths of some rows."""
 
     files: Numbers
     partitions: Numbers
@@ -48,10 +44,10 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Delete files, a row each, with the numbers of `DataColumns`.
 
     Attributes:
-        files: of the one data file that a row is for; -1 for one that is not there, `SEVERAL_FILES`.
-        partitions: -1 for one that no data file lies in.
-        bounds: by row, of position delete files for several data files, bounds that are one path.
-        paths: those of some rows.
+        files: the only data file of a row, -1 if it is not in `DataColumns`; or `SEVERAL_FILES`.
+        partitions: -1 for one without data files.
+        bounds: by row, for position delete files of several data files whose bounds are one path.
+        paths: the paths of some rows.
     """
 
     files: Numbers
@@ -65,15 +61,14 @@ class DeleteColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """What reaches each data file, as runs of delete files in an order in which those are neighbours that go together.
+    """The delete files that reach each data file, as runs in an order of all delete files, list by list.
 
     Attributes:
-        ranks: the delete files in this order, each as its row in `DeleteColumns`.
-        lists: a number for each, which those have in common that are together, by their sequence numbers: those for one
-            partition, for the table or for one data file.
+        ranks: the delete files in this order, as rows of `DeleteColumns`.
+        lists: the number of each one's list: of a partition, of the table or of one data file, by sequence number.
         reached: which of them reach any data file, whether a vector takes their place or not.
-        offsets: the runs of the data file n are those from `offsets[n]` to `offsets[n + 1]`.
-        starts, stops: of each run, which has members of one list, its first place in the order and the one behind its last.
+        offsets: the runs of data file n are those from `offsets[n]` to `offsets[n + 1]`.
+        starts, stops: of each run, within one list, its first place in the order and the one after its last.
     """
 
     ranks: Places
@@ -85,7 +80,7 @@ class DeleteRuns(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> Numbers:
-        """For each run the data file that it reaches."""
+        """The data file of each run."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     @property
@@ -94,22 +89,21 @@ class DeleteRuns(msgspec.Struct, frozen=True, kw_only=True):
         return _covered(self.starts, self.stops, len(self.ranks))
 
     def positions_of_row(self, row: int) -> PositionSet:
-        """The places of what reaches a data file."""
+        """The places of the delete files that reach a data file."""
         runs = slice(self.offsets[row], self.offsets[row + 1])
         return of_spans(zip(self.starts[runs].tolist(), self.stops[runs].tolist(), strict=True))
 
     def of_row(self, row: int) -> list[int]:
-        """The same, ordered as the delete files came."""
+        """The same, in the order of `DeleteColumns`."""
         return sorted(self.positions_of_row(row), key=self.ranks.__getitem__)
 
 
 def match(
     data: DataColumns, deletes: DeleteColumns, *, max_pairs: int = NO_LIMIT, max_runs: int = NO_LIMIT
 ) -> DeleteRuns | None:
-    """What reaches each data file; `None` for more pairs of a data file and a delete file, or more runs, than are asked for.
+    """Match delete files with data files; `None` for more than `max_pairs` pairs of files or `max_runs` runs.
 
-    Raises:
-        InvalidTableError: two deletion vectors reach one data file, or a delete file for one lies in another partition.
+    Raises `InvalidTableError` where two deletion vectors reach one data file, or a delete file for one lies in another partition.
     """
     count = len(deletes.files)
     greatest = deletes.sequence_numbers - deletes.is_equality
@@ -123,7 +117,7 @@ def match(
     partitions, of_row = np.unique(data.partitions, return_inverse=True)
     whole_table = 2 * len(partitions) + 2
     lists = _list_numbers(deletes, partitions, whole_table)
-    # Each of those that are matched one by one has a list of its own, but those that reach the same data file alone share one.
+    # Delete files that are matched one by one have a list each, but those that reach the same data file alone share one.
     only = np.full(count, -1)
     only[singles] = rows
     only[np.bincount(singles, minlength=count) != 1] = -1
@@ -132,7 +126,7 @@ def match(
     order = np.lexsort((deletes.sequence_numbers, lists))
     places = np.argsort(order)
 
-    # Within a list the greatest numbers that are reached ascend: their places among all of them make one key with the list's.
+    # Within a list the greatest sequence numbers reached ascend: their places among all of these make one key with the list's.
     listed = order[: np.count_nonzero(is_listed)]
     steps = np.unique(greatest[listed])
     width = len(steps) + 1
@@ -160,7 +154,7 @@ def match(
 
 
 def _named_pairs(data: DataColumns, deletes: DeleteColumns, greatest: Numbers) -> tuple[Numbers, Numbers]:
-    """Data files, each with a delete file that is for it alone and reaches it."""
+    """Pairs of a data file and a delete file that is for it alone and reaches it."""
     named = np.flatnonzero(deletes.files != SEVERAL_FILES)
     by_file = np.argsort(data.files, kind="stable")
     files = data.files[by_file]
@@ -179,7 +173,7 @@ def _named_pairs(data: DataColumns, deletes: DeleteColumns, greatest: Numbers) -
 def _bounded_pairs(
     data: DataColumns, deletes: DeleteColumns, greatest: Numbers, max_pairs: int
 ) -> tuple[Numbers, Numbers] | None:
-    """The same of those whose bounds are one path; `None` for more than `max_pairs`."""
+    """Pairs of a data file and a delete file whose bounds are one path and match it; `None` for more than `max_pairs`."""
     by_partition = np.argsort(data.partitions, kind="stable") if deletes.bounds else np.empty(0, np.int64)
     partitions = data.partitions[by_partition]
     neighbours: dict[int, tuple[Numbers, list[bytes]]] = {}
@@ -204,7 +198,7 @@ def _bounded_pairs(
 
 
 def _list_numbers(deletes: DeleteColumns, partitions: Numbers, whole_table: int) -> Numbers:
-    """Of delete files that reach whatever is old enough: for each partition two numbers from 2 on, the second for equality."""
+    """Numbers of lists by partition: two for each from 2 on, the second for equality deletes; global ones have `whole_table`."""
     places = np.searchsorted(partitions, deletes.partitions)
     is_there = np.append(partitions, np.iinfo(np.int64).min)[places] == deletes.partitions
     numbers = np.where(is_there, 2 * places + 2, 0) + deletes.is_equality
@@ -224,7 +218,7 @@ def _in_force(
     lists: Places,
     found: tuple[Numbers, Numbers, Numbers],
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Runs by data file and start, without positions where a vector has them; those that touch in one list are one."""
+    """Runs by data file and start, without position deletes that a vector replaces; adjacent ones of one list are joined."""
     rows, starts, stops = found
     firsts = order[starts]
     vectors = np.bincount(rows[deletes.is_vector[firsts]], minlength=len(data.files))

@@ -1,9 +1,8 @@
 """Changes of a table's schema and default partition spec (spec, "Schema Evolution", "Partition Evolution").
 
-Metadata and changes in, a schema or spec out; each change is applied to what the changes before it left. Field ids never
-change and are never used again: new fields, nested ones too, take ids after the table's last one. Manifests keep partition
-values by the ids of partition fields, so an id never changes what it stands for: a field that was there before, the same
-transform of the same column, gets its id again, any other one a new id.
+Each change is applied to the result of the changes before it. Field ids never change and are never reused: new fields, nested
+ones too, take ids after the table's last one. Manifests keep partition values by the ids of partition fields, so an id never
+changes its meaning: the same transform of the same column gets its former id, any other field a new one.
 
 Columns are named by their full names: `point.x` is the field x of the struct point, `points.element.x` one of a list's
 elements, `counts.value.n` one of a map's values. A type is a `Type`, or the name of a primitive one (`decimal(9, 2)`).
@@ -63,11 +62,9 @@ from icekeep.spec.values import INTEGER_WIDTHS, TICKS_PER_SECOND, map_nested, va
 
 
 class _SpecDraft:
-    """A spec between two changes.
+    """A spec between two changes, with the ids of removed and added fields.
 
-    Attributes:
-        fields: in order; those that were removed keep their places until the end, in case that they are added again.
-        removed: ids of the removed fields, `added` those of the added ones.
+    Removed fields keep their places in `fields` until the end, in case they are added again.
     """
 
     def __init__(self, base: TableMetadata) -> None:
@@ -94,7 +91,7 @@ class _SpecDraft:
             self.fields[self.fields.index(field)] = replace(field, name=name)
 
     def free_name(self, name: str) -> None:
-        """Leave no field with a name: one that makes no values any more gives its name away."""
+        """Leave no field with a name: void and removed fields are renamed."""
         for position, field in enumerate(self.fields):
             if field.name != name:
                 continue
@@ -105,13 +102,13 @@ class _SpecDraft:
             self.fields[position] = replace(field, name=f"{name}_{field.field_id}")
 
     def earlier(self, source_id: int, transform: Transform, name: str | None) -> PartitionField | None:
-        """The same field of an earlier spec, the newest one first; with its name if one is asked for.
+        """The same field of the newest earlier spec that has it, with a certain name unless that is null.
 
-        Format version 1 gave the same ids to different fields, so an id that stood for two things is not used again.
+        Format version 1 gave the same ids to different fields, so an id with two meanings is not reused.
         """
         newest_first = sorted(self.base.partition_specs, key=lambda spec: spec.spec_id, reverse=True)
         fields = [field for spec in newest_first for field in spec.fields]
-        # Void fields hold no values, so they leave no doubt about what an id stands for.
+        # Void fields hold no values, so they give an id no second meaning.
         others = [
             field
             for field in fields
@@ -137,7 +134,7 @@ class _SpecDraft:
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
-    """One change of a partition spec; fields are named as the changes before left them."""
+    """One change of a partition spec; fields go by the names that the changes before it gave them."""
 
     def _apply(self, draft: _SpecDraft) -> None:
         raise UsageError(
@@ -146,7 +143,7 @@ class PartitionChange(msgspec.Struct, frozen=True):
 
 
 class AddPartitionField(PartitionChange, frozen=True):
-    """Partition by a transform of a column too; without a name as Iceberg names it (`ts_day`, `id_bucket_16`)."""
+    """Partition by a transform of a column too; the name defaults to Iceberg's (`ts_day`, `id_bucket_16`)."""
 
     column: str
     transform: str = "identity"
@@ -161,7 +158,7 @@ class AddPartitionField(PartitionChange, frozen=True):
                 f"partition field {present.name!r} is {str(transform)!r} of column {self.column!r} already"
             )
         if present is not None:
-            # It was removed a moment ago, and keeps its place.
+            # Removed by one of these changes, it keeps its place.
             draft.removed.discard(present.field_id)
             draft.rename(present, present.name if self.name is None else self.name)
             return
@@ -179,7 +176,7 @@ class AddPartitionField(PartitionChange, frozen=True):
 
 
 class RemovePartitionField(PartitionChange, frozen=True):
-    """Partition by a field no more; in format version 1 it stays, with the transform void."""
+    """Stop partitioning by a field; format version 1 keeps it, with the transform void."""
 
     name: str
 
@@ -201,16 +198,10 @@ class RenamePartitionField(PartitionChange, frozen=True):
 
 
 def evolve_spec(base: TableMetadata, changes: Sequence[PartitionChange]) -> PartitionSpec:
-    """The default partition spec after changes, in order.
+    """The default partition spec after changes, in order; fields with unknown transforms are kept.
 
-    Fields with transforms that we do not know stay as they are.
-
-    Returns:
-        A spec with the id of an equal one that the table has already, else with an id after all of them.
-
-    Raises:
-        UsageError: a change does not fit the schema or the other fields, or cannot be made in format version 1.
-        NotFoundError: there is no such column or partition field.
+    An equal spec of the table keeps its id, a new one gets the next id. Raises `UsageError` for a change that does not fit the
+    schema or the other fields, or format version 1; `NotFoundError` for a missing column or partition field.
     """
     draft = _SpecDraft(base)
     for change in changes:
@@ -229,7 +220,7 @@ def evolve_spec(base: TableMetadata, changes: Sequence[PartitionChange]) -> Part
             "the partition spec cannot change: format version 1 numbers partition fields from 1000 on without gaps; upgrade"
             " the table to format version 2 before"
         )
-    # The default one first: older specs may be equal to it, and nothing is to change then.
+    # The default one first: older specs may be equal to it.
     for existing in (base.spec, *base.partition_specs):
         if same_fields(existing, spec):
             return existing
@@ -237,12 +228,12 @@ def evolve_spec(base: TableMetadata, changes: Sequence[PartitionChange]) -> Part
 
 
 def has_sequential_ids(spec: PartitionSpec) -> bool:
-    """Whether ids count up from 1000: readers of format version 1 take them for granted."""
+    """Whether ids count up from 1000, as readers of format version 1 assume."""
     return all(field.field_id == FIRST_FIELD_ID + position for position, field in enumerate(spec.fields))
 
 
 def same_fields(one: PartitionSpec, other: PartitionSpec) -> bool:
-    """Whether two specs make the same partitions under the same names; ids may differ."""
+    """Whether two specs differ in their ids only."""
     first, second = ([(f.source_ids, str(f.transform), f.name) for f in spec.fields] for spec in (one, other))
     return first == second
 
@@ -252,10 +243,7 @@ _PROMOTIONS_SINCE_V3: tuple[tuple[Type, Type], ...] = ((DATE, TIMESTAMP), (DATE,
 
 
 def validate_promotion(old: Type, new: Type, format_version: int) -> None:
-    """Raise `UsageError` if a column of one type may not become one of another; says why.
-
-    Spec: "Schema Evolution", the table of valid promotions.
-    """
+    """Raise `UsageError` for a promotion that the spec does not allow ("Schema Evolution")."""
     if old == new or (old, new) in _PROMOTIONS:
         return
     if old == UNKNOWN or (old, new) in _PROMOTIONS_SINCE_V3:
@@ -278,18 +266,14 @@ def validate_promotion(old: Type, new: Type, format_version: int) -> None:
 
 
 def keeps_partition_values(transform: Transform, old: Type, new: Type) -> bool:
-    """Whether a transform makes the same partition values after a promotion as before it.
-
-    Only dates that become timestamps can make others; with a transform that we do not know we cannot tell.
-    """
+    """Whether a transform makes the same partition values after a promotion: dates that become timestamps may give others."""
     return old != DATE or old == new or isinstance(transform, Year | Month | Day | Void)
 
 
 def promote_value(old: Type, new: Type, value: Any) -> Any:
-    """A value of one type as one of the type that it was promoted to, nested values too; null stays null.
+    """A value, nested ones too, in the type that its own was promoted to; fields that the new type lacks are left out.
 
-    Struct fields that the new type has no more are left out. Raises `InvalidTableError` for a date that the timestamp type
-    cannot hold.
+    Raises `InvalidTableError` for a date that the timestamp type cannot hold.
     """
     if value is None or old == new:
         return value
@@ -308,7 +292,7 @@ def promote_value(old: Type, new: Type, value: Any) -> Any:
 
 
 def promote_default(old: Type, new: Type, default: Any) -> Any:
-    """A field's stored default after a promotion of its type; raises as `promote_value` does."""
+    """A stored default after a promotion of its field's type; raises as `promote_value` does."""
     if default is None or old == new:
         return default
     return value_to_json(new, promote_value(old, new, value_from_json(old, default)))
@@ -316,11 +300,11 @@ def promote_default(old: Type, new: Type, default: Any) -> Any:
 
 _Fields = tuple[NestedField, ...]
 _Path = tuple[int, ...]
-"""Ids of the fields that lead to a struct, from the top down; lists and maps are passed like structs (`child_fields`)."""
+"""Ids of the fields that lead to a struct, outermost first, through lists and maps as through structs (`child_fields`)."""
 
 
 class _SchemaDraft:
-    """A schema between two changes; `added` are the ids of columns that these changes added."""
+    """A schema between two changes, with the ids of added columns."""
 
     def __init__(self, base: TableMetadata) -> None:
         self.base, self.schema = base, base.schema
@@ -328,10 +312,9 @@ class _SchemaDraft:
         self.added: set[int] = set()
 
     def find(self, name: str, what: str | None = None) -> tuple[NestedField, _Path]:
-        """The field with a full name, and where it lies; raises `UsageError` for the keys of maps, which never change.
+        """The field with a full name, and the path to its struct; raises `UsageError` for the keys of maps, which never change.
 
-        Args:
-            what: shall be done to the field that may not be done to the parts of lists and maps, as in "moved".
+        `what` is an operation that parts of lists and maps do not allow, as a participle ("moved").
         """
         field = self.schema.field(name)
         enclosing = self.schema.enclosing_fields(field.field_id)
@@ -348,7 +331,7 @@ class _SchemaDraft:
         return field, tuple(outer.field_id for outer in reversed(enclosing))
 
     def find_struct(self, name: str | None) -> tuple[_Path, str]:
-        """The path to the struct of a column, of its elements or of its values, and its name with a dot; null is the top."""
+        """The path to a struct, that of a list's elements or map's values too, and its name with a dot; null is the table."""
         if name is None:
             return (), ""
         field, path = self.find(name)
@@ -362,11 +345,9 @@ class _SchemaDraft:
         return (*path, field.field_id), f"{name}."
 
     def replace_field(self, path: _Path, field: NestedField) -> None:
-        """Put a field in the place of the one of its id."""
         self.edit(path, lambda fields: tuple(field if f.field_id == field.field_id else f for f in fields))
 
     def edit(self, path: _Path, edit: Callable[[_Fields], _Fields]) -> None:
-        """Edit the fields of the struct that a path leads to."""
         struct = _edited(StructType(self.schema.fields), path, edit)
         self.schema = replace(self.schema, fields=child_fields(struct))
 
@@ -401,7 +382,7 @@ def _edited(type_: Type, path: _Path, edit: Callable[[_Fields], _Fields]) -> Typ
 
 
 def _with_type(field: NestedField, type_: Type, name: str) -> NestedField:
-    """A field with a promoted type: its defaults are the same values, written as the new type writes them."""
+    """A field with a promoted type, and its defaults in the form of that type."""
     try:
         return replace(
             field,
@@ -425,8 +406,8 @@ class SchemaChange(msgspec.Struct, frozen=True):
 class AddColumn(SchemaChange, frozen=True):
     """Add a column at the end of the table, or of the struct `parent` (a list's elements or a map's values if these are structs).
 
-    Rows that exist have the `default` there, and so have new ones that are given no value; see `default_to_json` for how
-    it is written. A required column needs one. The field ids of `type` do not matter, new ones are assigned.
+    Existing rows have the `default`, and so do new ones without a value; `default_to_json` says how it is written. A required
+    column needs one. The field ids in `type` are replaced by new ones.
 
     Iceberg's Java library (1.12) opens no table in which a struct, list or map has a default other than null.
     """
@@ -464,7 +445,7 @@ class AddColumn(SchemaChange, frozen=True):
 
 
 class DropColumn(SchemaChange, frozen=True):
-    """Remove a column and what is nested in it; data files keep their values."""
+    """Remove a column and its nested fields; data files keep their values."""
 
     name: str
 
@@ -546,8 +527,8 @@ class MakeOptional(SchemaChange, frozen=True):
 class RequireColumn(SchemaChange, frozen=True):
     """Let an optional column, list element or map value never be null.
 
-    Nobody looks whether rows have nulls there, and reading those fails: so this takes `allow_incompatible`, except for a
-    column that was added just before with a default.
+    Rows are not checked for nulls, on which reading fails: so this takes `allow_incompatible`, except for a column with a
+    default that one of the same changes added.
     """
 
     name: str
@@ -601,7 +582,7 @@ class UpdateColumnDoc(SchemaChange, frozen=True):
 
 
 class SetWriteDefault(SchemaChange, frozen=True):
-    """Set what new rows have in a column that they give no value for; rows that exist keep what they have."""
+    """Set the default of a column for new rows; existing rows keep their values."""
 
     name: str
     default: Any
@@ -612,7 +593,7 @@ class SetWriteDefault(SchemaChange, frozen=True):
 
 
 class SetIdentifierFields(SchemaChange, frozen=True):
-    """Name the columns that identify a row, in place of those that did; none is fine."""
+    """Set the columns that identify a row, or none."""
 
     names: tuple[str, ...]
 
@@ -622,9 +603,9 @@ class SetIdentifierFields(SchemaChange, frozen=True):
 
 
 class RestoreColumn(SchemaChange, frozen=True):
-    """Bring back a dropped column with its field id, at the end of its struct: data files still have its values.
+    """Restore a dropped column with its field id, at the end of its struct: data files still have its values.
 
-    Allowed for an optional column, and for a required one as long as no snapshot was made without it.
+    Allowed for an optional column, and for a required one unless a snapshot was made without it.
     """
 
     name: str
@@ -660,7 +641,7 @@ def _given_type(given: Type | str, name: str) -> Type:
 
 
 def _with_equal_defaults(type_: Type, name: str) -> Type:
-    """A type whose fields have both defaults where one of them is given: they start equal."""
+    """A type whose fields have equal defaults: where one is given, it is both."""
     fields = []
     for field in child_fields(type_):
         initial, write = field.initial_default, field.write_default
@@ -676,7 +657,7 @@ def _with_equal_defaults(type_: Type, name: str) -> Type:
 
 
 def _dropped_column(draft: _SchemaDraft, name: str) -> tuple[NestedField, NestedField | None]:
-    """The column that last had a name and is not there any more, and the field that it was nested in."""
+    """The column that last had a name before it was dropped, and its parent."""
     for schema in sorted(draft.base.schemas, key=lambda s: s.schema_id, reverse=True):
         field_id = schema.ids_by_name.get(name)
         if field_id is not None and field_id not in draft.schema.fields_by_id:
@@ -685,7 +666,7 @@ def _dropped_column(draft: _SchemaDraft, name: str) -> tuple[NestedField, Nested
 
 
 def _is_in_every_row(base: TableMetadata, field_id: int) -> bool:
-    """Whether the current snapshot, if there is one, was made when the table still had a column."""
+    """Whether the current snapshot, if any, was made with a column."""
     snapshot = base.current_snapshot
     if snapshot is None:
         return True
@@ -694,27 +675,23 @@ def _is_in_every_row(base: TableMetadata, field_id: int) -> bool:
 
 
 class SchemaEvolution(msgspec.Struct, frozen=True):
-    """A schema after changes, and the last field id that the table has then ever given out."""
+    """A schema after changes, and the last assigned field id of the table."""
 
     schema: Schema
     last_column_id: int
 
 
 def evolve_schema(base: TableMetadata, changes: Sequence[SchemaChange]) -> SchemaEvolution:
-    """The current schema after changes, in order.
+    """The current schema after changes, in order; an equal schema of the table keeps its id, a new one gets the next id.
 
-    Returns:
-        A schema with the id of an equal one that the table has already, else with an id after all of them.
-
-    Raises:
-        UsageError: a change is not allowed by the spec, or the table's format version, partition specs or sort order.
-        NotFoundError: a column is not there.
+    Raises `UsageError` for a change that the spec, the format version, the partition specs or the sort order do not allow,
+    `NotFoundError` for a missing column.
     """
     draft = _SchemaDraft(base)
     for change in changes:
         (type(change) if isinstance(change, SchemaChange) else SchemaChange)._apply(change, draft)
     _validate_evolution(base, draft.schema)
-    # The current one first: older schemas may be equal to it, and nothing is to change then.
+    # The current one first: older schemas may be equal to it.
     for existing in (base.schema, *base.schemas):
         if existing.same_columns(draft.schema):
             return SchemaEvolution(existing, draft.last_column_id)
@@ -722,10 +699,10 @@ def evolve_schema(base: TableMetadata, changes: Sequence[SchemaChange]) -> Schem
 
 
 def _validate_evolution(base: TableMetadata, schema: Schema) -> None:
-    """Raise `UsageError` if a schema cannot become the current one of a table; says which column and why.
+    """Raise `UsageError` if a schema cannot become the current one of a table.
 
-    What the default partition spec and the default sort order use must stay, as in Iceberg's Java library; a column that
-    only older specs use may go.
+    As in Iceberg's Java library, the source columns of the default partition spec and sort order must stay; those of older
+    specs may be dropped.
     """
     try:
         validate_schema(schema)
@@ -769,7 +746,7 @@ def _refuse_dropped_sources(base: TableMetadata, schema: Schema) -> None:
 
 
 def _refuse_names_of_partition_fields(base: TableMetadata, schema: Schema) -> None:
-    """No new name may be that of a partition field of any spec, but of that very column: filters could not tell them apart."""
+    """A new column may not have the name of a partition field of another column: filters could not tell them apart."""
     for spec in base.partition_specs:
         for field in spec.fields:
             field_id = schema.ids_by_name.get(field.name, field.source_id)

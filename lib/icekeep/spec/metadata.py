@@ -1,10 +1,9 @@
 """Table metadata: the one object that a catalog points at (spec, "Table Metadata"), and its JSON, both ways (Appendix C).
 
-A value: changes make new ones (`updates.py`). Unknown keys survive at every level. Files are plain or gzip by the spec, or zstd,
-which other writers use all the same.
+Unknown keys survive at every level. Files are plain or gzip by the spec; other writers use zstd too.
 
-Version 1 has one `schema` and one `partition-spec`; lists of them, ids and sort orders came with version 2, and writers of
-version 1 may or may not give them (spec, "Table Metadata Fields"; Appendix E "Version 2").
+Version 1 has one `schema` and one `partition-spec`; lists of them, ids and sort orders came with version 2, and are optional
+in version 1 (spec, "Table Metadata Fields"; Appendix E "Version 2").
 """
 
 import gzip
@@ -13,6 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -65,8 +65,9 @@ V = TypeVar("V", bound=View)
 SUPPORTED_FORMAT_VERSION = 3
 
 MAX_METADATA_BYTES = 4 << 30
-"""A file that grows beyond this is an attack or an accident, not table metadata."""
+"""A file that unpacks to more than this is an attack or an accident, not table metadata."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _UNREADABLE = {
@@ -79,10 +80,9 @@ _PACKED_NAME = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
 
 
 class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The state of a table: schemas, specs, snapshots, references, properties.
+    """The state of a table, with attributes named like the spec's keys; `extra` holds unknown keys.
 
-    Attributes carry the names of the spec's keys; `extra` holds the keys that we do not know. Only tables of version 1
-    may lack a `table_uuid`; their sequence numbers are 0.
+    Only tables of version 1 may lack a `table_uuid`; their sequence numbers are 0.
     """
 
     format_version: int
@@ -124,7 +124,6 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def schema(self) -> Schema:
-        """The current schema."""
         return self.schemas_by_id[self.current_schema_id]
 
     @property
@@ -148,11 +147,11 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def partition_type(self, spec_id: int) -> StructType:
-        """The struct of a spec's partition tuples; source columns that were dropped are found in older schemas.
+        """The struct of a spec's partition tuples; dropped source columns take their types from older schemas.
 
-        Raises `InvalidTableError` where the table has no such spec, or no schema that holds its source columns.
+        Raises `InvalidTableError` where the table has no such spec, or no schema with its source columns.
         """
-        # Asked for each manifest, and a table may have hundreds of schemas.
+        # Called for each manifest, and a table may have hundreds of schemas.
         if spec_id not in self._partition_types:
             spec = self.specs_by_id.get(spec_id)
             if spec is None:
@@ -163,11 +162,11 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def partition_types(self) -> dict[int, StructType]:
-        """The structs of all specs' partition tuples, by spec; raises as `partition_type` does."""
+        """The structs of all specs' partition tuples, by spec id; raises as `partition_type` does."""
         return {spec_id: self.partition_type(spec_id) for spec_id in self.specs_by_id}
 
     def partition_path(self, spec_id: int, values: Sequence[Any]) -> str:
-        """A partition of any spec as people read it (`day=2013-01-05/kind=a`); raises as `partition_type` does."""
+        """A partition as people read it (`day=2013-01-05/kind=a`); raises as `partition_type` does."""
         spec = self.specs_by_id[spec_id]
         return "/".join(
             partition_path(replace(spec, fields=(field,)), self.schema_of(field.source_id), (value,))
@@ -175,13 +174,12 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def schema_of(self, field_id: int) -> Schema:
-        """The schema that says what a column is, or was: the current one if it has it, else the newest that does."""
+        """The schema that defines a column: the current one if it has it, else the newest that does."""
         return self._newest_schema_with({field_id})
 
     def manifest_schema(self, spec_id: int) -> Schema:
-        """The schema for the header of a new manifest of a spec: the current one, unless it lacks a source column of the spec.
-
-        Then it is the newest that has them all, if one does: some readers know the type of a partition field by no other.
+        """The schema for the header of a new manifest of a spec: the current one, or if that lacks source columns of the spec,
+        the newest that has them all, if any. Some readers take the types of partition fields from it alone.
         """
         sources = (f.source_ids for f in self.specs_by_id[spec_id].fields if not isinstance(f.transform, Void))
         return self._newest_schema_with(set().union(*sources))
@@ -203,7 +201,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.last_sequence_number + 1 if self.format_version > 1 else 0
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
-        """The snapshot with an id; raises `NotFoundError` if the table has no such snapshot."""
+        """A snapshot by its id; raises `NotFoundError` if the table does not have it."""
         snapshot = self.snapshots_by_id.get(snapshot_id)
         if snapshot is None:
             raise NotFoundError(
@@ -224,13 +222,60 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         raise NotFoundError(f"the table at {self.location!r} has no branch or tag {branch!r}{others}", ref=branch)
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """A snapshot, its parent, and so on until one has no parent that the table still has."""
+        """A snapshot, its parent and so on, as far as the table still has them."""
         seen: set[int] = set()
         while snapshot_id is not None and snapshot_id in self.snapshots_by_id and snapshot_id not in seen:
             seen.add(snapshot_id)
             snapshot = self.snapshots_by_id[snapshot_id]
             yield snapshot
             snapshot_id = snapshot.parent_snapshot_id
+
+
+def is_ancestor(metadata: TableMetadata, snapshot_id: int, *, of: int | None) -> bool:
+    """Whether a snapshot is `of` itself, or one of its ancestors as far as the table still has them."""
+    return any(ancestor.snapshot_id == snapshot_id for ancestor in metadata.ancestors(of))
+
+
+def newest_ancestor_before(metadata: TableMetadata, timestamp_ms: int) -> Snapshot | None:
+    """The newest snapshot of `main`'s history that is older than a moment (epoch ms)."""
+    older = (s for s in metadata.ancestors(metadata.current_snapshot_id) if s.timestamp_ms < timestamp_ms)
+    return max(older, key=lambda snapshot: snapshot.timestamp_ms, default=None)
+
+
+def has_been_current_since(metadata: TableMetadata, snapshot_id: int, former_id: int | None) -> bool:
+    """Whether a snapshot is current, or was by the snapshot log at some time after `former_id` last was."""
+    ids = [entry.snapshot_id for entry in metadata.snapshot_log]
+    since = len(ids) - ids[::-1].index(former_id) if former_id in ids else len(ids) if former_id is not None else 0
+    return metadata.current_snapshot_id == snapshot_id or snapshot_id in ids[since:]
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """From `made_current_at` (UTC) on a snapshot was the current one; a row of Iceberg's metadata table `history`.
+
+    Attributes:
+        parent_id: the snapshot that it was made from; `None` for a first one, and where the snapshot has expired.
+        is_current_ancestor: whether the table as it is now comes from it, or it is the current one itself.
+    """
+
+    made_current_at: datetime
+    snapshot_id: int
+    parent_id: int | None
+    is_current_ancestor: bool
+
+
+def history(metadata: TableMetadata) -> tuple[HistoryEntry, ...]:
+    """The table's `snapshot-log`, the oldest first."""
+    ancestors = {snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)}
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+    return tuple(
+        HistoryEntry(
+            made_current_at=_EPOCH + timedelta(milliseconds=entry.timestamp_ms),
+            snapshot_id=entry.snapshot_id,
+            parent_id=parents.get(entry.snapshot_id),
+            is_current_ancestor=entry.snapshot_id in ancestors,
+        )
+        for entry in metadata.snapshot_log
+    )
 
 
 def new_table_metadata(  # noqa: PLR0913 - each is one part of the value
@@ -244,7 +289,7 @@ def new_table_metadata(  # noqa: PLR0913 - each is one part of the value
     properties: Mapping[str, str] | None = None,
     format_version: int = 2,
 ) -> TableMetadata:
-    """Metadata of a new table without snapshots; all ids in its parts are taken as they are."""
+    """Metadata of a new table without snapshots; ids in the schema, spec and sort order are kept."""
     return validate_metadata(
         TableMetadata(
             format_version=format_version,
@@ -318,9 +363,7 @@ def _validate_refs(metadata: TableMetadata, where: str) -> None:
 def parse_metadata(data: bytes, location: str) -> TableMetadata:
     """Decode a metadata file, plain, gzip or zstd by its bytes and not by its name; `location` is for errors.
 
-    Raises:
-        InvalidTableError: the bytes are not table metadata of the spec.
-        UnsupportedError: the format version, or the way it is packed, is one that we do not read.
+    Raises `InvalidTableError` for anything but table metadata, `UnsupportedError` for an unknown format version or compression.
     """
     raw = metadata_document(data, location)
     try:
@@ -332,11 +375,11 @@ def parse_metadata(data: bytes, location: str) -> TableMetadata:
 
 
 def metadata_document(data: bytes, location: str) -> Any:
-    """The JSON of a metadata file, whatever it says; raises `InvalidTableError` where it is none, else as `parse_metadata`."""
+    """The JSON of a metadata file, whether it is valid metadata or not; raises as `parse_metadata` does."""
     codec = next((name for magic, name in _UNREADABLE.items() if data.startswith(magic)), None)
     named = _PACKED_NAME.search(location)
     is_packed = not data.lstrip().startswith((b"{", _GZIP, _ZSTD))
-    # One whose name says that we read it is damaged, if its bytes say something else.
+    # A file named as gzip or zstd with other bytes is damaged; one named as another codec is packed with it.
     if codec is None and named is not None and named[1] not in ("gz", "zstd") and is_packed:
         codec = named[1]
     if codec is not None:
@@ -351,7 +394,7 @@ def metadata_document(data: bytes, location: str) -> Any:
 
 
 def unpacked(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> bytes:
-    """A metadata file's text; raises `OSError`, `EOFError` or `zlib.error` for what does not unpack to it."""
+    """A metadata file's text; raises `OSError`, `EOFError` or `zlib.error` where it cannot be unpacked."""
     if data.startswith(_ZSTD):
         plain, is_whole = _zstd_unpacked(data, max_bytes + 1)
         if not is_whole and len(plain) <= max_bytes:
@@ -367,7 +410,7 @@ def unpacked(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> bytes:
 
 
 def unpacked_head(data: bytes, max_bytes: int) -> bytes:
-    """The text of a metadata file of which there may be the first bytes only; raises `zlib.error` where it is broken."""
+    """The start of a metadata file's text, from the file's first bytes; raises `zlib.error` where these are damaged."""
     if data.startswith(_ZSTD):
         return _zstd_unpacked(data, max_bytes)[0]
     if data.startswith(_GZIP):
@@ -376,7 +419,7 @@ def unpacked_head(data: bytes, max_bytes: int) -> bytes:
 
 
 def _zstd_unpacked(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """At most `max_bytes` of text, and whether that is the end of it: the last of its frames is whole."""
+    """At most `max_bytes` of text, and whether it is complete: the last frame has ended."""
     plain = bytearray()
     while True:
         stream: Any = zstd.ZstdDecompressor()
@@ -403,8 +446,8 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         raise InvalidTableError(f"format-version is {version}; the spec knows 1 and above")
     if version == 1:
         rest = _with_derived_keys(rest)
-    # Kept as they were, these would contradict what a commit changes, or come to life by an upgrade. The first two repeat the
-    # current schema and the default spec for old readers.
+    # If kept, these would contradict what a commit changes, or take effect by an upgrade. The first two repeat the current
+    # schema and the default spec for old readers.
     for key in ("schema", "partition-spec", "next-row-id")[: 2 if version >= 3 else 3]:
         rest.pop(key, None)
     # Java wrote -1 for "no snapshot" in v1 and v2.
@@ -439,16 +482,16 @@ def metadata_from_json(raw: Any) -> TableMetadata:
     if version == 1:
         metadata = replace(metadata, snapshots=tuple(replace(s, sequence_number=0) for s in metadata.snapshots))
     if MAIN not in metadata.refs and metadata.current_snapshot_id is not None:
-        # There is always a main branch at the current snapshot, even if `refs` is missing (spec, "Table Metadata Fields").
+        # `main` always points at the current snapshot, even if `refs` is missing (spec, "Table Metadata Fields").
         main = SnapshotRef(snapshot_id=metadata.current_snapshot_id, type="branch")
         metadata = replace(metadata, refs={MAIN: main, **metadata.refs})
     return validate_metadata(metadata)
 
 
 def _with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 metadata with every key that version 2 requires, but `table-uuid`: derived as the spec says.
+    """Version 1 metadata with every key that version 2 requires but `table-uuid`, derived as the spec says.
 
-    Keys that it has are kept, and `schemas` and `partition-specs` rule over what they replace.
+    Keys that it has are kept; `schemas` and `partition-specs` take precedence over `schema` and `partition-spec`.
     """
     full = {key: value for key, value in raw.items() if value is not None}
     full["last-sequence-number"] = 0
@@ -473,7 +516,7 @@ def _with_derived_keys(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dialect(raw: Mapping[str, Any]) -> str:
-    """Which of two a table of a newer version is: Iceberg 1.12 writes a shape of its own, before version 4 is adopted."""
+    """Which dialect of version 4 metadata is in: Iceberg 1.12 writes another one than the draft describes."""
     snapshots = raw.get("snapshots")
     keys = {key for one in snapshots if isinstance(one, dict) for key in one} if isinstance(snapshots, list) else set()
     if "root-manifest" in keys:
@@ -484,12 +527,12 @@ def _dialect(raw: Mapping[str, Any]) -> str:
 
 
 def format_metadata(metadata: TableMetadata) -> bytes:
-    """Encode metadata as the bytes of an uncompressed metadata file."""
+    """The bytes of an uncompressed metadata file."""
     return msgspec.json.encode(metadata_to_json(metadata))
 
 
 def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
-    """The JSON object of metadata, in the order of the spec's table; what is `None` is left out."""
+    """The JSON object, in the order of the spec's table; null attributes are left out."""
     is_first = metadata.format_version == 1
     old_keys: dict[str, Any] = {}
     snapshots = [view_to_json(snapshot) for snapshot in metadata.snapshots]

@@ -36,8 +36,7 @@ FIRST_FIELD_ID = 1000
 class PartitionField(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a partition tuple: a transform of the column `source_id`.
 
-    `extra` holds the keys of the JSON object that we do not know, and the `source-ids` of a transform of several
-    columns.
+    `extra` holds unknown JSON keys, and the `source-ids` of a transform of several columns.
     """
 
     source_id: int
@@ -48,7 +47,7 @@ class PartitionField(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source_ids(self) -> tuple[int, ...]:
-        """The ids of all source columns; only transforms that we do not know have several."""
+        """The ids of all source columns; only unknown transforms have several."""
         return tuple(self.extra.get("source-ids") or (self.source_id,))
 
 
@@ -61,7 +60,7 @@ class PartitionSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_unpartitioned(self) -> bool:
-        """Whether all rows are in one partition: there are no fields, or none that makes values."""
+        """Whether all rows are in one partition: there are no fields but void ones."""
         return all(isinstance(field.transform, Void) for field in self.fields)
 
     @cached_property
@@ -74,7 +73,7 @@ UNPARTITIONED = PartitionSpec(spec_id=0, fields=())
 
 
 def spec_from_json(value: Any) -> PartitionSpec:
-    """Build a spec from its JSON object; raises `InvalidTableError` where it is not one."""
+    """Build a spec from its JSON object; raises `InvalidTableError` for anything else."""
     if not isinstance(value, dict) or type(value.get("spec-id")) is not int:
         raise InvalidTableError(
             "a partition spec must be an object with a whole number 'spec-id'", section="Appendix C"
@@ -100,7 +99,6 @@ def partition_fields_from_json(value: Any) -> tuple[PartitionField, ...]:
 
 
 def spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
-    """The JSON object of a spec."""
     fields = [
         {"name": f.name, "field-id": f.field_id, **transform_to_json(f.source_id, f.transform, f.extra)}
         for f in spec.fields
@@ -115,18 +113,11 @@ def build_spec(
     spec_id: int = 0,
     first_field_id: int = FIRST_FIELD_ID,
 ) -> PartitionSpec:
-    """Make a new spec of column names, transform texts and field names.
+    """Make a new spec with ids from `first_field_id` on, of `columns`: full name, transform (`bucket[16]`), field name or None.
 
     A field without a name gets the one that Iceberg's Java library gives it: `ts_day`, `id_bucket`, `name_trunc`, and
-    the column's own name for identity.
-
-    Args:
-        columns: for each field the column's full name, the transform as in the metadata (`bucket[16]`), and a name or None.
-        first_field_id: the id of the first field; the others follow.
-
-    Raises:
-        NotFoundError: there is no such column.
-        UsageError: a transform is unknown or does not take the column, or fields collide with columns or each other.
+    the column's own name for identity. Raises `NotFoundError` for a missing column, `UsageError` for an unknown transform or
+    one that does not take the column, and for fields that collide with columns or each other.
     """
     fields: list[PartitionField] = []
     for position, (column, text, name) in enumerate(columns):
@@ -145,8 +136,8 @@ def build_spec(
 def validate_spec(spec: PartitionSpec, schema: Schema) -> PartitionSpec:
     """Return the spec, or raise `InvalidTableError` if it does not fit the schema.
 
-    Every field has its own id and name; its source is a primitive column in no list or map that its transform takes. A
-    void or unknown transform may have lost its column. An older spec of a table need not fit the current schema.
+    Ids and names are unique; each source is a primitive column in no list or map, of a type that the transform takes. Void and
+    unknown transforms need no source column. An older spec of a table need not fit the current schema.
     """
     for problem in _problems(spec, schema):
         raise InvalidTableError(f"partition spec {spec.spec_id} does not fit schema {schema.schema_id}: {problem}")
@@ -154,10 +145,7 @@ def validate_spec(spec: PartitionSpec, schema: Schema) -> PartitionSpec:
 
 
 def validate_field_name(schema: Schema, name: str, source_id: int, transform: Transform) -> None:
-    """Raise `UsageError` if a partition field may not have a name: that of a column, unless it holds that column's values.
-
-    A void field may have its column's name too, as it holds nothing.
-    """
+    """Raise `UsageError` for an empty field name, or that of a column, unless the field holds its values (identity) or none."""
     if not name:
         raise UsageError("a partition field needs a name; give one or leave it to the default")
     same_name = schema.ids_by_name.get(name)
@@ -167,7 +155,7 @@ def validate_field_name(schema: Schema, name: str, source_id: int, transform: Tr
 
 
 def default_field_name(column: str, transform: Transform, *, with_parameter: bool = False) -> str:
-    """As Iceberg's Java library names a field: with the parameter (`id_bucket_16`) only where it is added to a spec."""
+    """The name that Iceberg's Java library gives a field; with the parameter (`id_bucket_16`) only if added to a spec."""
     match transform:
         case Identity():
             return column
@@ -180,10 +168,10 @@ def default_field_name(column: str, transform: Transform, *, with_parameter: boo
 
 
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
-    """The struct of partition tuples: fields named and numbered as in the spec, all optional.
+    """The struct of partition tuples: fields with the names and ids of the spec, all optional.
 
-    Where the source column is not in the schema any more, the type is the one that the transform always has, a string
-    with void; `InvalidTableError` if the type depends on the column.
+    Without the source column in the schema the type is the transform's own, string for void; `InvalidTableError` if it
+    depends on the column.
     """
     fields = []
     for field in spec.fields:
@@ -217,7 +205,7 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
 
 
 def identity_values(spec: PartitionSpec, values: Sequence[Any]) -> dict[int, Any]:
-    """What a partition says of columns that its files may lack, by id of the column (spec, "Column Projection")."""
+    """A partition's values of identity columns, which its files may lack, by column id (spec, "Column Projection")."""
     return {
         field.source_id: value
         for field, value in zip(spec.fields, values, strict=True)

@@ -1,7 +1,7 @@
-"""Table properties: each kind of value is read in one way wherever it is honoured, and a wrong value is one `PropertyError`.
+"""Table properties: readers of each kind of value, which raise `PropertyError` for a wrong one.
 
 Case does not matter where Iceberg Java ignores it. Spaces do: Java refuses them or takes the value for another one. Two groups of
-properties are read here as a whole: which metrics are kept of each column (`write.metadata.metrics.*`), and where files lie
+properties are read here as a whole: which metrics are kept of each column (`write.metadata.metrics.*`), and where files go
 (`write.data.path` and the like; spec, Appendix F "Path Construction").
 """
 
@@ -32,7 +32,7 @@ def wrong_property(key: str, text: str, remedy: str) -> PropertyError:
 
 
 def choice(properties: Mapping[str, str], key: str, default: str, choices: Mapping[str, V]) -> V:
-    """The choice that a property names, in any case; raises `PropertyError` for any other name."""
+    """One of `choices` by name, whose case does not matter; raises `PropertyError` for any other text."""
     text = properties.get(key, default)
     name = text.lower()
     if name not in choices:
@@ -48,9 +48,9 @@ def boolean_property(properties: Mapping[str, str], key: str, default: bool) -> 
 
 
 def is_true(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """Whether a property says `true`; all else is false, as it is to Java.
+    """Whether a property is `true`; anything else is false, as in Java.
 
-    For what deletes files: false is the safe side of it, and an error might come after a commit has landed.
+    For properties that let files be deleted: false is the safe value, and an error might come after a commit has landed.
     """
     return properties.get(key, str(default)).lower() == "true"
 
@@ -58,7 +58,7 @@ def is_true(properties: Mapping[str, str], key: str, default: bool) -> bool:
 def whole_number(
     properties: Mapping[str, str], key: str, default: int, least: int | None = 0, most: int | None = None
 ) -> int:
-    """A whole number as Java reads one, digits with a sign if need be; raises `PropertyError` for one out of bounds too."""
+    """A whole number as Java reads it, digits with an optional sign; raises `PropertyError` for one out of bounds too."""
     text = properties.get(key)
     if text is None:
         return default
@@ -70,7 +70,7 @@ def whole_number(
 
 
 def retry_number(properties: Mapping[str, str], key: str, default: int) -> int:
-    """A number of retries or milliseconds to wait, as `whole_number`; one below 0 is 0, as it is to Java's retries."""
+    """A number of retries or milliseconds to wait; below 0 means 0, as in Java's retries."""
     return max(0, whole_number(properties, key, default, least=None))
 
 
@@ -94,12 +94,12 @@ _ORDERED = (Identity, Truncate, Year, Month, Day, Hour)
 
 
 class MetricsMode(msgspec.Struct, frozen=True):
-    """What is kept of one column.
+    """The metrics kept of one column.
 
     Attributes:
-        counts: how many values, nulls and NaNs there are, and how many bytes they take.
-        bounds: the least and the greatest value as well.
-        length: the most code points or bytes of a bound of text or bytes; any number if None.
+        counts: of values, nulls and NaNs, and the size in bytes.
+        bounds: lower and upper bounds as well.
+        length: the most code points or bytes of a bound of text or bytes; no limit if None.
     """
 
     counts: bool
@@ -121,18 +121,16 @@ def metrics_modes(
 
     Where no property sets a default and the schema has more columns than `max-inferred-column-defaults`, only that many
     get metrics: of each struct its own fields before those nested in them. Columns that the table is sorted by keep
-    bounds even then. Keys that name no column of the schema are passed over, since columns come and go.
+    bounds even then. Keys that name no column of the schema are ignored, since columns come and go.
 
-    Raises:
-        PropertyError: a property has a value that it cannot take. Java takes a mode that it cannot read for the default, which
-            would cost pruning for years without being seen.
+    An invalid mode is a `PropertyError`: Java takes it for the default, which would cost pruning for years unnoticed.
     """
     fields = {f.field_id: f for f in schema.fields_by_id.values() if isinstance(f.type, PrimitiveType)}
     default = _mode(properties, _METRICS_DEFAULT, DEFAULT)
     modes: dict[int, MetricsMode] = {}
     if _METRICS_DEFAULT not in properties:
         limit = whole_number(properties, _METRICS_LIMIT, _DEFAULT_LIMIT, least=None)
-        # As in Java, where what is below 0 counts as not set.
+        # As in Java, where a limit below 0 counts as not set.
         limit = limit if limit >= 0 else _DEFAULT_LIMIT
         if _counted(schema.as_struct()) > limit:
             default = NONE
@@ -142,7 +140,7 @@ def metrics_modes(
             modes[field.source_id] = default if default.bounds else DEFAULT
     for key in properties:
         if key.startswith(_METRICS_COLUMN):
-            # Read in any case: a mistake shows even when the column is not there.
+            # Read for missing columns too, so that mistakes show.
             mode = _mode(properties, key, default)
             modes[schema.ids_by_name.get(key.removeprefix(_METRICS_COLUMN), 0)] = mode
     return {field_id: modes.get(field_id, default) for field_id in fields}
@@ -166,14 +164,14 @@ def _mode(properties: Mapping[str, str], key: str, default: MetricsMode) -> Metr
 
 
 def _counted(type_: Type) -> int:
-    """How many columns a schema has for the limit: primitives, and structs that are fields of structs."""
+    """The number of columns that counts for the limit: primitives, and structs that are fields of structs."""
     if isinstance(type_, ListType | MapType):
         return sum(isinstance(c.type, PrimitiveType) + _counted(c.type) for c in child_fields(type_))
     return sum(isinstance(c.type, PrimitiveType | StructType) + _counted(c.type) for c in child_fields(type_))
 
 
 def _by_precedence(type_: Type) -> Iterator[int]:
-    """Ids of primitive fields in the order in which they are worth metrics: shallow ones first."""
+    """Ids of primitive fields in the order in which they get metrics: shallow ones first."""
     children: tuple[NestedField, ...] = child_fields(type_)
     for child in children:
         if isinstance(child.type, PrimitiveType):
@@ -183,7 +181,7 @@ def _by_precedence(type_: Type) -> Iterator[int]:
 
 
 OWN_DIRECTORY = ".icekeep"
-"""What is icekeep's own lies below this directory; the dot hides it from every engine's orphan removal."""
+"""The directory of icekeep's own files in a table; the dot hides it from every engine's orphan removal."""
 
 _DATA_PATH = "write.data.path"
 _PROVIDER = "write.location-provider.impl"
@@ -194,10 +192,10 @@ class DataLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Where a table's new data files go.
 
     Attributes:
-        directory: above all of them, without a slash at the end.
+        directory: the one above all of them, without a slash at the end.
         hashed: whether directories named by a hash of the rest of the path spread them over an object store's key space.
-        partitioned_paths: whether the values of the partition are in the path; they always are where nothing is hashed.
-        context: what tells tables apart that share one `directory`, by the last two names of their locations.
+        partitioned_paths: whether the partition's values are in the path; they always are without hashing.
+        context: the last two names of the table's location, which distinguish tables that share one `directory`.
     """
 
     directory: str
@@ -206,7 +204,7 @@ class DataLayout(msgspec.Struct, frozen=True, kw_only=True):
     context: str = ""
 
     def location(self, file_name: str, partition_path: str = "") -> str:
-        """The location of a new data file, by a name that no other file of the table has; `partition_path` may be empty."""
+        """The location of a new data file by its name, which must be unique in the table."""
         path = "/".join(filter(None, [partition_path if self.partitioned_paths else "", file_name]))
         if not self.hashed:
             return f"{self.directory}/{path}"
@@ -215,16 +213,14 @@ class DataLayout(msgspec.Struct, frozen=True, kw_only=True):
         directories = "/".join((bits[:4], bits[4:8], bits[8:12], bits[12:]))
         if self.context or self.partitioned_paths:
             return "/".join([self.directory, *filter(None, [directories, self.context, path])])
-        # With no directory of the partition below it, the last part of the hash would be one for each file.
+        # Without a partition's directory below it, the last part of the hash would be a directory for each file.
         return f"{self.directory}/{directories}-{path}"
 
 
 def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayout:
     """Read the table properties that say where data files go, as Iceberg Java reads them.
 
-    Raises:
-        PropertyError: a property has a value that it cannot take, or is one that was withdrawn.
-        UnsupportedError: code of another engine decides where the files go.
+    Raises `PropertyError` for an invalid or withdrawn property, `UnsupportedError` for a location provider in Java code.
     """
     if _PROVIDER in properties:
         raise UnsupportedError(
@@ -245,7 +241,7 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
         return DataLayout(directory=directory)
     context = ""
     if not directory.startswith(table_location):
-        # The last two names of the table's location, its own and most often its namespace's.
+        # The last two names of the table's location, its own and usually its namespace's.
         path = table_location.partition("://")[2].partition("/")[2] if "://" in table_location else table_location
         context = "/".join([name for name in path.split("/") if name][-2:])
     return DataLayout(
@@ -257,12 +253,12 @@ def data_layout(table_location: str, properties: Mapping[str, str]) -> DataLayou
 
 
 def data_directory(metadata: TableMetadata) -> str:
-    """The directory above all new data files, without a slash at the end."""
+    """The directory of new data files, without a slash at the end."""
     return _directory(metadata.location, metadata.properties, _DATA_PATH, "data")
 
 
 def metadata_directory(metadata: TableMetadata) -> str:
-    """Where new metadata files, manifests and manifest lists go, without a slash at the end."""
+    """The directory of new metadata files, manifests and manifest lists, without a slash at the end."""
     return _directory(metadata.location, metadata.properties, "write.metadata.path", "metadata")
 
 

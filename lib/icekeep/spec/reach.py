@@ -1,9 +1,8 @@
-"""What one delete file says of the data files that it is for (spec, "Scan Planning" and "Delete Formats").
+"""Which data files one delete file may reach, and up to which sequence number (spec, "Scan Planning" and "Delete Formats").
 
-Which of all, or which one, and up to which sequence number. Which delete files reach which data files is `delete_runs`, for
-columns, and `reached_files`, for entries.
+Matching all delete files with all data files is `delete_runs`, for columns, and `reached_files`, for entries.
 
-At the end the frame of a deletion vector: what a Puffin blob `deletion-vector-v1` holds around its bitmap (Puffin spec).
+Last comes the frame of a deletion vector: what a Puffin blob `deletion-vector-v1` holds around its bitmap (Puffin spec).
 
     length (4 bytes, big-endian, of magic and bitmap) | magic | bitmap | CRC-32 of magic and bitmap (4 bytes, big-endian)
 """
@@ -30,7 +29,7 @@ Specs = Mapping[int, PartitionSpec]
 
 
 class AppliedDelete(msgspec.Struct, frozen=True):
-    """Names one committed delete file; the vectors of one Puffin file differ in their offset."""
+    """The identity of a committed delete file; the vectors of one Puffin file differ in their offset."""
 
     file_path: str
     content_offset: int | None
@@ -39,7 +38,6 @@ class AppliedDelete(msgspec.Struct, frozen=True):
 
 
 def applied_delete(delete: ManifestEntry) -> AppliedDelete:
-    """What names the delete file of an entry."""
     file = delete.data_file
     return AppliedDelete(file.file_path, file.content_offset, sequence_number(delete), file.content)
 
@@ -61,12 +59,12 @@ def partition_key(file: DataFile) -> PartitionKey:
 
 
 def encoded_path(path: str) -> bytes:
-    """A path as UTF-8, in whose order bounds are; a lone surrogate, which is none, does not stop us."""
+    """A path as UTF-8, in whose order bounds are; lone surrogates, which are not UTF-8, are let through."""
     return path.encode("utf-8", "surrogatepass")
 
 
 def path_digest(path: str | bytes) -> PathDigest:
-    """What a path, or its UTF-8, is compared by where paths are too many to hold."""
+    """A digest of a path, or of its UTF-8, to compare by where there are too many paths to hold."""
     return blake2b(path if isinstance(path, bytes) else encoded_path(path), digest_size=16).digest()
 
 
@@ -78,7 +76,7 @@ def sequence_number(entry: ManifestEntry) -> int:
 
 
 def max_reached(delete: ManifestEntry) -> int:
-    """The greatest data sequence number that a delete file reaches: equality deletes spare their own commit's."""
+    """The greatest data sequence number that a delete file reaches: for equality deletes the one before their own."""
     content = delete.data_file.content
     if content is FileContent.DATA:
         raise IcekeepBug(f"{delete.data_file.file_path!r} is a data file, not a delete file")
@@ -91,22 +89,14 @@ def is_newer(delete: ManifestEntry, data_sequence_number: int) -> bool:
 
 
 def is_global(file: DataFile, specs: Specs) -> bool:
-    """Whether a delete file holds equality deletes for all partitions, as those of unpartitioned specs do.
-
-    Raises:
-        InvalidTableError: the partition spec of the file is missing.
-    """
+    """Whether a delete file holds equality deletes for all partitions: its spec is unpartitioned."""
     if file.spec_id not in specs:
         raise missing_spec(file.file_path, file.spec_id)
     return file.content is FileContent.EQUALITY_DELETES and specs[file.spec_id].is_unpartitioned
 
 
 def only_data_file(file: DataFile) -> str | None:
-    """The path of the one data file that a position delete file or deletion vector is for; `None`: it may be for several.
-
-    Raises:
-        InvalidTableError: a deletion vector does not say which data file it is for.
-    """
+    """The `referenced_data_file` of position deletes, required for deletion vectors; `None`: there may be several data files."""
     if file.content is not FileContent.POSITION_DELETES:
         return None
     if file.referenced_data_file is None and is_deletion_vector(file):
@@ -123,35 +113,35 @@ def may_name(file: DataFile, path: str) -> bool:
 
 
 def path_bounds(file: DataFile) -> PathBounds:
-    """The least and the greatest path that a position delete file says it names, as UTF-8; `None` where it does not say."""
+    """The bounds of the column `file_path` of a position delete file, as UTF-8."""
     lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return lower, (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
 
 
 def sole_path(bounds: PathBounds) -> bytes | None:
-    """The one path that equal bounds say all rows name; `None` where they differ, and so do not keep a delete from a file.
+    """The path of equal bounds, which all rows name; `None` for different bounds, which rule out no data file.
 
-    Bounds of several paths that are wrong, or the wrong way round, would bring deleted rows back, and other readers do not
-    go by them: they look at those that are equal, and else into the file.
+    Wrong or swapped bounds of several paths would bring deleted rows back, and other readers ignore them: they use bounds that
+    are equal, or else the file's rows.
     """
     lower, upper = bounds
     return lower if lower == upper else None
 
 
 def named_range(paths: Sequence[bytes], bounds: PathBounds) -> slice:
-    """Which of some paths, in order, the bounds of a position delete file leave possible."""
+    """The slice of sorted paths that the bounds of a position delete file allow."""
     sole = sole_path(bounds)
     if sole is None:
         return slice(0, len(paths))
-    # Some writers cut both bounds, and do not increment the upper one: then they are what a path begins with.
+    # Some writers cut both bounds, and do not increment the upper one: then they are a prefix of paths.
     return slice(bisect_left(paths, sole), bisect_right(paths, sole, key=lambda path: path[: len(sole)]))
 
 
 def own_path(file: DataFile) -> bytes | None:
-    """The path of the one data file that a vector or position delete file says it is of; `None` where it may be of several.
+    """The path of the only data file of a vector or position delete file, by its entry; `None` if there may be several.
 
-    It chooses files and counts rows. Equal bounds may be wrong, and where they were cut they are the path of no data file, so
-    no delete file is dropped because of them before its rows were read.
+    It is for choosing files and counting rows. Equal bounds may be wrong or cut, and then are the path of no data file, so
+    no delete file is dropped because of them before its rows are read.
     """
     if file.content is not FileContent.POSITION_DELETES:
         return None
@@ -160,34 +150,30 @@ def own_path(file: DataFile) -> bytes | None:
 
 
 def own_path_digest(file: DataFile) -> PathDigest:
-    """What a delete file and the data file that it says it is of are compared by: of two entries of one file they may differ."""
+    """A digest of the paths of a delete file and of its `own_path`, on which two entries of one file may differ."""
     return path_pair_digest(file.file_path, own_path(file) or b"")
 
 
 def path_pair_digest(delete_path: str, data_path: bytes) -> PathDigest:
-    """The `own_path_digest` of a delete file that says which data file it is of, by the paths of both."""
+    """The `own_path_digest` by the paths of the delete file and the data file."""
     return path_digest(b"\0".join((encoded_path(delete_path), data_path)))
 
 
 def missing_spec(delete_path: str, spec_id: int) -> InvalidTableError:
-    """The error for a delete file of a spec that the table does not have."""
     return InvalidTableError(f"delete file {delete_path!r} has partition spec {spec_id}, which is not there")
 
 
 def nameless_vector(delete_path: str) -> InvalidTableError:
-    """The error for a deletion vector without `referenced_data_file`."""
     return InvalidTableError(f"the deletion vector in {delete_path!r} does not say which data file it is for")
 
 
 def in_another_partition(delete_path: str, data_path: str) -> InvalidTableError:
-    """The error for a delete file that is for one data file of another spec or partition."""
     return InvalidTableError(
         f"delete file {delete_path!r} is for data file {data_path!r}, which has another partition spec or partition"
     )
 
 
 def several_vectors(path: str, count: int) -> InvalidTableError:
-    """The error for a data file that several deletion vectors reach."""
     return InvalidTableError(f"data file {path!r} has {count} deletion vectors; it may have one")
 
 
@@ -204,7 +190,7 @@ def frame(bitmap: bytes) -> bytes:
 
 
 def unframe(blob: bytes, where: str) -> bytes:
-    """The bitmap in a blob, its length, magic and checksum verified; `where` names the blob in errors."""
+    """The bitmap in a blob; verifies length, magic and checksum. `where` names the blob in errors."""
     body, checksum = blob[_NUMBER_BYTES:-_NUMBER_BYTES], blob[-_NUMBER_BYTES:]
     if len(blob) < 2 * _NUMBER_BYTES + len(_MAGIC) or int.from_bytes(blob[:_NUMBER_BYTES], "big") != len(body):
         raise InvalidTableError(

@@ -1,7 +1,7 @@
-"""What reaches data files, asked of entries as manifests hold them once they are committed: `delete_runs` for commits.
+"""The delete files that reach data files, by committed manifest entries: `delete_runs` for commits.
 
-A thousand delete files may reach each of ten thousand data files: what reaches one is held as positions in one list of all, and
-what was applied to data files is compared with it as such.
+A thousand delete files may reach each of ten thousand data files: those of a data file are held as positions in one list of all,
+and compared as such with those that were applied to it.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ from icekeep.spec.reach import (
 
 
 class DataFileIndex:
-    """Data files where delete files look for them: by their paths, as they came, and by their partitions."""
+    """Data files by path, in their original order, and by partition."""
 
     def __init__(self, data: Iterable[ManifestEntry]) -> None:
         """Raises `InvalidTableError` where a data file is listed twice."""
@@ -43,7 +43,7 @@ class DataFileIndex:
             self.by_partition[partition_key(entry.data_file)].append(entry)
 
     def that_may_be_reached(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
-        """All that a delete file reaches, and others that it is too old for or that its bounds of paths leave out."""
+        """The data files that a delete file may reach; sequence numbers and bounds of paths are not considered."""
         file = delete.data_file
         if is_global(file, specs):
             return self.by_path.values()
@@ -54,12 +54,12 @@ class DataFileIndex:
 
 
 class ReachedFiles(msgspec.Struct, frozen=True):
-    """What reaches each data file.
+    """The delete files that reach each data file.
 
     Attributes:
-        deletes: delete files that may reach any of them.
-        ranks: where each of them came in the stream of all.
-        positions: by path those in `deletes` of what a reader applies to the data file.
+        deletes: delete files that may reach any data file.
+        ranks: their places in the input.
+        positions: for each path of a data file, the positions in `deletes` of those that a reader applies to it.
     """
 
     deletes: Sequence[ManifestEntry]
@@ -67,22 +67,21 @@ class ReachedFiles(msgspec.Struct, frozen=True):
     positions: Mapping[str, PositionSet]
 
     def of_path(self, path: str) -> list[ManifestEntry]:
-        """The delete files that reach a data file, in the order of the stream."""
+        """The delete files that reach a data file, in the order of the input."""
         return self.in_order(self.positions[path])
 
     def in_order(self, positions: Iterable[int]) -> list[ManifestEntry]:
-        """Some delete files in the order of the stream."""
+        """The delete files at some positions, in the order of the input."""
         return [self.deletes[position] for position in sorted(positions, key=self.ranks.__getitem__)]
 
 
 def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs) -> ReachedFiles:
-    """What reaches data files, by path; memory grows with these and the delete files of their partitions.
+    """The delete files that reach data files; memory grows with the data files and the delete files of their partitions.
 
-    Raises:
-        InvalidTableError: two deletion vectors reach one data file, a delete file for one lies in another partition, a data file
-            is listed twice, a vector names no data file, or a partition spec is missing.
+    Raises `InvalidTableError` where two deletion vectors reach one data file, a delete file for one lies in another partition, a
+    data file is listed twice, a vector names no data file, or a partition spec is missing.
     """
-    # NumPy takes longer to import than most commands take that look at no delete file.
+    # Importing NumPy takes longer than most commands without delete files.
     import numpy as np
 
     from icekeep.spec.delete_runs import SEVERAL_FILES, DataColumns, DeleteColumns, match
@@ -145,14 +144,14 @@ def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What was applied to a data file and reaches it no more, and what reaches it and was not applied."""
+    """The deletes that were applied to a data file and no longer reach it, and those that reach it and were not applied."""
 
     gone: frozenset[AppliedDelete] = frozenset()
     new: Sequence[ManifestEntry] = ()
 
 
 class Comparison:
-    """Holds what was applied to data files against what reaches them; what is a part of one list is compared as positions."""
+    """Compares the deletes that were applied to data files with those that reach them, parts of one list as positions."""
 
     def __init__(self, reached: ReachedFiles) -> None:
         self._reached = reached
@@ -165,13 +164,13 @@ class Comparison:
         self._wholes: dict[int, tuple[Sequence[AppliedDelete], Renumbering, PositionSet]] = {}
 
     def difference(self, path: str, applied: AbstractSet[AppliedDelete]) -> Difference | None:
-        """How what reaches a data file differs from what was applied to it; None where it does not."""
+        """The difference between applied and reaching deletes of a data file; None if there is none."""
         reaching = self._named.moved(self._reached.positions[path])
         if isinstance(applied, PartSet):
             if id(applied.whole) not in self._wholes:
                 places = [self._places.get(name, -1) for name in applied.whole]
                 lost_places = PositionSet(number for number, place in enumerate(places) if place < 0)
-                # The list itself is held, too, so that its id stays its own.
+                # The list itself is held too, so that its id is not reused.
                 self._wholes[id(applied.whole)] = applied.whole, Renumbering(places), lost_places
             whole, numbers, lost_places = self._wholes[id(applied.whole)]
             was, lost = numbers.moved(applied.positions), [whole[n] for n in applied.positions & lost_places]

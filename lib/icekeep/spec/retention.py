@@ -1,16 +1,14 @@
-"""Which snapshots and references a retention policy expires (spec, "Snapshot Retention Policy").
+"""Which snapshots and references a retention policy expires (spec, "Snapshot Retention Policy"), by metadata alone.
 
-Pure: metadata, a policy and a moment in, ids out. Nothing is changed here and no file is looked at.
+Streaming writers record their progress in the summaries of their own snapshots. A writer that restarts looks there for its last
+commit: it walks from the head of its branch from parent to parent to its newest own snapshot, and stops at a missing parent. If
+it finds none, it commits everything that it still holds once more (iceberg #5846). So such a snapshot is of no use without all
+those after it.
 
-Streaming writers note how far they have come in the summaries of their own snapshots. A writer that starts again looks there for
-what it has committed already: it walks from the head of its branch from parent to parent, takes the newest snapshot that is its
-own, and stops where a parent is gone. Where it finds nothing it commits everything that it still holds once more (iceberg #5846).
-So such a snapshot is worth nothing without all those after it.
-
-A Flink job that commits deletion vectors needs more: all of its branch's history, from the first snapshot on. Iceberg Java, 1.12
-among them, looks through it before each such commit for vectors of others, from no snapshot on that Flink would name. Where one
-is gone the commit is refused, and so is every later one ("Cannot determine history between starting snapshot null and the last
-known ancestor"; iceberg #2482 is the same for deletes of positions, which Flink no longer has looked for).
+A Flink job that commits deletion vectors needs more: all of its branch's history, from the first snapshot on. Iceberg Java, as
+of 1.12, looks through it before each such commit for vectors of other writers, as Flink gives it no starting snapshot. If one is
+missing the commit is refused, and so is every later one ("Cannot determine history between starting snapshot null and the last
+known ancestor"; iceberg #2482 is the same for position deletes, for which Flink no longer has the history checked).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,29 +26,29 @@ MAX_SNAPSHOT_AGE_MS = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_MS = "history.expire.max-ref-age-ms"
 LEAST_AGE = "expire.least-age"
-"""The property of a catalog that says below which age no snapshot of any table expires."""
+"""The property of a catalog that sets the least age at which snapshots of its tables expire."""
 
 ADDED_VECTORS = "added-dvs"
-"""In the summaries of snapshots with new deletion vectors. It is also the key of snapshots that stay since a writer of
-vectors needs the whole history."""
+"""A key in the summaries of snapshots with new deletion vectors; `KeptForWriter` has it for snapshots that are kept because a
+writer of vectors needs the whole history."""
 
 _DEFAULTS = {MAX_SNAPSHOT_AGE_MS: 5 * DAY_MS, MIN_SNAPSHOTS_TO_KEEP: 1, MAX_REF_AGE_MS: MAX_LONG}
 _CLOCKS_DIFFER_MS = HOUR_MS
 _FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
 _SPARK_EPOCH = "spark.sql.streaming.epochId"
 _SPARK_QUERY = "spark.sql.streaming.queryId"
-# The second is how the connector named them before its third version, at first without the name of a group.
+# The second is the connector's key before its third version, at first without the name of a group.
 _KAFKA_OFFSETS = ("kafka.connect.offsets.", "kafka.connect.control.offsets")
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator asks for beyond the table's own properties.
+    """An operator's settings beyond the table's own properties.
 
     `older_than_ms` is a moment (epoch ms), `retain_last` a number of snapshots a branch; `None` takes the table's
-    properties `history.expire.*`. `snapshot_ids` go even where they would be retained. What streaming writers find their
-    progress in, and what they cannot commit without, stays while that is younger than `keep_writer_progress_ms`; 0 keeps
-    nothing for them. `progress_keys` are the keys of writers that only the operator knows. What is younger than `least_age_ms`,
-    which the operator lays down, stays whatever else is asked for.
+    properties `history.expire.*`. `snapshot_ids` expire even if they would be retained. Snapshots that streaming writers need
+    to find their progress, or to commit at all, are kept while the progress is younger than `keep_writer_progress_ms`; 0 keeps
+    nothing for them. `progress_keys` are the summary keys of further writers. Snapshots younger than `least_age_ms` are kept
+    in any case.
     """
 
     older_than_ms: int | None = None
@@ -62,8 +60,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptForWriter(msgspec.Struct, frozen=True):
-    """A snapshot of a branch that a writer finds its progress in, or walks over to that; where the key is `ADDED_VECTORS`,
-    one that it walks over before it commits vectors.
+    """A snapshot of a branch that has a writer's progress, or that the writer passes on the way to it; with the key
+    `ADDED_VECTORS`, one that it passes before it commits vectors.
     """
 
     snapshot_id: int
@@ -73,14 +71,13 @@ class KeptForWriter(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """What leaves the metadata.
+    """The parts that are removed from the metadata.
 
     Attributes:
         snapshot_ids: never the head of a retained ref.
         ref_names: branches and tags.
-        kept: the snapshots that would leave it too, if no writer's progress were kept.
-        schema_ids, spec_ids: schemas and partition specs that nothing uses once the snapshots are gone; none where unused ones
-            are to stay.
+        kept: snapshots that would be removed too, if they were not kept for writers.
+        schema_ids, spec_ids: schemas and partition specs that nothing uses without the snapshots; none if unused ones are kept.
     """
 
     snapshot_ids: frozenset[int]
@@ -95,22 +92,18 @@ class Expired(msgspec.Struct, frozen=True):
 
 
 def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int) -> Expired:
-    """Choose the snapshots and references that no policy keeps.
+    """Choose the snapshots and references that no policy keeps; ages are measured at `now_ms` (epoch milliseconds).
 
-    `main` stays. Another reference stays while its snapshot is not older than its `max-ref-age-ms`. A branch keeps its
+    `main` is kept. Another reference is kept while its snapshot is not older than its `max-ref-age-ms`. A branch keeps its
     head and, from there back, ancestors that are among its newest `min-snapshots-to-keep` or not older than its
-    `max-snapshot-age-ms`, up to the first that is neither; and those that a writer finds its progress in. A tag keeps its
-    snapshot, not the ancestors. A snapshot that is on no branch and under no tag stays while it is younger than the default age.
-
-    Args:
-        now_ms: the moment that ages are measured against, epoch milliseconds. What is dated after it is as young as can be.
+    `max-snapshot-age-ms`, up to the first that is neither; and those that writers need. A tag keeps its snapshot, not the
+    ancestors. A snapshot of no branch or tag is kept while it is younger than the default age.
 
     Raises:
         OptionError: `retain_last` is less than 1, or `keep_writer_progress_ms` less than 0.
-        NotFoundError: the policy names a snapshot that the table does not have.
+        NotFoundError: the policy names a missing snapshot.
         UsageError: the policy names the head of a retained reference.
-        SafetyError: the policy names a snapshot that a writer finds its progress in, or asks for what is younger than the least
-            age.
+        SafetyError: the policy names a snapshot that a writer needs, or one younger than the least age.
     """
     keep_ms = policy.keep_writer_progress_ms
     if policy.retain_last is not None and policy.retain_last < 1:
@@ -146,14 +139,14 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
 
 
 def default_limit(metadata: TableMetadata, name: str) -> int:
-    """One of the properties `history.expire.*`, or what holds where the table does not have it; raises `PropertyError`."""
+    """One of the properties `history.expire.*`, or its default; raises `PropertyError`."""
     return whole_number(metadata.properties, name, _DEFAULTS[name], least=None)
 
 
 def _check_floor(metadata: TableMetadata, policy: RetentionPolicy, floor_ms: int) -> None:
-    """Refuse what is asked for by name; the ages of tables and references are no more than too short."""
+    """Refuse explicit requests below the least age; shorter ages in tables and references are only raised to it."""
     age = format_span(policy.least_age_ms)
-    # The moment may have been worked out from an age by another clock.
+    # The moment may have been derived from an age by another clock.
     if policy.older_than_ms is not None and policy.older_than_ms > floor_ms + _CLOCKS_DIFFER_MS:
         raise SafetyError(
             f"{argument('older_than')} is {format_time(policy.older_than_ms)}, and {LEAST_AGE} of the catalog lets no snapshot "
@@ -216,15 +209,15 @@ def _retained_refs(metadata: TableMetadata, now_ms: int, least_age_ms: int) -> M
 def _kept_on_branches(
     metadata: TableMetadata, branches: Iterable[SnapshotRef], cutoff_ms: int, minimum: int, now_ms: int
 ) -> set[int]:
-    """What the branches keep: most of a table's history is on all of them, and need not be walked for each."""
+    """The ids that branches keep; history that they share is not walked for each."""
     walks = []
     for branch in branches:
         age_ms, count = branch.max_snapshot_age_ms, branch.min_snapshots_to_keep
         oldest_ms = cutoff_ms if age_ms is None else now_ms - age_ms
         head = metadata.snapshots_by_id[branch.snapshot_id]
         walks.append((oldest_ms, made(head), max(0, minimum if count is None else count)))
-    # How many more were to be kept at least, from a snapshot on. A walk ends where one was before it that went back as far in
-    # time and was to keep as many: so those that go back furthest come first, and of these those behind.
+    # From each snapshot on, how many more were to be kept at least. A walk ends where an earlier one passed that went back as
+    # far in time and was to keep as many: so those that go back furthest come first, and of these the oldest heads.
     walked: dict[int, int] = {}
     for oldest_ms, (_, _, head_id), at_least in sorted(walks):
         missing = at_least
@@ -238,7 +231,7 @@ def _kept_on_branches(
 
 
 def _reached(metadata: TableMetadata, branches: Iterable[SnapshotRef]) -> set[int]:
-    """The heads of branches and all their ancestors, as far as the table has them."""
+    """The ids of the heads of branches and all their ancestors."""
     reached: set[int] = set()
     for branch in branches:
         for snapshot in metadata.ancestors(branch.snapshot_id):
@@ -249,18 +242,14 @@ def _reached(metadata: TableMetadata, branches: Iterable[SnapshotRef]) -> set[in
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """A writer that notes its progress: the key of the summary that has it, and the writer's name as an operator knows it."""
+    """A streaming writer: the summary key of its progress, and its name for people."""
 
     key: str
     name: str
 
 
 def writers_of(snapshot: Snapshot, keys: Sequence[str] = ()) -> tuple[Writer, ...]:
-    """The writers whose progress a snapshot's summary has: most often one or none.
-
-    Args:
-        keys: of further writers, as the operator names them (`snapshots.matching`).
-    """
+    """The writers whose progress a snapshot's summary has; `keys` are patterns of further ones (`snapshots.matching`)."""
     summary, writers = snapshot.summary or {}, []
     if _FLINK_CHECKPOINT in summary:
         operator = summary.get("flink.operator-id")
@@ -278,7 +267,7 @@ def writers_of(snapshot: Snapshot, keys: Sequence[str] = ()) -> tuple[Writer, ..
 
 
 def made(snapshot: Snapshot) -> tuple[int, int, int]:
-    """By which snapshots sort in the order in which they were made; in version 1 all sequence numbers are 0."""
+    """A sort key for the order of commits; in version 1 all sequence numbers are 0."""
     return snapshot.sequence_number, snapshot.timestamp_ms, snapshot.snapshot_id
 
 
@@ -289,15 +278,11 @@ def kept_for_writers(
     now_ms: int,
     keys: Sequence[str] = (),
 ) -> dict[int, KeptForWriter]:
-    """The snapshots that writers need to find their progress in, by id.
+    """The snapshots that writers need to find their progress, by id; `keys` as in `writers_of`.
 
-    On each branch these are the newest snapshot of each writer, where that is younger than `keep_ms`, and all between it and
-    the head. Of several writers that need one, one is named. Where a Flink job of these commits vectors, all others stay as well,
-    unless some are gone already: then the job does without them, or is broken already.
-
-    Args:
-        now_ms: the moment that ages are measured against; a snapshot dated after it is young.
-        keys: of further writers, as for `writers_of`.
+    On each branch these are the newest snapshot of each writer, if it is younger than `keep_ms`, and all between it and the
+    head. Of several writers that need a snapshot, one is named. If one of them is a Flink job that commits vectors, all other
+    snapshots of the branch are kept as well, unless some are gone already: then the job does without them, or is broken.
     """
     writers = {s.snapshot_id: theirs for s in metadata.snapshots if (theirs := writers_of(s, keys))}
     young = {i for i in writers if now_ms - metadata.snapshots_by_id[i].timestamp_ms < keep_ms}
@@ -310,7 +295,7 @@ def kept_for_writers(
             for i in snapshot_ids:
                 kept.setdefault(i, KeptForWriter(i, writer.key, writer.name, branch))
 
-    # What lies below a head need not be walked again by the branches that come upon it.
+    # Branches that contain another one's head need not walk its history again.
     found_below: dict[int, set[Writer]] = {}
     oldest_first = sorted(branches.items(), key=lambda item: made(metadata.snapshots_by_id[item[1].snapshot_id]))
     for name, ref in oldest_first:
@@ -343,7 +328,7 @@ def _keep_histories(
     writers: Mapping[int, tuple[Writer, ...]],
     young: Collection[int],
 ) -> None:
-    """Note all snapshots of branches that have young progress of a Flink job which commits vectors."""
+    """Add to `kept` all snapshots of branches with young progress of a Flink job that commits vectors."""
     adding = {
         writer
         for snapshot_id, theirs in writers.items()
@@ -375,15 +360,11 @@ def unused_schema_ids(
     removed_spec_ids: Collection[int] = (),
     equality_ids: Iterable[int] = (),
 ) -> tuple[int, ...]:
-    """Schemas that are neither current nor named by a snapshot that stays.
+    """Schemas that are neither current nor used by retained snapshots and partition specs.
 
-    Those that say the type of a source column of a partition spec that stays are used too, without which its manifests cannot
-    be read, and so are those of columns that equality deletes compare: a column that was dropped is still used to apply them
-    (spec, "Equality Delete Files").
-
-    Args:
-        removed_spec_ids: partition specs that go with the snapshots.
-        equality_ids: columns that equality deletes of the snapshots that stay compare.
+    Those that define a source column of a retained spec are used, as its manifests cannot be read without them, and so are
+    those of the columns `equality_ids` of the retained equality deletes, which apply to dropped columns too (spec, "Equality
+    Delete Files").
     """
     used = {s.schema_id for s in metadata.snapshots if s.snapshot_id not in removed_snapshot_ids}
     used.add(metadata.current_schema_id)
@@ -394,13 +375,13 @@ def unused_schema_ids(
 
 
 def columns_of_schemas(metadata: TableMetadata, schema_ids: Collection[int]) -> frozenset[int]:
-    """Ids of the columns that would be unknown, or known by an older definition only, without some schemas."""
+    """Ids of the columns whose definition, the current schema's or else the newest, is in one of some schemas."""
     current_last = sorted(metadata.schemas, key=lambda s: (s.schema_id == metadata.current_schema_id, s.schema_id))
     newest = {field_id: schema.schema_id for schema in current_last for field_id in schema.fields_by_id}
     return frozenset(field_id for field_id, schema_id in newest.items() if schema_id in schema_ids)
 
 
 def unused_spec_ids(metadata: TableMetadata, spec_ids_of_retained_manifests: Iterable[int]) -> tuple[int, ...]:
-    """Partition specs that are neither the default nor used by a manifest of a snapshot that stays."""
+    """Partition specs that are neither the default nor used by a manifest of a retained snapshot."""
     used = {metadata.default_spec_id, *spec_ids_of_retained_manifests}
     return tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in used)

@@ -3,11 +3,11 @@
 Default values (spec, "Default values") are stored as JSON, and are here whole values in the form of `values.py`: a struct's
 own default is null or `{}`, which the defaults of its fields fill.
 
-A name mapping gives data files without field ids their ids by name (spec, "Column Projection"): a tree like a schema's, below
+A name mapping gives field ids to data files without them, by name (spec, "Column Projection"): a tree like a schema's, below
 a struct its fields, below a list `element`, below a map `key` and `value`. A name is never a path: `a.b` is one with a dot.
 
-Metadata columns (spec, "Reserved Field IDs") are ordinary fields with reserved ids: put one into a schema that is read
-with, and the reader fills it in. The columns of position delete files are among them, stored under these ids.
+Metadata columns (spec, "Reserved Field IDs") are ordinary fields with reserved ids: readers fill in those that the schema of a
+read has. The columns of position delete files are among them, stored under these ids.
 """
 
 import datetime
@@ -79,7 +79,7 @@ def write_value(field: NestedField) -> Any:
 
 
 def validate_defaults(field: NestedField, name: str) -> None:
-    """Raise `InvalidTableError` if a default of a field, whose full name this is, is not one for its type."""
+    """Raise `InvalidTableError` if a default does not fit the field's type; `name` is the field's full name."""
     for key, default in (("initial-default", field.initial_default), ("write-default", field.write_default)):
         if default is not None and (problem := _default_problem(field.type, default)) is not None:
             raise InvalidTableError(
@@ -92,9 +92,8 @@ def validate_defaults(field: NestedField, name: str) -> None:
 def default_to_json(type_: Type, default: Any) -> Any:
     """The stored form of a default that a user gives; raises `UsageError` if it is no default for the type.
 
-    Args:
-        default: the JSON form of a value in the spec (Appendix D), such as a number, a text, `2024-01-31` for a date, `{}`
-            for a struct; or Python's own date, time, datetime, UUID, bytes, Decimal; null for none.
+    A default is given in the JSON form of the spec (Appendix D), such as a number, a text, `2024-01-31` for a date, `{}` for a
+    struct; or as Python's own date, time, datetime, UUID, bytes or Decimal; null for none.
     """
     stored = default
     match default:
@@ -141,7 +140,7 @@ def _lacks_required(type_: Type, value: Any) -> bool:
 
 
 def _with_defaults(type_: Type, value: Any, default_of: Callable[[NestedField], Any]) -> Any:
-    """A value whose structs have all their fields, those that it does not give from their own defaults."""
+    """A value whose structs have all their fields; missing ones take their own defaults."""
     if value is None or isinstance(type_, PrimitiveType):
         return value
     filled = map_nested(type_, value, lambda field, item: _with_defaults(field.type, item, default_of))
@@ -151,17 +150,14 @@ def _with_defaults(type_: Type, value: Any, default_of: Callable[[NestedField], 
 
 
 _MAX_SHOWN = 10
-"""Of more columns an error names the first ones."""
+"""How many columns an error lists."""
 
 _LONGEST_COMPARED = 200
 _TYPES_SINCE_V3 = {"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"}
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Named columns with ids; `identifier_field_ids` are the columns whose values identify a row.
-
-    `extra` holds the keys of the JSON object that we do not know.
-    """
+    """Named columns with ids; `identifier_field_ids` are the columns whose values identify a row, `extra` unknown JSON keys."""
 
     fields: tuple[NestedField, ...]
     schema_id: int = 0
@@ -179,7 +175,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def names_by_id(self) -> dict[int, str]:
-        """The full name of every field by id, parents and children joined by dots."""
+        """Full names by field id, parents and children joined by dots."""
         names: dict[int, str] = {}
 
         def visit(type_: Type, prefix: str) -> None:
@@ -192,13 +188,13 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def parents_by_id(self) -> dict[int, NestedField]:
-        """The field that each nested field lies right in, by the nested field's id."""
+        """The parent of each nested field, by the nested field's id."""
         return {c.field_id: field for field in self.fields_by_id.values() for c in child_fields(field.type)}
 
     def enclosing_fields(self, field_id: int) -> list[NestedField]:
         """The fields that a field lies in, the innermost first."""
         out: list[NestedField] = []
-        # A schema that is wrong may have a field in one of the same id.
+        # In an invalid schema a field may lie in one of the same id.
         while (outer := self.parents_by_id.get(field_id)) is not None and outer not in out:
             out.append(outer)
             field_id = outer.field_id
@@ -206,7 +202,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def ids_by_name(self) -> dict[str, int]:
-        """Field ids by full name."""
         return {name: field_id for field_id, name in self.names_by_id.items()}
 
     @property
@@ -228,11 +223,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def meant_column(name: str, names: Iterable[str], shown: Sequence[str], what: str = "the columns") -> str:
-    """The end of an error on a name that is no column: names that may be meant, also by their last part alone, else `shown`.
-
-    Args:
-        names: all names that there are.
-        shown: those that are listed where none is near; `what` they are.
+    """The end of an error on a name that is no column: similar `names`, also by their last part alone, else those `shown`.
 
     >>> meant_column("City", ["home", "home.city"], ["home"]), meant_column("x", ["home", "home.city"], ["home"])
     ("did you mean 'home.city'?", 'the columns are home')
@@ -264,7 +255,7 @@ def validate_schema(schema: Schema) -> Schema:
         if field.field_id > MAX_COLUMN_ID:
             raise InvalidTableError(f"{where} uses the reserved field id {field.field_id}")
         seen.add(field.field_id)
-    # Full names, as columns are asked for by them: a column "a.b" and a field b of a struct a would be one name.
+    # Full names, which columns are named by: a column "a.b" and a field b of a struct a would have one name.
     for name, times in Counter(schema.names_by_id.values()).items():
         if times > 1:
             raise InvalidTableError(f"{where} has two fields named {name!r}")
@@ -297,10 +288,7 @@ def _identifiable(struct: StructType) -> Iterable[int]:
 
 
 def check_format_version(schema: Schema, format_version: int) -> None:
-    """Raise `InvalidTableError` if a table of a format version may not have a schema: its types and defaults are newer.
-
-    Spec: Appendix E, "Version 3".
-    """
+    """Raise `InvalidTableError` if types or defaults are newer than a table's format version (spec, Appendix E "Version 3")."""
     if format_version >= 3:
         return
     for field_id, field in schema.fields_by_id.items():
@@ -320,7 +308,7 @@ def check_format_version(schema: Schema, format_version: int) -> None:
 
 
 def schema_from_json(value: Any) -> Schema:
-    """Build a schema from its JSON object; raises `InvalidTableError` where it is not one."""
+    """Build a schema from its JSON object; raises `InvalidTableError` where it breaks a rule of the spec."""
     return validate_schema(unvalidated_schema(value))
 
 
@@ -346,7 +334,6 @@ def unvalidated_schema(value: Any) -> Schema:
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
-    """The JSON object of a schema."""
     out: dict[str, Any] = {
         "type": "struct", "schema-id": schema.schema_id, "fields": [field_to_json(f) for f in schema.fields],
     }  # fmt: skip
@@ -393,7 +380,7 @@ NAME_MAPPING_PROPERTY = "schema.name-mapping.default"
 
 
 class MappedField(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that a field may have in a file, and its id; null where the table has no such field (any more)."""
+    """The names that a field may have in a file, and its id; null where the table has no such field, or dropped it."""
 
     names: tuple[str, ...]
     field_id: int | None = None
@@ -404,13 +391,13 @@ NameMapping = tuple[MappedField, ...]
 
 
 def name_mapping_of(properties: Mapping[str, str]) -> NameMapping | None:
-    """The mapping in a table's properties, `None` where there is none; raises as `parse_name_mapping` does."""
+    """The mapping in a table's properties; raises as `parse_name_mapping` does."""
     text = properties.get(NAME_MAPPING_PROPERTY)
     return None if text is None else parse_name_mapping(text)
 
 
 def parse_name_mapping(text: str) -> NameMapping:
-    """Read a mapping from its JSON form; raises `InvalidTableError`, also if it has a name of a level or a field id twice."""
+    """Read a mapping from its JSON form; raises `InvalidTableError`, also for a name twice at one level or a field id twice."""
     try:
         return _mapped_fields(msgspec.json.decode(text), "", set())
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -451,7 +438,7 @@ def _invalid_mapping(problem: str) -> InvalidTableError:
 
 
 def find_mapped_field(mapping: NameMapping, name: str) -> MappedField | None:
-    """The field of one level that has a name, `None` if none does."""
+    """The field of one level that has a name."""
     return next((field for field in mapping if name in field.names), None)
 
 
@@ -486,22 +473,21 @@ POS = _column(2147483645, "_pos", LONG)
 DELETED = _column(2147483644, "_deleted", BOOLEAN)
 SPEC_ID = _column(2147483643, "_spec_id", INT)
 PARTITION_ID = 2147483642
-"""Of `_partition`, whose type depends on the table: see `partition_column`."""
+"""The id of `_partition`, whose type depends on the table: see `partition_column`."""
 
 DELETE_FILE_PATH = _column(2147483546, "file_path", STRING)
 DELETE_FILE_POS = _column(2147483545, "pos", LONG)
 DELETE_FILE_ROW_ID = 2147483544
-"""Of `row`, whose type depends on the table: see `deleted_row_column`."""
+"""The id of `row`, whose type depends on the table: see `deleted_row_column`."""
 
 ROW_ID = _column(2147483540, "_row_id", LONG, required=False)
 LAST_UPDATED_SEQUENCE_NUMBER = _column(2147483539, "_last_updated_sequence_number", LONG, required=False)
 
 
 def partition_column(partition_types: Iterable[StructType]) -> NestedField:
-    """The column `_partition`: a struct with a field for each partition field of any spec, by its field id.
+    """The column `_partition`: a struct of the partition fields of all specs, by field id; null in rows whose spec lacks one.
 
-    Where specs disagree on a field of one id, the later one in `partition_types` gives its name and type. A row's value
-    has null for the fields that its file's spec does not have.
+    Where specs disagree on a field of one id, the later one in `partition_types` gives its name and type.
     """
     fields: dict[int, NestedField] = {}
     for struct in partition_types:

@@ -1,7 +1,7 @@
-"""Parts of table metadata as frozen structs: snapshots, references, logs, statistics (spec, "Snapshots", Appendix C).
+"""Parts of table metadata: snapshots, references, logs, statistics (spec, "Snapshots", Appendix C).
 
-Each is a `View`, with one attribute a key of its JSON object (`snapshot_id` for `snapshot-id`). Keys without an attribute land in
-`extra` and are written back unchanged, so that a commit of ours never drops what a newer writer put there.
+Each is a `View`, with an attribute for each key of its JSON object (`snapshot_id` for `snapshot-id`). Keys without an attribute
+are kept in `extra` and written back unchanged, so that a commit never drops what a newer writer added.
 """
 
 import re
@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from icekeep.decoding import from_plain
-from icekeep.errors import InvalidTableError, UsageError
+from icekeep.errors import InvalidTableError, OptionError, UsageError
+from icekeep.spec.types import MAX_INT, MAX_LONG
 
 MAIN = "main"
 V = TypeVar("V", bound="View")
@@ -25,7 +26,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def view_from_json(cls: type[V], value: Any, what: str) -> V:
-    """Build a view from a decoded JSON object; `what` names it in the `InvalidTableError` for one that is not of the spec."""
+    """Build a view from a decoded JSON object; `what` names it in the `InvalidTableError` for an invalid one."""
     if not isinstance(value, dict):
         raise InvalidTableError(f"{what} is {value!r}; it must be an object")
     names = _json_names(cls)
@@ -35,7 +36,7 @@ def view_from_json(cls: type[V], value: Any, what: str) -> V:
     except msgspec.ValidationError as error:
         problem = f"{str(error)[:1].lower()}{str(error)[1:]}"
         if "[...]" in problem:
-            # Of a map the error does not say which key it is.
+            # For a map the error does not name the key.
             not_texts = (
                 f"{key!r} of its {name!r} is {entry!r}; it must be text"
                 for name, item in own.items()
@@ -51,7 +52,7 @@ def view_from_json(cls: type[V], value: Any, what: str) -> V:
 
 
 def view_to_json(view: View) -> dict[str, Any]:
-    """The JSON object of a view: its non-null attributes, then the keys that were kept."""
+    """The JSON object of a view: its non-null attributes, then the keys of `extra`."""
     out: dict[str, Any] = {}
     for key, attribute in _json_names(type(view)).items():
         value = getattr(view, attribute)
@@ -68,9 +69,9 @@ def _json_names(cls: type[View]) -> dict[str, str]:
 
 
 class Snapshot(View, frozen=True):
-    """The state of a table at some time: all the files that one manifest list leads to.
+    """The state of a table at some time, `timestamp_ms` (epoch milliseconds): the files that its manifest list leads to.
 
-    `manifests` (v1 only) lists manifest locations in place of a manifest list. `timestamp_ms` is epoch milliseconds.
+    `manifests` (v1 only) lists manifest locations in place of a manifest list.
     """
 
     snapshot_id: int
@@ -103,6 +104,39 @@ class SnapshotRef(View, frozen=True):
     @property
     def is_branch(self) -> bool:
         return self.type == "branch"
+
+
+_GREATEST = {"min_snapshots_to_keep": MAX_INT, "max_snapshot_age_ms": MAX_LONG, "max_ref_age_ms": MAX_LONG}
+_BRANCH_LIMITS = ("min_snapshots_to_keep", "max_snapshot_age_ms")
+
+
+def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
+    """Return the reference if the spec allows it under this name.
+
+    Raises:
+        UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
+        OptionError: a limit is not a positive number of its type.
+    """
+    if not name.strip():
+        raise UsageError(f"{name!r} cannot be the name of a {ref.type}")
+    if name == MAIN and not ref.is_branch:
+        raise UsageError("main is a branch; it cannot become a tag")
+    for limit, greatest in _GREATEST.items():
+        given = getattr(ref, limit)
+        if given is None:
+            continue
+        if limit in _BRANCH_LIMITS and not ref.is_branch:
+            raise UsageError(f"{name!r} is a tag; only a branch can have {limit.replace('_', '-')}")
+        if not 1 <= given <= greatest:
+            raise OptionError(limit, given=given, expected=f"a whole number from 1 to {greatest}")
+    return ref
+
+
+def moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
+    """A reference at another snapshot with the same retention; a new branch if there was none."""
+    if ref is None:
+        return SnapshotRef(snapshot_id=snapshot_id, type="branch")
+    return msgspec.structs.replace(ref, snapshot_id=snapshot_id)
 
 
 class SnapshotLogEntry(View, frozen=True):
@@ -149,7 +183,7 @@ _RESERVED = re.compile(
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key, or all that a pattern with `*` at the end stands for, are written by Iceberg, an engine or icekeep.
+    """Whether Iceberg, an engine or icekeep writes a key, or all keys that match a pattern with `*` at the end.
 
     >>> is_reserved("ticket"), is_reserved("total-records"), is_reserved("icekeep.*")
     (False, True, True)
@@ -158,11 +192,7 @@ def is_reserved(key: str) -> bool:
 
 
 def checked_properties(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A user's own keys and values, in the order in which they were given.
-
-    Raises:
-        UsageError: a key is reserved, or not a text without control characters, or a value is no text.
-    """
+    """A user's own entries in their order; raises `UsageError` for a reserved or unprintable key, or a value other than text."""
     for key, value in given.items():
         if not isinstance(key, str) or not key.strip() or not key.isprintable() or "*" in key:
             raise UsageError(f"{key!r} cannot be a key of a snapshot's summary: give printable text without `*`")
@@ -176,13 +206,13 @@ def checked_properties(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def carried(summary: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The entries of a summary whose keys match a pattern; no reserved ones."""
+    """The entries of a summary whose keys match a pattern and are not reserved."""
     patterns = tuple(patterns)
     return {key: value for key, value in summary.items() if matching(key, patterns) is not None}
 
 
 def matching(key: str, patterns: Iterable[str]) -> str | None:
-    """The first pattern that a key matches, as it is or by what stands before a `*`; `None` for a reserved key."""
+    """The first pattern that a key matches, in whole or by the part before a final `*`; `None` for a reserved key."""
     if is_reserved(key):
         return None
     return next((p for p in patterns if key == p or (p.endswith("*") and key.startswith(p[:-1]))), None)

@@ -1,9 +1,9 @@
 """Sort orders: how rows are sorted within a file (spec, "Sorting", Appendix C "Sort Orders"), as JSON and as users write them.
 
-As text, in the words of Iceberg's Spark procedures, they are keys with commas between them: a column or a transform of one,
-a direction and where nulls come, as in `day DESC NULLS LAST, bucket(16, id), user.name`; or a curve through several columns,
-`zorder(a, b)` or `hilbert(a, b)`. A name that is no plain word stands in backticks or double quotes, which are doubled within
-their kind. `extra` keeps the JSON keys that we do not know.
+As text, in the syntax of Iceberg's Spark procedures, they are keys separated by commas: a column or a transform of one, a
+direction and where nulls come, as in `day DESC NULLS LAST, bucket(16, id), user.name`; or a curve through several columns,
+`zorder(a, b)` or `hilbert(a, b)`. Other names than plain words are put in backticks or double quotes, doubled within a name.
+`extra` keeps the JSON keys that we do not know.
 """
 
 import re
@@ -39,8 +39,7 @@ class NullOrder(StrEnum):
 class SortField(msgspec.Struct, frozen=True, kw_only=True):
     """One key of a sort order: a transform of the column `source_id`.
 
-    `extra` holds the keys of the JSON object that we do not know, and the `source-ids` of a transform of several
-    columns.
+    `extra` holds unknown JSON keys, and the `source-ids` of a transform of several columns.
     """
 
     source_id: int
@@ -67,7 +66,7 @@ class SortKey(msgspec.Struct, frozen=True):
 
     Attributes:
         column: the full name of a column.
-        transform: what of it to sort by, as in the metadata (`bucket[16]`, `day`).
+        transform: a transform of it, as in the metadata (`bucket[16]`, `day`).
         direction: `asc` or `desc`.
         null_order: `nulls-first` or `nulls-last`; `None` for the first with `asc` and the last with `desc`.
     """
@@ -84,7 +83,7 @@ _NULLS = {SortDirection.ASC: NullOrder.NULLS_FIRST, SortDirection.DESC: NullOrde
 
 
 def sort_order_from_json(value: Any) -> SortOrder:
-    """Build a sort order from its JSON object; raises `InvalidTableError`, also if order 0 has fields: it is for unsorted."""
+    """Build a sort order from its JSON object; raises `InvalidTableError`, also if order 0, which means unsorted, has fields."""
     if (
         not isinstance(value, dict)
         or type(value.get("order-id")) is not int
@@ -101,7 +100,6 @@ def sort_order_from_json(value: Any) -> SortOrder:
 
 
 def sort_order_to_json(order: SortOrder) -> dict[str, Any]:
-    """The JSON object of a sort order."""
     fields = [
         {
             **transform_to_json(field.source_id, field.transform, field.extra),
@@ -114,23 +112,17 @@ def sort_order_to_json(order: SortOrder) -> dict[str, Any]:
 
 
 def build_sort_order(schema: Schema, keys: Iterable[SortKey | str], *, order_id: int = 1) -> SortOrder:
-    """Make a new sort order of column names; without keys it is `UNSORTED`.
+    """Make a new sort order of keys, or full names of columns to sort by ascending; without keys it is `UNSORTED`.
 
-    Args:
-        keys: what to sort by; a text is the full name of a column, in its own order.
-        order_id: of the new order, 1 or more.
-
-    Raises:
-        NotFoundError: there is no such column.
-        UsageError: a transform or a direction is unknown, a transform does not take the column, or the column is in a
-            list or a map.
+    Raises `NotFoundError` for a missing column, `UsageError` for one in a list or a map, for an unknown transform or direction,
+    and for a transform that does not take the column.
     """
     fields = tuple(_build_field(schema, SortKey(key) if isinstance(key, str) else key) for key in keys)
     return SortOrder(order_id=order_id, fields=fields) if fields else UNSORTED
 
 
 def find_sort_order(orders: Iterable[SortOrder], order_id: int) -> SortOrder:
-    """The order with an id; raises `InvalidTableError` if there is none."""
+    """A sort order by its id, else `InvalidTableError`."""
     for order in orders:
         if order.order_id == order_id:
             return order
@@ -140,8 +132,8 @@ def find_sort_order(orders: Iterable[SortOrder], order_id: int) -> SortOrder:
 def validate_sort_order(order: SortOrder, schema: Schema) -> SortOrder:
     """Return the order, or raise `InvalidTableError` if it does not fit the schema.
 
-    Each key is a transform of a primitive column that it takes. Only the default order must fit the current schema; the
-    columns of others may be gone.
+    Each key is a transform of a primitive column whose type it takes. Only the default order must fit the current schema; the
+    columns of others may have been dropped.
     """
     for field in order.fields:
         source = schema.fields_by_id.get(field.source_id)
@@ -200,19 +192,17 @@ MAX_TEXT_LENGTH = 16 * 1024
 
 
 class CurveKeys(msgspec.Struct, frozen=True):
-    """A curve as a user names it, through columns by their full names."""
+    """A curve through columns, by their full names."""
 
     kind: Literal["zorder", "hilbert"]
     columns: tuple[str, ...]
 
 
 def parse_sort_order(text: str) -> tuple[SortKey, ...] | CurveKeys:
-    """Read a sort order; words are read in any case, column names as they are written.
+    """Read a sort order; the case of keywords does not matter, that of column names does. Raises `UsageError` as `TextReader`.
 
-    Without a word on nulls they come first with ASC and last with DESC. Columns of curves of one kind are put together,
-    as Iceberg does.
-
-    Raises `UsageError` as `TextReader` does.
+    Nulls come first with ASC and last with DESC unless the text says otherwise. As in Iceberg, the columns of several curves
+    of one kind make one curve.
     """
     return SortOrderReader(text).parse()
 

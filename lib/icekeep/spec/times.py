@@ -1,4 +1,4 @@
-"""Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own."""
+"""Moments and spans as people write them: ISO 8601, epoch milliseconds, an age such as `7d`, or Python's own types."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,8 @@ from icekeep.spec.values import NANOS_PER_SECOND, format_timestamp, parse_timest
 
 UNITS_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 AGE = re.compile(r"[0-9]{1,15}ms|[0-9]{1,9}[smhdw]")
-"""What an age looks like."""
 FORM = "a whole number with ms, s, m, h, d or w"
-"""The same in words."""
+"""The form of an age in words."""
 
 
 def age_ms(text: str) -> int:
@@ -49,15 +48,12 @@ _TO_SECONDS = len("2013-01-05T00:00:00")
 
 
 def moment_ms(moment: Moment, now_ms: int) -> int:
-    """Epoch milliseconds of a moment; ages are counted back from `now_ms`, ISO 8601 without an offset is UTC.
+    """Epoch milliseconds of a moment, else `UsageError`; ages count back from `now_ms`, ISO 8601 without an offset is UTC.
 
     >>> moment_ms(datetime(2013, 1, 5, tzinfo=UTC), 0), moment_ms("2h", 7_200_001), moment_ms(timedelta(hours=2), 7_200_001)
     (1357344000000, 1, 1)
     >>> moment_ms("2013-01-05", 0), moment_ms("1357344000000", 0)
     (1357344000000, 1357344000000)
-
-    Raises:
-        UsageError: it is no moment, or a `datetime` has no time zone.
     """
     if isinstance(moment, str):
         return _written_moment_ms(moment, now_ms)
@@ -109,13 +105,10 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def span_ms(span: Span) -> int:
-    """Milliseconds of a span; as text a whole number and one of the units ms, s, m, h, d, w.
+    """Milliseconds of a span, as text with one of the units ms, s, m, h, d, w; raises `UsageError` for one below zero too.
 
     >>> span_ms(timedelta(hours=36)), span_ms("36h"), span_ms(129_600_000)
     (129600000, 129600000, 129600000)
-
-    Raises:
-        UsageError: it is no span, or is below zero.
     """
     if isinstance(span, str):
         written = span.strip()
@@ -134,13 +127,10 @@ def span_ms(span: Span) -> int:
 
 
 def whole_days(days: Days) -> int:
-    """A number of days.
+    """A number of days; raises `UsageError` for anything but whole days.
 
     >>> whole_days(3), whole_days("3"), whole_days("1w"), whole_days(timedelta(days=3))
     (3, 3, 7, 3)
-
-    Raises:
-        UsageError: it is no whole number of days.
     """
     if _is_number(days):
         return days
@@ -166,7 +156,7 @@ def format_time(time_ms: int) -> str:
 
 
 def format_moment(time_ms: int) -> str:
-    """The same to seconds, as people read it.
+    """Epoch milliseconds as people read them, to seconds.
 
     >>> format_moment(1357344000123)
     '2013-01-05 00:00:00 UTC'
@@ -175,7 +165,7 @@ def format_moment(time_ms: int) -> str:
 
 
 def format_span(span_ms: int) -> str:
-    """A span in the largest unit of which it is a whole number; rounded to days or seconds where there is none.
+    """A span in the largest unit of which it is a whole number, else rounded to days or seconds.
 
     >>> format_span(604_800_000), format_span(129_600_000), format_span(10), format_span(1_500), format_span(90_000_001)
     ('7d', '36h', '10ms', '1.5 s', '1.0 d')
@@ -190,7 +180,7 @@ def format_span(span_ms: int) -> str:
 
 
 def about_span(span_ms: int) -> str:
-    """A span for progress and reports, in the largest unit of which there are two.
+    """A span for progress and reports, in the largest unit of which it is two or more.
 
     >>> about_span(500), about_span(700_000), about_span(129_600_000)
     ('0.5 s', '11.7 min', '36.0 h')

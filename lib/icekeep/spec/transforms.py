@@ -37,14 +37,18 @@ _WITH_PARAMETER = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]", re.IGNORECAS
 class Transform(msgspec.Struct, frozen=True):
     """How a partition or sort value is made of a column's value; `str()` gives the text of the metadata."""
 
-    _text: ClassVar[str]
     _sources: ClassVar[frozenset[str] | None]
-    """The names of the types of columns that can be transformed; null for all."""
+    """The names of the source types that the transform takes; null for all."""
     _result: ClassVar[Type | None] = None
     """The type of the transformed values; null for that of the column."""
 
     def __str__(self) -> str:
-        return self._text
+        match self:
+            case Bucket(parameter) | Truncate(parameter):
+                return f"{type(self).__name__.lower()}[{parameter}]"
+            case UnknownTransform(text):
+                return text
+        return type(self).__name__.lower()
 
     def accepts(self, source_type: Type) -> bool:
         """Whether columns of a type can be transformed."""
@@ -58,15 +62,35 @@ class Transform(msgspec.Struct, frozen=True):
     def apply(self, source_type: Type, value: Any) -> Any:
         """Transform a value of `source_type`; null stays null.
 
-        Raises:
-            InvalidTableError: the transform does not take columns of that type.
-            UnsupportedError: the transform is one that we do not know.
+        Raises `InvalidTableError` for a type that the transform does not take, `UnsupportedError` for an unknown transform.
         """
+        if isinstance(self, UnknownTransform):
+            raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
         if not self.accepts(source_type):
             raise InvalidTableError(f"transform {str(self)!r} cannot be applied to a column of type {source_type}")
         return None if value is None else self._apply(source_type, value)
 
     def _apply(self, source_type: Type, value: Any) -> Any:
+        match self:
+            case Void():
+                return None
+            case Bucket(bucket_count):
+                return (hash_value(source_type, value) & 0x7FFF_FFFF) % bucket_count
+            case Truncate(width):
+                if isinstance(source_type, DecimalType):
+                    number = unscaled(value, source_type.scale)
+                    return decimal_from_unscaled(number - number % width, source_type.scale)
+                return value - value % width if isinstance(value, int) else value[:width]
+            case Year():
+                return civil_from_days(_days(source_type, value))[0] - 1970
+            case Month():
+                year, month, _ = civil_from_days(_days(source_type, value))
+                return (year - 1970) * 12 + month - 1
+            case Day():
+                return _days(source_type, value)
+            case Hour():
+                assert isinstance(source_type, PrimitiveType)
+                return value // (3600 * TICKS_PER_SECOND[source_type.name])
         return value
 
     def to_text(self, source_type: Type, value: Any) -> str:
@@ -88,7 +112,7 @@ class Transform(msgspec.Struct, frozen=True):
 class Identity(Transform, frozen=True):
     """The value itself."""
 
-    _text, _sources = "identity", _IDENTIFIABLE
+    _sources = _IDENTIFIABLE
 
 
 class Bucket(Transform, frozen=True):
@@ -100,12 +124,6 @@ class Bucket(Transform, frozen=True):
 
     bucket_count: int
     _sources, _result = _HASHED, INT
-
-    def __str__(self) -> str:
-        return f"bucket[{self.bucket_count}]"
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        return (hash_value(source_type, value) & 0x7FFF_FFFF) % self.bucket_count
 
 
 class Truncate(Transform, frozen=True):
@@ -120,61 +138,35 @@ class Truncate(Transform, frozen=True):
     width: int
     _sources = _TRUNCATED
 
-    def __str__(self) -> str:
-        return f"truncate[{self.width}]"
-
-    def _apply(self, source_type: Type, value: Any) -> Any:
-        if isinstance(source_type, DecimalType):
-            number = unscaled(value, source_type.scale)
-            return decimal_from_unscaled(number - number % self.width, source_type.scale)
-        return value - value % self.width if isinstance(value, int) else value[: self.width]
-
 
 class Year(Transform, frozen=True):
     """Years from 1970, of a date or timestamp, as with all units of time."""
 
-    _text, _sources, _result = "year", _TIMES, INT
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        return civil_from_days(_days(source_type, value))[0] - 1970
+    _sources, _result = _TIMES, INT
 
 
 class Month(Transform, frozen=True):
     """Months from 1970-01."""
 
-    _text, _sources, _result = "month", _TIMES, INT
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        year, month, _ = civil_from_days(_days(source_type, value))
-        return (year - 1970) * 12 + month - 1
+    _sources, _result = _TIMES, INT
 
 
 class Day(Transform, frozen=True):
     """Days from 1970-01-01, a date."""
 
-    _text, _sources, _result = "day", _TIMES, DATE
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        return _days(source_type, value)
+    _sources, _result = _TIMES, DATE
 
 
 class Hour(Transform, frozen=True):
     """Hours from 1970-01-01T00; not for dates."""
 
-    _text, _sources, _result = "hour", _TIMES - {"date"}, INT
-
-    def _apply(self, source_type: Type, value: Any) -> int:
-        assert isinstance(source_type, PrimitiveType)
-        return int(value // (3600 * TICKS_PER_SECOND[source_type.name]))
+    _sources, _result = _TIMES - {"date"}, INT
 
 
 class Void(Transform, frozen=True):
     """Null, whatever the value: how v1 tables drop a partition field."""
 
-    _text, _sources = "void", None
-
-    def _apply(self, source_type: Type, value: Any) -> None:
-        return None
+    _sources = None
 
 
 class UnknownTransform(Transform, frozen=True):
@@ -183,12 +175,6 @@ class UnknownTransform(Transform, frozen=True):
     text: str
     _sources, _result = None, OPAQUE
 
-    def __str__(self) -> str:
-        return self.text
-
-    def apply(self, source_type: Type, value: Any) -> Any:
-        raise UnsupportedError(f"transform {self.text!r} is not one that icekeep can apply", transform=self.text)
-
 
 _WITHOUT_PARAMETER = {str(t): t for t in (Identity(), Year(), Month(), Day(), Hour(), Void())}
 
@@ -196,8 +182,7 @@ _WITHOUT_PARAMETER = {str(t): t for t in (Identity(), Year(), Month(), Day(), Ho
 def parse_transform(text: str) -> Transform:
     """Read a transform's text, for example `bucket[16]`; any text that we do not know is an `UnknownTransform`.
 
-    Raises:
-        InvalidTableError: the parameter of a bucket or truncate transform is not a whole number from 1 to 2**31 - 1.
+    Raises `InvalidTableError` where the parameter of a bucket or truncate transform is not from 1 to 2**31 - 1.
     """
     if (transform := _WITHOUT_PARAMETER.get(text.lower())) is not None:
         return transform
@@ -223,14 +208,10 @@ def known_transform(text: str) -> Transform:
 
 
 def transform_from_json(keys: dict[str, Any], what: str) -> tuple[int, Transform]:
-    """Take the source column's id and the transform out of the JSON object of a partition or sort field.
+    """Take the source column's id and the transform out of the JSON object of a partition or sort field, `what` in errors.
 
-    A transform of several columns is none that we know: its `source-ids`, and `source-id` where given, stay in `keys`
-    to be kept as they are, and the first of the columns stands for all.
-
-    Args:
-        keys: the JSON object; what is understood is removed from it.
-        what: the field, for errors.
+    No transform of several columns is known: it is represented by the first column, and its `source-ids`, and `source-id`
+    where given, stay in `keys` to be written back.
     """
     text, source_id, source_ids = keys.pop("transform", None), keys.get("source-id"), keys.get("source-ids")
     if not isinstance(text, str):

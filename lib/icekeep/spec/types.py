@@ -76,7 +76,7 @@ class FixedType(PrimitiveType, frozen=True):
 
 
 class _Geospatial(PrimitiveType, frozen=True):
-    """What was not written stays null, and is equal to the spec's default; systems differ by more than case."""
+    """A parameter that was not written stays null, and is equal to the spec's default; case does not matter in either."""
 
     crs: str | None = None
     algorithm: str | None = None
@@ -116,8 +116,8 @@ BINARY = PrimitiveType("binary")
 UNKNOWN = PrimitiveType("unknown")
 VARIANT = PrimitiveType("variant")
 OPAQUE = PrimitiveType("opaque")
-"""Of the partition values of a transform that we do not know, never of a column: neither the meaning of their bytes nor
-their order is defined. In Arrow they are text, to be shown.
+"""The type of the partition values of an unknown transform, never of a column: neither the meaning of their bytes nor their
+order is defined. In Arrow they are text, to be shown.
 """
 
 _SIMPLE = {
@@ -148,7 +148,7 @@ def fixed(length: int) -> FixedType:
 
 
 def _hash_of(*names: str) -> Callable[[Any], int]:
-    """A hash over attributes; those that may hold JSON objects and lists, which have none, are left out."""
+    """A hash over the named attributes: those that may hold JSON objects or lists, which cannot be hashed, are left out."""
     values = attrgetter(*names)
     return lambda value: hash(values(value))
 
@@ -227,7 +227,7 @@ def walk(type_: Type) -> Iterator[NestedField]:
 
 
 def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
-    """The same type with other children, given as `child_fields` gives them; a primitive type has none."""
+    """The same type with other children, in the form of `child_fields`."""
     if isinstance(type_, StructType):
         return msgspec.structs.replace(type_, fields=fields)
     for field in fields:
@@ -237,7 +237,8 @@ def with_child_fields(type_: Type, fields: tuple[NestedField, ...]) -> Type:
 
 
 def check_nesting(type_: Type) -> None:
-    """Raise `InvalidTableError` for a type nested more than `MAX_NESTING` deep; all else may recurse, this may not."""
+    """Raise `InvalidTableError` for a type nested more than `MAX_NESTING` deep."""
+    # All else may recurse, this may not.
     level: list[Type] = [type_]
     for _ in range(MAX_NESTING + 1):
         level = [field.type for outer in level for field in child_fields(outer)]
@@ -270,7 +271,7 @@ def parse_type(text: str) -> PrimitiveType:
 
 
 def type_from_json(value: Any, level: int = 0) -> Type:
-    """Build a type from its JSON form, which lies in `level` others; raises `InvalidTableError` where it is not one."""
+    """Build a type from its JSON form, nested in `level` others; raises `InvalidTableError` for anything else."""
     if isinstance(value, str):
         return parse_type(value)
     if not isinstance(value, dict):
@@ -300,7 +301,7 @@ def type_from_json(value: Any, level: int = 0) -> Type:
 
 
 def field_from_json(value: Any, level: int = 0) -> NestedField:
-    """Build a struct field from its JSON object; raises `InvalidTableError` where a key is missing or wrong."""
+    """Build a struct field from its JSON object; raises `InvalidTableError` for a missing or wrong key."""
     if not isinstance(value, dict):
         raise InvalidTableError(f"a struct field is {value!r}; it must be an object", section="Appendix C")
     value = dict(value)
@@ -379,7 +380,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE | re.A
 
 
 def parse_bytes(text: str) -> int | None:
-    """A size with a unit, in bytes; `None` where the text is none. Units are powers of 1024, as Spark has them: MB is MiB.
+    """A size with a unit, in bytes; `None` for text that is not a size. Units are powers of 1024, as in Spark: MB is MiB.
 
     >>> parse_bytes("128MB"), parse_bytes("1.5 GiB"), parse_bytes("512"), parse_bytes("many")
     (134217728, 1610612736, 512, None)

@@ -1,11 +1,10 @@
-"""A commit as values of the REST protocol: its updates with their effect on metadata, and what must still hold when it lands.
+"""A commit as values of the REST protocol: its updates with their effect on metadata, and the requirements that it must meet.
 
-Updates have the protocol's `action` names, requirements its `type` names. All is pure: metadata and updates in, metadata out. As
-in the protocol, `-1` names the schema, spec or order that the same commit added last, and something that is added gets its id
-here: that of an equal one which is there, else one after all of them.
+Updates have the protocol's `action` names, requirements its `type` names. As in the protocol, `-1` names the schema, spec or
+order that the same commit added last, and additions get their ids here: that of an equal one in the table, else the next one.
 
-`RaiseCounters` and `RestoreSnapshots` are ours. The protocol has no action for them, since a server works its counters out by
-itself, and takes no snapshot whose sequence number lies behind.
+`RaiseCounters` and `RestoreSnapshots` are icekeep's own: a server of the protocol derives its counters itself, and takes no
+snapshot with an old sequence number.
 """
 
 import json
@@ -53,7 +52,7 @@ COLUMN_PROPERTIES = (
     "write.parquet.bloom-filter-enabled.column.",
     "write.parquet.stats-enabled.column.",
 )
-"""What stands before a column's full name in the properties that Iceberg's Java library lets follow a rename."""
+"""Prefixes, before a column's full name, of the properties that Iceberg's Java library changes when a column is renamed."""
 
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 
@@ -63,7 +62,7 @@ class Update(msgspec.Struct, frozen=True, tag_field="action"):
 
 
 class AssignUuid(Update, frozen=True, tag="assign-uuid"):
-    """Give a table without a uuid one; only tables of format version 1 may be without."""
+    """Give a uuid to a table without one, which only format version 1 allows."""
 
     uuid: str
 
@@ -75,7 +74,7 @@ class UpgradeFormatVersion(Update, frozen=True, tag="upgrade-format-version"):
 
 
 class SetLocation(Update, frozen=True, tag="set-location"):
-    """Say where new files go; files that are there stay where they are."""
+    """Set where new files go; existing files are not moved."""
 
     location: str
 
@@ -85,7 +84,7 @@ class SetProperties(Update, frozen=True, tag="set-properties"):
 
 
 class RemoveProperties(Update, frozen=True, tag="remove-properties"):
-    """Remove table properties; a missing one is fine."""
+    """Remove table properties; missing ones are ignored."""
 
     removals: tuple[str, ...]
 
@@ -93,7 +92,7 @@ class RemoveProperties(Update, frozen=True, tag="remove-properties"):
 class AddSchema(Update, frozen=True, tag="add-schema"):
     """Add a schema; it does not become the current one.
 
-    `last_column_id` is the last field id ever given out; null: the greatest that is known.
+    `last_column_id` is the last assigned field id; null for the greatest of the table and the schema.
     """
 
     schema: Schema
@@ -162,43 +161,43 @@ class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
 
 
 class SetStatistics(Update, frozen=True, tag="set-statistics"):
-    """Set the statistics file of a snapshot, in place of the one that it has."""
+    """Set or replace the statistics file of a snapshot."""
 
     statistics: StatisticsFile
 
 
 class RemoveStatistics(Update, frozen=True, tag="remove-statistics"):
-    """Remove the statistics file of a snapshot; none is fine."""
+    """Remove the statistics file of a snapshot, if any."""
 
     snapshot_id: int
 
 
 class SetPartitionStatistics(Update, frozen=True, tag="set-partition-statistics"):
-    """Set the partition statistics file of a snapshot, in place of the one that it has."""
+    """Set or replace the partition statistics file of a snapshot."""
 
     partition_statistics: PartitionStatisticsFile
 
 
 class RemovePartitionStatistics(Update, frozen=True, tag="remove-partition-statistics"):
-    """Remove the partition statistics file of a snapshot; none is fine."""
+    """Remove the partition statistics file of a snapshot, if any."""
 
     snapshot_id: int
 
 
 class AddEncryptionKey(Update, frozen=True, tag="add-encryption-key"):
-    """Add an encrypted key, as the JSON object of the spec; one that is there stays as it is."""
+    """Add an encrypted key, as the JSON object of the spec; an existing one with its id is kept."""
 
     encryption_key: Mapping[str, Any]
 
 
 class RemoveEncryptionKey(Update, frozen=True, tag="remove-encryption-key"):
-    """Remove an encrypted key; none is fine."""
+    """Remove an encrypted key, if it exists."""
 
     key_id: str
 
 
 class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
-    """Raise counters to some values; null: that one stays. None is ever lowered."""
+    """Raise counters to some values, null for those to keep; none is ever lowered."""
 
     last_column_id: int | None = None
     last_partition_id: int | None = None
@@ -206,10 +205,10 @@ class RaiseCounters(Update, frozen=True, kw_only=True, tag="raise-counters"):
 
 
 class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots"):
-    """Take back snapshots that had expired, in their old place in the table's history, and what is gone that they need.
+    """Restore expired snapshots to their old place in the table's history, with schemas and other parts that they need.
 
-    Neither a reference nor a log nor a counter changes: what names the snapshots is for other updates of the same commit to
-    say. A snapshot keeps the parent that it names, whether that is there or not, as snapshots do whose parents expire.
+    No reference, log or counter changes: references are for other updates of the same commit. A snapshot keeps its parent's
+    id, whether the table has the parent or not, as snapshots do whose parents expire.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -220,18 +219,17 @@ class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots
 
 
 def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
-    """The metadata after all updates, in order; without any it stays as it is, `last-updated-ms` included.
+    """The metadata after all updates, in order; without updates it is unchanged, `last-updated-ms` included.
 
-    Args:
-        now_ms: the moment of the change, for `last-updated-ms` and the snapshot log.
+    `now_ms` is the time of the change, for `last-updated-ms` and the snapshot log.
 
     Raises:
         InvalidTableError: an update does not fit this metadata (a stale sequence number, a ref to nothing).
-        NotFoundError: an update names a snapshot or ref that is not there.
+        NotFoundError: an update names a missing snapshot or ref.
     """
     if not updates:
         return metadata
-    # A snapshot of this commit becomes current when it was made; any other one becomes current only now.
+    # A snapshot of this commit becomes current at its own timestamp; any other one becomes current only now.
     made_ms = {u.snapshot.snapshot_id: u.snapshot.timestamp_ms for u in updates if isinstance(u, AddSnapshot)}
     # Clocks of other writers may be ahead of ours, and Iceberg refuses metadata whose history runs backwards.
     earliest_ms = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
@@ -439,7 +437,7 @@ def _without_snapshots(base: TableMetadata, removed: set[int]) -> TableMetadata:
         raise InvalidTableError(f"snapshot {base.current_snapshot_id} is current and cannot be removed")
     kept = base.snapshots_by_id.keys() - removed
     log = base.snapshot_log
-    # What follows the last entry of a snapshot that is gone: history with a gap would answer time travel wrongly.
+    # Only what follows the last entry of a removed snapshot is kept: history with a gap would answer time travel wrongly.
     last_gap = max((n for n, entry in enumerate(log) if entry.snapshot_id not in kept), default=-1)
     return replace(
         base,
@@ -474,7 +472,7 @@ def _restored(base: TableMetadata, update: RestoreSnapshots) -> TableMetadata:
 
 
 def _check_counters(base: TableMetadata, update: RestoreSnapshots) -> None:
-    """What the table has had lies within what it has counted."""
+    """Raise `InvalidTableError` for parts beyond the table's counters: the table never had those."""
     for snapshot in update.snapshots:
         if base.format_version > 1 and snapshot.sequence_number > base.last_sequence_number:
             raise InvalidTableError(
@@ -501,10 +499,7 @@ def _check_counters(base: TableMetadata, update: RestoreSnapshots) -> None:
 
 
 def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -> list[T]:
-    """The parts of metadata that are not present by the attribute `id_name`.
-
-    Raises `InvalidTableError` where one is there under its id with another content.
-    """
+    """The parts whose ids, attribute `id_name`, are not present; raises `InvalidTableError` for a different part of one id."""
     by_id = {getattr(part, id_name): part for part in present}
     for part in parts:
         part_id = getattr(part, id_name)
@@ -516,14 +511,14 @@ def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -
 
 
 class LowCounter(NamedTuple):
-    """A counter, by its attribute of `TableMetadata`, and the least value that it may have."""
+    """A counter, by its attribute of `TableMetadata`, and its least valid value."""
 
     name: str
     least: int
 
 
 def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
-    """The counters that are below what the table has."""
+    """The counters that are below ids in use."""
     least = {
         "last_column_id": max((schema.highest_field_id for schema in metadata.schemas), default=0),
         "last_partition_id": last_assigned_field_id(metadata.partition_specs),
@@ -535,9 +530,9 @@ def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
 
 
 def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
-    """Put the metadata file that is being replaced into the metadata log, and cut the log to its greatest length.
+    """Add the metadata file that is being replaced to the metadata log, and cut the log to its greatest length.
 
-    Property `write.metadata.previous-versions-max` (100; less than 1 is 1); raises `PropertyError` where it is no whole number.
+    That is the property `write.metadata.previous-versions-max` (100; less than 1 is 1), a `PropertyError` if it is no number.
     """
     keep = whole_number(metadata.properties, _PREVIOUS_VERSIONS_MAX, 100, least=None)
     entry = MetadataLogEntry(timestamp_ms=previous_updated_ms, metadata_file=previous_location)
@@ -549,7 +544,7 @@ class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 Requirement: TypeAlias = _Requirement
-"""What must hold of a table for a commit to land on it: most often that a part of it is still as it was loaded."""
+"""What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
 
 
 class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
@@ -615,13 +610,13 @@ def failing(requirements: Iterable[Requirement], metadata: TableMetadata) -> str
 
 
 def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Requirement, ...]:
-    """Derive from updates what must still hold, so that no change can forget one.
+    """Derive the requirements of updates, so that no change can forget one.
 
     Moving a reference requires that it is where the base had it. Removing snapshots requires it of every reference of the base:
-    a catalog that applies updates to whatever is current would drop a moved one in silence. A schema must fit the default spec
-    and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them requires the others as
-    they were. What is restored brings ids of its own along, which must not have been given out again. A table of version 1 may
-    have no uuid; then there is none to hold it to.
+    a catalog that applies updates to the current metadata would silently drop one that was moved. A schema must fit the default
+    spec and sort order, and these the schema (spec, "Commit Conflict Resolution and Retry"), so each of them requires the
+    others unchanged. Restored parts bring their own ids, which must not have been assigned since. A table of version 1 may have
+    no uuid to require.
     """
     needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None} if base.table_uuid is not None else {}
     for update in updates:
@@ -672,10 +667,10 @@ def _required_by(update: Update, base: TableMetadata) -> list[Requirement]:  # n
 
 
 def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, str]) -> tuple[Update, ...]:
-    """What is to change in a table's properties when its schema does: settings by column, and the name mapping.
+    """Updates of a table's properties that its new schema needs: of settings by column, and of the name mapping.
 
-    Settings follow a column that is renamed, and go with one that is dropped. The mapping keeps the names that a field had, as
-    older files know it by them; new fields are added to it.
+    Settings follow a renamed column, and are removed with a dropped one. The mapping keeps a field's former names, which older
+    files have; new fields are added to it.
     """
     changed: dict[str, str] = {}
     removed: set[str] = set()
@@ -690,7 +685,7 @@ def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, s
     try:
         mapping = name_mapping_of(properties)
     except InvalidTableError:
-        # One that cannot be read stays as it is.
+        # A mapping that cannot be read is left unchanged.
         mapping = None
     if mapping is not None:
         old_names = {field_id: field.name for field_id, field in old.fields_by_id.items()}
@@ -708,12 +703,12 @@ def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, s
 def _with_new_names(
     mapping: tuple[MappedField, ...], fields: Iterable[NestedField], old_names: Mapping[int, str]
 ) -> tuple[MappedField, ...]:
-    """One level of a mapping with the names of fields that were added or renamed; what it leaves out stays out."""
+    """One level of a mapping with the names of added or renamed fields; fields that it lacked are not added."""
     by_id = {field.field_id: field for field in fields}
     new_names = {f.name: f.field_id for f in by_id.values() if old_names.get(f.field_id) != f.name}
     out = []
     for mapped in mapping:
-        # A name that was given away stands for the field that has it now.
+        # A name that another field took over belongs to that field.
         names = [name for name in mapped.names if new_names.get(name, mapped.field_id) == mapped.field_id]
         below = mapped.fields
         if mapped.field_id is not None and (field := by_id.get(mapped.field_id)) is not None:

@@ -43,20 +43,20 @@ _TIMESTAMP = re.compile(r"([+-]?[0-9-]+)(?:[Tt ]([0-9:.]+)([Zz]|[+-][0-9:]+)?)?"
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a count of days; the year may be any whole number."""
+    """Year, month and day of days since the epoch; the year may be any whole number."""
     cycles, rest = divmod(days, _CYCLE_DAYS)
     day = date.fromordinal(_EPOCH_ORDINAL + rest)
     return day.year + cycles * _CYCLE_YEARS, day.month, day.day
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Count of days of a calendar date; raises `ValueError` for a day that the month does not have."""
+    """Days since the epoch of a calendar date; raises `ValueError` for a day that the month does not have."""
     cycles, rest = divmod(year - _EPOCH_YEAR, _CYCLE_YEARS)
     return date(_EPOCH_YEAR + rest, month, day).toordinal() - _EPOCH_ORDINAL + cycles * _CYCLE_DAYS
 
 
 def format_date(days: int) -> str:
-    """ISO date; years with more than four digits carry a sign, as ISO 8601 wants it."""
+    """ISO date; years with more than four digits carry a sign, as in ISO 8601."""
     year, month, day = civil_from_days(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
@@ -77,7 +77,6 @@ def format_timestamp(ticks: int, ticks_per_second: int) -> str:
 
 
 def parse_date(text: str) -> int:
-    """Days of an ISO date."""
     if (match := _DATE.fullmatch(text)) is None:
         raise ValueError("a date looks like 2013-01-05")
     return days_from_civil(int(match[1]), int(match[2]), int(match[3]))
@@ -97,10 +96,7 @@ def parse_time(text: str, ticks_per_second: int) -> int:
 
 
 def parse_timestamp(text: str, ticks_per_second: int) -> tuple[int, int | None]:
-    """Count since the epoch in UTC, and the offset in seconds that the text gave, None if it gave none.
-
-    A text without an offset counts as UTC; a date alone is its first moment.
-    """
+    """Count since the epoch in UTC, and the text's offset in seconds or null: without one it is UTC; a date is its midnight."""
     if (match := _TIMESTAMP.fullmatch(text)) is None:
         raise ValueError("a timestamp looks like 2013-01-05T10:12:55.038194")
     ticks = parse_date(match[1]) * DAY_SECONDS * ticks_per_second
@@ -119,7 +115,7 @@ def parse_timestamp(text: str, ticks_per_second: int) -> tuple[int, int | None]:
 
 _SINGLE = struct.Struct("<f")
 _LARGEST_SINGLE = 3.4028235e38
-# Beyond 38 digits by what 16 bytes hold: truncating the least decimal of a type may step over its range.
+# What 16 bytes hold, more than 38 digits: truncating the least decimal of a type may leave its range.
 _LARGEST_UNSCALED = 2**127 - 1
 _EXACT = Context(prec=80)
 
@@ -130,7 +126,7 @@ def unscaled(value: Decimal, scale: int) -> int:
         raise ValueError("it is not a number")
     if value and value.adjusted() > 38:
         raise ValueError("it has more than 38 digits")
-    # Of a number that is below the last digit no ratio is made: it may be one of very long numbers.
+    # No ratio of a number below the last digit: it may have a very long denominator.
     numerator, denominator = (0, 1) if value.adjusted() < -scale else value.as_integer_ratio()
     number, lost = divmod(numerator * 10**scale, denominator)
     if lost or (value and not numerator):
@@ -180,7 +176,7 @@ TICKS_PER_SECOND = {
     "timestamp_ns": NANOS_PER_SECOND,
     "timestamptz_ns": NANOS_PER_SECOND,
 }
-"""What one second counts in values of the timestamp types."""
+"""The units of the timestamp types."""
 
 INTEGER_WIDTHS = {"int": 4, "long": 8, "date": 4, "time": 8, **dict.fromkeys(TICKS_PER_SECOND, 8)}
 """Bytes of the types whose values are whole numbers."""
@@ -233,12 +229,10 @@ def _encode(type_: PrimitiveType, value: Any) -> bytes:
 
 
 def value_from_bytes(type_: Type, data: bytes) -> Any:
-    """The value of a binary single value, also of one that was written before the column's type was promoted.
+    """The value of a binary single value (spec, Appendix D), also of one from before its type was promoted ("Schema Evolution").
 
     Strings, binary and fixed values may be shortened bounds: a fixed one may have fewer bytes than its type. Raises
     `UnsupportedError` for types without a binary form here, `InvalidTableError` for bytes that are no value of the type.
-
-    Spec: Appendix D, "Binary single-value serialization"; "Schema Evolution" for promoted types.
     """
     primitive = _primitive(type_, "binary")
     try:
@@ -251,7 +245,7 @@ def value_from_bytes(type_: Type, data: bytes) -> Any:
 
 _BYTE_LENGTHS: dict[str, Sequence[int]] = {
     **{name: (width,) for name, width in INTEGER_WIDTHS.items()},
-    # What was written when the column was still an int, a float or a date.
+    # The shorter ones were written before an int, a float or a date was promoted.
     "long": (4, 8),
     "double": (4, 8),
     "timestamp": (4, 8),
@@ -287,7 +281,7 @@ def _decode(type_: PrimitiveType, data: bytes) -> Any:
 
 
 def map_nested(type_: Type, value: Any, change: Callable[[NestedField, Any], Any]) -> Any:
-    """A struct, list or map with the values in it changed, each of which `change` gets with its field (see `child_fields`)."""
+    """A struct, list or map with each value in it replaced by `change` of its field (see `child_fields`) and the value."""
     fields = child_fields(type_)
     match type_:
         case StructType():
@@ -336,7 +330,7 @@ def value_from_json(type_: Type, value: Any) -> Any:
 
 
 def _nested_json(type_: Type, value: Any) -> Any:
-    """The values in the JSON form of a struct, list or map, still as JSON."""
+    """The JSON form of a struct, list or map in the shape that `map_nested` takes, its values still JSON."""
     match type_:
         case StructType():
             if not isinstance(value, dict):
@@ -454,21 +448,19 @@ def _require_value(type_: PrimitiveType, value: Any) -> None:
 
 
 def read_uuid(text: str) -> UUID:
-    """The UUID of 36 characters; raises `ValueError` for any other text."""
     if _UUID.fullmatch(text) is None:
         raise ValueError("a uuid looks like f79c3e09-677c-4bbd-a479-3f349cb785e7")
     return UUID(text)
 
 
 def read_bytes(text: str) -> bytes:
-    """The bytes of pairs of hexadecimal digits; raises `ValueError` for any other text."""
     if _HEX.fullmatch(text) is None:
         raise ValueError("bytes are given in hexadecimal, two digits each")
     return bytes.fromhex(text)
 
 
 def require_length(type_: PrimitiveType, data: bytes) -> bytes:
-    """The bytes; raises `ValueError` where the type is one of another fixed length."""
+    """The bytes; raises `ValueError` if the type is `fixed` of another length."""
     if isinstance(type_, FixedType) and len(data) != type_.length:
         raise ValueError(f"it has {len(data)} bytes")
     return data
@@ -478,7 +470,7 @@ _JAVA_SIGNS = 1 << 127 | 1 << 63
 
 
 def sort_key(types: Sequence[Type], values: Sequence[Any]) -> bytes:
-    """Bytes that are in the order of the tuples of values, and equal only for equal tuples.
+    """Bytes that sort as the tuples of values do, and are equal only for equal tuples.
 
     Nulls come first; floats in the order of the spec's "Sorting", -0.0 before 0.0 and NaN last; strings by code point,
     binary, fixed and uuid by unsigned bytes. Keys compare only with keys of the same types; `formats.sort` makes those of
@@ -508,7 +500,7 @@ def _ordered_bytes(type_: Type, value: Any) -> bytes:
         case "boolean":
             return b"\x01" if value else b"\x00"
         case "float" | "double":
-            # IEEE 754's total order; all NaNs are one, as Java compares.
+            # IEEE 754's total order, with all NaNs equal, as in Java.
             data = _FLOATS[name].pack(math.nan if math.isnan(value) else value)[::-1]
             return bytes(byte ^ 0xFF for byte in data) if data[0] & 0x80 else bytes((data[0] | 0x80, *data[1:]))
         case "string" | "fixed" | "binary":
@@ -521,14 +513,14 @@ def _ordered_bytes(type_: Type, value: Any) -> bytes:
 
 
 def java_order(value: UUID) -> int:
-    """A UUID as a number that compares as Java compares UUIDs, as two signed longs: so its writers bound them."""
+    """A UUID as a number in Java's order of UUIDs, as two signed longs: Java's writers have bounds in that order."""
     return value.int ^ _JAVA_SIGNS
 
 
 def are_crossed(lower: Any, upper: Any) -> bool:
-    """Whether a lower bound is above its upper bound, so that neither says anything; null is a bound that is unknown.
+    """Whether a lower bound is above its upper bound, so that neither can be used; null is unknown.
 
-    Writers differ on the order of UUIDs: those are crossed that are so in both orders.
+    Writers differ on the order of UUIDs: only bounds that are crossed in both orders count.
     """
     if lower is None or upper is None:
         return False
@@ -538,14 +530,10 @@ def are_crossed(lower: Any, upper: Any) -> bool:
 
 
 def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes:
-    """The lower bound (spec, "Bound serialization") of a column whose least value this is.
+    """The lower bound (spec, "Bound serialization") of a column by its least value, which is neither null nor NaN.
 
-    A bound may be shorter than the value, but all values of the column lie within the two: a lower bound is cut, an upper
-    bound cut and incremented; 0.0 becomes -0.0, so that both zeros lie above it.
-
-    Args:
-        value: not null and not NaN.
-        length: the most code points of text, the most bytes of a `binary`; any number of them if None.
+    All values lie within the bounds: a lower bound is cut to `length` code points or bytes, an upper bound cut and incremented;
+    0.0 becomes -0.0, so that both zeros lie above it. A null `length` cuts nothing.
     """
     if type_.name in ("string", "binary"):
         value = value[:length]
@@ -555,7 +543,7 @@ def lower_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> 
 
 
 def upper_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> bytes | None:
-    """The upper bound, as `lower_bound` has it, of the greatest value; null where nothing that short lies above the value."""
+    """The upper bound, as in `lower_bound`, by the greatest value; null where nothing of that length lies above it."""
     if type_.name in ("float", "double") and value == 0:
         value = 0.0
     if length is not None and type_.name in ("string", "binary") and len(value) > length:
@@ -564,7 +552,7 @@ def upper_bound(type_: PrimitiveType, value: Any, length: int | None = None) -> 
 
 
 def _incremented(prefix: Any) -> Any:
-    """The least text or bytes, not longer than a prefix, above all that begin with it; null where there is none."""
+    """The least text or bytes, no longer than a prefix, above all that begin with it; null if there is none."""
     is_text = isinstance(prefix, str)
     for end in range(len(prefix) - 1, -1, -1):
         unit = (ord(prefix[end]) if is_text else prefix[end]) + 1

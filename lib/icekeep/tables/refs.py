@@ -26,8 +26,7 @@ from icekeep.commit.changes.snapshots import (
 )
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, UsageError, argument
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import is_ancestor
+from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.times import Span, span_ms
 from icekeep.spelling import counted

@@ -29,10 +29,9 @@ from icekeep.planning.commit_readers import MergingManifestReader, SparkManifest
 from icekeep.planning.spark.session import LIMITS, Engine, Limits
 from icekeep.spec.evolution import PartitionChange, SchemaChange
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, new_table_metadata
+from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, is_ancestor, new_table_metadata, newest_ancestor_before
 from icekeep.spec.partitioning import build_spec, partition_path
 from icekeep.spec.properties import data_layout
-from icekeep.spec.refs import is_ancestor, newest_ancestor_before
 from icekeep.spec.schema import Schema, assign_fresh_ids, check_format_version
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.sorting import SortKey

@@ -2,17 +2,28 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, NotFoundError
-from icekeep.spec.metadata import TableMetadata, new_table_metadata, validate_metadata
+from icekeep.spec.metadata import (
+    TableMetadata,
+    has_been_current_since,
+    is_ancestor,
+    new_table_metadata,
+    newest_ancestor_before,
+    validate_metadata,
+)
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
-from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry, SnapshotRef
 from icekeep.spec.sorting import UNSORTED, SortField, SortOrder
 from icekeep.spec.transforms import Bucket, Day, Identity, UnknownTransform, Void
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP, NestedField
 from kit.cases import for_each
 from kit.metadata import LOCATION, SCHEMA, START_MS, MetadataBuilder
+from kit.tables import COLUMNS
 
 
 def column(field_id: int, type_: Any = LONG) -> NestedField:
@@ -249,3 +260,70 @@ def test_the_default_sort_order_fits_the_current_schema():
         validate_metadata(changed(sort_orders=(UNSORTED, gone), default_sort_order_id=1))
     # The columns of the other orders may be gone.
     assert validate_metadata(changed(sort_orders=(UNSORTED, gone)))
+
+
+EMPTY = new_table_metadata(schema=COLUMNS, spec=UNPARTITIONED, location="memory://t", table_uuid="u", now_ms=0)
+
+
+def with_history(
+    *snapshots: tuple[int, int | None, int], current: int | None = None, log: tuple[int, ...] = ()
+) -> TableMetadata:
+    """Snapshots as (id, parent, timestamp); the log's entries one after the other."""
+    return replace(
+        EMPTY,
+        snapshots=tuple(Snapshot(snapshot_id=i, parent_snapshot_id=p, timestamp_ms=t) for i, p, t in snapshots),
+        current_snapshot_id=current,
+        snapshot_log=tuple(SnapshotLogEntry(timestamp_ms=n, snapshot_id=i) for n, i in enumerate(log)),
+    )
+
+
+def test_a_snapshot_is_an_ancestor_of_itself_and_of_what_came_after_it_on_the_same_line():
+    table = with_history((1, None, 10), (2, 1, 20), (3, 1, 30), (4, 2, 40))
+    assert [i for i in (1, 2, 3, 4) if is_ancestor(table, i, of=4)] == [1, 2, 4]
+    assert [i for i in (1, 2, 3, 4) if is_ancestor(table, i, of=3)] == [1, 3]
+
+
+def test_nothing_is_an_ancestor_beyond_a_snapshot_that_expired():
+    table = with_history((1, None, 10), (3, 2, 30))
+    assert not is_ancestor(table, 1, of=3)
+    assert not is_ancestor(table, 2, of=3)
+    assert not is_ancestor(table, 1, of=None)
+
+
+def test_the_newest_ancestor_is_strictly_older_than_the_moment():
+    table = with_history((1, None, 10), (2, 1, 20), (9, 1, 25), (3, 2, 30), current=3)
+    found = {t: s and s.snapshot_id for t in (10, 11, 20, 21, 26, 30, 31) for s in [newest_ancestor_before(table, t)]}
+    assert found == {10: None, 11: 1, 20: 1, 21: 2, 26: 2, 30: 2, 31: 3}
+
+
+def test_of_ancestors_of_one_time_the_newest_in_the_history_is_meant_and_clocks_that_ran_back_do_not_hide_it():
+    assert newest_ancestor_before(with_history((1, None, 10), (2, 1, 10), current=2), 11).snapshot_id == 2
+    assert newest_ancestor_before(with_history((1, None, 50), (2, 1, 20), (3, 2, 70), current=3), 60).snapshot_id == 1
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(-1, 11))
+def test_the_newest_ancestor_before_a_moment_is_the_one_with_the_greatest_time_below_it(times, moment):
+    chain = [(n, n - 1 if n else None, t) for n, t in enumerate(times)]
+    found = newest_ancestor_before(with_history(*chain, current=len(times) - 1), moment)
+    below = [t for t in times if t < moment]
+    assert (None if found is None else found.timestamp_ms) == (max(below) if below else None)
+
+
+@for_each(
+    ("log", "current", "target", "former", "expected"),
+    [
+        ((1, 2, 1), 1, 1, 2, True),
+        ((1, 2, 1, 3), 3, 1, 2, True),
+        ((1, 2), 2, 1, 2, False),
+        ((1, 2, 3), 3, 1, 2, False),
+        ((1, 2, 1, 2), 2, 1, 2, False),
+        ((1,), 1, 1, None, True),
+        ((1, 2), 2, 1, None, True),
+        ((), None, 1, None, False),
+        ((3,), 3, 1, 2, False),
+        ((1, 3), 3, 1, 2, False),
+    ],
+)
+def test_the_log_tells_whether_a_snapshot_became_current_after_another_one(log, current, target, former, expected):
+    table = with_history((1, None, 1), (2, 1, 2), (3, 1, 3), current=current, log=log)
+    assert has_been_current_since(table, target, former) is expected

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from icekeep.errors import InvalidTableError, UsageError
+from icekeep.errors import InvalidTableError, OptionError, UsageError
 from icekeep.spec.snapshots import (
     Snapshot,
     SnapshotRef,
@@ -12,6 +13,8 @@ from icekeep.spec.snapshots import (
     carried,
     checked_properties,
     is_reserved,
+    moved,
+    validated_ref,
     view_from_json,
     view_to_json,
 )
@@ -170,3 +173,45 @@ def test_a_reference_is_a_branch_or_a_tag():
     assert not view_from_json(SnapshotRef, {"snapshot-id": 1, "type": "tag"}, "ref 'a'").is_branch
     with pytest.raises(InvalidTableError, match=r"^ref 'a': invalid enum value 'bookmark'"):
         view_from_json(SnapshotRef, {"snapshot-id": 1, "type": "bookmark"}, "ref 'a'")
+
+
+BRANCH = SnapshotRef(snapshot_id=1, type="branch")
+TAG = SnapshotRef(snapshot_id=1, type="tag")
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t"])
+def test_a_reference_needs_a_name(name):
+    with pytest.raises(UsageError, match="cannot be the name of a tag"):
+        validated_ref(name, TAG)
+
+
+def test_main_is_no_tag():
+    with pytest.raises(UsageError, match="main is a branch"):
+        validated_ref("main", TAG)
+    assert validated_ref("main", BRANCH) is BRANCH
+
+
+@pytest.mark.parametrize("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms"])
+def test_only_a_branch_has_limits_for_its_snapshots(limit):
+    with pytest.raises(UsageError, match=f"'t' is a tag; only a branch can have {limit.replace('_', '-')}"):
+        validated_ref("t", replace(TAG, **{limit: 5}))
+    assert validated_ref("b", replace(BRANCH, **{limit: 5}))
+
+
+@for_each("limit", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
+@for_each("value", [0, -1, 2**63])
+def test_limits_are_positive_numbers_that_other_engines_can_read(limit, value):
+    with pytest.raises(OptionError, match=f"option {limit} is {value}; give a whole number from 1 to"):
+        validated_ref("b", replace(BRANCH, **{limit: value}))
+
+
+def test_the_greatest_number_of_snapshots_is_that_of_an_int():
+    assert validated_ref("b", replace(BRANCH, min_snapshots_to_keep=2**31 - 1))
+    with pytest.raises(OptionError):
+        validated_ref("b", replace(BRANCH, min_snapshots_to_keep=2**31))
+
+
+def test_a_reference_that_is_moved_keeps_what_it_says_beside_its_snapshot():
+    ref = SnapshotRef(snapshot_id=1, type="tag", max_ref_age_ms=7, extra={"new": "key"})
+    assert moved(ref, 2) == SnapshotRef(snapshot_id=2, type="tag", max_ref_age_ms=7, extra={"new": "key"})
+    assert moved(None, 2) == SnapshotRef(snapshot_id=2, type="branch")

@@ -18,10 +18,9 @@ from icekeep.errors import ConflictError, SafetyError, UsageError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.reach import partition_key, path_digest
-from icekeep.spec.refs import is_ancestor, moved
-from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef, moved
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 

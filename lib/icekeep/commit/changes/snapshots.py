@@ -19,8 +19,7 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.collections import growing
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.refs import has_been_current_since, is_ancestor, moved, validated_ref
+from icekeep.spec.metadata import TableMetadata, has_been_current_since, is_ancestor
 from icekeep.spec.retention import (
     Expired,
     RetentionPolicy,
@@ -29,7 +28,7 @@ from icekeep.spec.retention import (
     unused_schema_ids,
     unused_spec_ids,
 )
-from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
+from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef, moved, validated_ref
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import (
     RemovePartitionSpecs,
