@@ -17,7 +17,7 @@ from kit.workers import Workers
 from nightly import PARTS, Part, reached_by, run, seed_of
 
 ROOT = Path(__file__).parents[2]
-FEW = ("tests/unit/test_events.py", "tests/unit/spec/test_numbers.py")
+FEW = ("tests/unit/test_events.py", "tests/unit/spec/test_collections.py")
 
 
 def pytest_says(*words: str) -> str:
@@ -35,7 +35,7 @@ def test_a_run_says_where_its_seconds_went_and_what_it_did_not_reach() -> None:
     assert f"seed 7: {count} of {count} tests were reached\n" in whole
     assert re.search(rf"^ +[\d.]+ +{count}  together$", whole, re.MULTILINE)
     assert {*re.findall(r"^(gw\d): [\d.]+ s, of them ", whole, re.MULTILINE)} == {"gw0", "gw1"}
-    assert re.search(r"^ +[\d.]+ +\d+  unit/spec/test_numbers.py$", whole, re.MULTILINE)
+    assert re.search(r"^ +[\d.]+ +\d+  unit/spec/test_collections.py$", whole, re.MULTILINE)
     assert re.search(rf"^ +[\d.]+ +{count}  nothing$", whole, re.MULTILINE)
     assert re.search(r"^ +[\d.]+  tests/unit/\S+::test_\w+", whole, re.MULTILINE)
     nothing = pytest_says("--minutes", "0")
