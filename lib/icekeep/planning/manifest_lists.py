@@ -388,12 +388,14 @@ def listed_manifests(
     inspected: dict[str, ManifestFile] = {}
     for one in unlisted:
         for location in one.manifests:
-            if location not in inspected and not distinct.is_left_out(location):
+            if location in inspected:
+                continue
+            try:
                 # No list says what it holds.
-                try:
+                if not distinct.is_left_out(location):
                     inspected[location] = inspect_manifest(storage.read(location), location)
-                except (InvalidTableError, UnsupportedError) as error:
-                    distinct.refuse(location, error)
+            except (InvalidTableError, UnsupportedError) as error:
+                distinct.refuse(location, error)
         distinct.add(rows_of([inspected[location] for location in one.manifests if location in inspected]), [one])
     return distinct.listed()
 

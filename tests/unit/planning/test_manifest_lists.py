@@ -425,6 +425,16 @@ def test_one_that_cannot_be_read_is_told_of() -> None:
     assert (len(found.manifests), found.unreadable) == (1, ("memory://bucket/metadata/v1.avro",))
 
 
+def test_one_whose_location_is_none_is_told_of() -> None:
+    table = Lists()
+    unlisted(table, 1)
+    table.put([], manifest_list=None, manifests=("metadata/v2.avro",), summary={})
+    with pytest.raises(InvalidTableError, match="relative"):
+        table.found()
+    found = table.found(check=False)
+    assert (len(found.manifests), found.unreadable) == (1, ("metadata/v2.avro",))
+
+
 # How lists are read.
 
 
