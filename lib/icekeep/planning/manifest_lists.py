@@ -415,6 +415,10 @@ class _DistinctManifests:
         self._untotalled_count = 0
         self._unreadable: list[str] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As a task answers: without what it was given, which may be millions of keys for each of a hundred tasks."""
+        return {**self.__dict__, "_unwanted": np.empty(0, np.int64)}
+
     def listed(self) -> ListedManifests:
         keys = sorted(self._by_key)
         return ListedManifests(
