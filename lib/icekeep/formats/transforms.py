@@ -147,7 +147,8 @@ def _encoded(table: pa.Table, field: PartitionField, schema: Schema) -> tuple[np
     values: dict[Any, tuple[int, Any]] = {}
     numbers = []
     for value in (*distinct, None):
-        partition = None if value is None else field.transform.apply(source.type, value)
+        # Of null as well: that refuses a type which the transform does not take.
+        partition = field.transform.apply(source.type, value)
         if partition is not None and width is not None and not -(1 << 8 * width - 1) <= partition < 1 << 8 * width - 1:
             name = schema.names_by_id[field.source_id]
             raise UsageError(

@@ -381,13 +381,16 @@ def listed_manifests(
     distinct = _collect(partial(_DistinctManifests, unwanted, check, trust), lists, storage, spark)
     inspected: dict[str, ManifestFile] = {}
     for one in unlisted:
-        is_unwanted = distinct.are_unwanted(location_keys(pa.array(one.manifests, pa.string())))
-        for location, is_left_out in zip(one.manifests, is_unwanted.tolist(), strict=True):
-            if location not in inspected and (check or not is_left_out):
-                try:
+        for location in one.manifests:
+            if location in inspected:
+                continue
+            try:
+                # The key of a location is asked for here, since one that is no location is a damaged table.
+                if check or not distinct.are_unwanted(location_keys(pa.array([location], pa.string())))[0]:
+                    # No list says what it holds.
                     inspected[location] = inspect_manifest(storage.read(location), location)
-                except (InvalidTableError, UnsupportedError) as error:
-                    distinct.refuse(location, error)
+            except (InvalidTableError, UnsupportedError) as error:
+                distinct.refuse(location, error)
         distinct.add(rows_of([inspected[location] for location in one.manifests if location in inspected]), [one])
     return distinct.listed()
 
@@ -406,6 +409,10 @@ class _DistinctManifests:
         self._by_key: dict[int, ManifestFile] = {}
         self._untotalled_count = 0
         self._unreadable: list[str] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As a task answers: without what it was given, which may be millions of keys for each of a hundred tasks."""
+        return {**self.__dict__, "_unwanted": np.empty(0, np.int64)}
 
     def listed(self) -> ListedManifests:
         keys = sorted(self._by_key)

@@ -175,7 +175,9 @@ def read_blocks(
     """
     body = memoryview(data)[header.length_bytes :]
     if header.codec != "deflate":
-        head = write_header({"avro.schema": b'"null"', "avro.codec": header.codec.encode()}, header.sync)
+        # With all metadata, which fastavro refuses where it is no text: it is damage.
+        plain = {**header.metadata, "avro.schema": b'"null"', "avro.codec": header.codec.encode()}
+        head = write_header(plain, header.sync)
         for block in fastavro.block_reader(io.BytesIO(b"".join((head, body)))):
             if block.num_records < 0:
                 raise ValueError(f"a block counts {block.num_records} records")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
 from icekeep.formats.arrow.arrays import column_values
 from icekeep.formats.transforms import split_by_partition
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
@@ -232,6 +232,15 @@ def test_the_least_numbers_that_have_a_partition_are_taken():
     data = table_of(schema, [{"a": -(2**31) + 8}, {"a": 2**31 - 1}])
     parts = split_by_partition(data, partitioned(schema, ("a", "truncate[10]")), schema)
     assert [values for values, _ in parts] == [(-(2**31) + 8,), (2**31 - 8,)]
+
+
+def test_a_transform_that_does_not_take_its_column_is_refused_whatever_the_rows_hold():
+    schema = schema_of(column(1, "ratio", DOUBLE))
+    spec = spec_of((1, parse_transform("day")))
+    for value in (None, 1.5):
+        table = table_of(schema, [{"ratio": value}])
+        with pytest.raises(InvalidTableError):
+            list(split_by_partition(table, spec, schema))
 
 
 def test_a_transform_that_is_not_known_is_refused():

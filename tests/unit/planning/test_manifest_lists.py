@@ -1,6 +1,7 @@
 """The manifests of many snapshots: each once, and none missing where a list is not whole."""
 
 import io
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -423,6 +424,27 @@ def test_one_that_cannot_be_read_is_told_of() -> None:
         table.found()
     found = table.found(check=False)
     assert (len(found.manifests), found.unreadable) == (1, ("memory://bucket/metadata/v1.avro",))
+
+
+def test_one_whose_location_is_none_is_told_of() -> None:
+    table = Lists()
+    unlisted(table, 1)
+    table.put([], manifest_list=None, manifests=("metadata/v2.avro",), summary={})
+    with pytest.raises(InvalidTableError, match="relative"):
+        table.found()
+    found = table.found(check=False)
+    assert (len(found.manifests), found.unreadable) == (1, ("metadata/v2.avro",))
+
+
+def test_what_a_task_answers_does_not_repeat_the_keys_that_it_was_given() -> None:
+    unwanted = np.arange(10_000, dtype=np.int64)
+    distinct = manifest_lists._DistinctManifests(unwanted, check=False, trust=False)
+    distinct._add(rows_of([row(1), row(2)]), ["a list"])
+    answer = pickle.dumps(distinct)
+    assert len(answer) < 5_000
+    whole = manifest_lists._DistinctManifests(unwanted, check=False, trust=False)
+    whole.merge(pickle.loads(answer))
+    assert by_path(whole.listed()) == by_path(distinct.listed())
 
 
 # How lists are read.

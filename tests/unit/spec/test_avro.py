@@ -16,6 +16,7 @@ from icekeep.spec.avro import (
     from_avro,
     min_decimal_bytes,
     packer,
+    read_blocks,
     read_header,
     read_records,
     sync_marker,
@@ -231,6 +232,15 @@ def test_a_schema_that_is_none_is_refused(schema: str):
     broken = write_header({**header.metadata, "avro.schema": schema.encode()}, header.sync) + blocks(data)[0]
     with pytest.raises(InvalidTableError, match=f"^cannot read Avro file {LOCATION!r}: "):
         records(broken)
+
+
+@for_each("codec", ["null", "snappy", "zstandard"])
+def test_blocks_behind_a_header_whose_metadata_is_no_text_are_refused(codec: str):
+    sync = bytes(16)
+    metadata = {"avro.schema": b'"int"', "avro.codec": codec.encode(), "schema": b"\xe4"}
+    data = write_header(metadata, sync) + encode_block(b"\x02", 1, codec, sync)
+    with pytest.raises(UnicodeDecodeError):
+        list(read_blocks(data, read_header(data, "x")))
 
 
 def test_an_unknown_codec_is_refused():
