@@ -182,7 +182,9 @@ def read_batches(
 
     Args:
         spark: what plans very many files (some two million), and nothing else; by default the session that runs, or a new one.
-        where, select, **version: as for `scan`.
+        where: which rows are read, as for `scan`.
+        select: names of columns, in their order, as for `scan`.
+        **version: what is read, as for `scan`: `ref`, `snapshot_id`, `as_of`, or what was appended between two snapshots.
 
     Raises:
         IcekeepError: as for `scan`; for data files, when their rows are read.
