@@ -427,7 +427,7 @@ class DeleteCache:
         self._used.clear()
 
     def make_room(self, size_bytes: int) -> bool:
-        """Evict what is possible, and needed, for a new entry; returns whether it fits."""
+        """Evict idle entries until a new one fits; returns whether it does."""
         while self._idle and self.held_bytes + size_bytes > self._budget_bytes:
             key = next(iter(self._idle))
             del self._idle[key]
