@@ -40,10 +40,10 @@ BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at a time, if its format can."""
 
 DELETE_FILE = "delete file"
-"""In error messages."""
+"""The noun for a delete file in errors (`SourceFile.noun`)."""
 
 DEFAULT_BUDGET_BYTES = 64 * MIB
-"""Of a `DeleteCache`."""
+"""The most bytes of decoded delete files in a `DeleteCache`."""
 
 Positions = NDArray[np.int64]
 
