@@ -1,4 +1,4 @@
-"""The joins of `planning.deletes.delete_join`, and the tasks of `delete_tasks`, against the pure rule of `spec.delete_runs`."""
+"""`planning.deletes.with_deletes`, by joins, and `with_deletes_in_tasks` against the pure rule of `spec.delete_runs`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

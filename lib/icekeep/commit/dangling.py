@@ -89,7 +89,7 @@ class MinNumbers(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
-        """Those of data files, each with its data sequence number, in the scopes that are asked for."""
+        """The least numbers of some data files, each given with its own, in the scopes of `asked` alone."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
         for file, number in data:

@@ -287,7 +287,7 @@ def _range_of_numbers(live: Iterator[ManifestEntry]) -> tuple[int, int] | None:
 
 
 class ProvenPaths(msgspec.Struct, frozen=True):
-    """A `Gathering` of the live delete files that are asked about and that `proof` gives, by their `own_path_digest`.
+    """A `Gathering` of `own_path_digest`: of the live delete files that `is_asked` selects and `proof` confirms.
 
     `is_asked` is a `partial` of a module's function; `key` is equal where the answers are.
     """

@@ -177,7 +177,7 @@ class _Patience:
         outage.waits_until_ms = now_ms + self._wait(number, wait_ms, left_ms, error.message)
 
     def _left_ms(self, since_ms: int) -> int:
-        """What is left of the timeout that began at `since_ms`; little while the work is being stopped."""
+        """The rest of the timeout that began at `since_ms`; short while the work is being stopped."""
         timeout_ms = patience_ms(self._runtime, self._policy.total_timeout_ms)
         return since_ms + timeout_ms - self._runtime.monotonic_ms()
 
@@ -280,7 +280,7 @@ class _Commit:
                 try:
                     turn.enter_context(self._patience.turn())
                     base = reloaded(self._table)
-                    # That of the first load may be hours old.
+                    # The credentials of the first load may have expired.
                     self.files.reach_through(base.storage)
                     # Before the first attempt a snapshot with this id can only be another's, by chance.
                     landed = self._refused.landed(base) if number > 1 else None

@@ -56,7 +56,7 @@ class PuffinFooter(msgspec.Struct, frozen=True):
 
 
 def read_puffin_footer(storage: Storage, location: str) -> PuffinFooter:
-    """Read the footer of a Puffin file; raises `InvalidTableError` where it is none, or was cut short."""
+    """Read the footer of a Puffin file; raises `InvalidTableError` for any other file, and one that was cut short."""
     with storage.open(location) as stream:
         return footer_of(stream, location)
 
@@ -259,7 +259,7 @@ def write_deletion_vectors(
 
 
 def positions_of(blob: bytes, where: str) -> BitMap64:
-    """The positions in the blob of a deletion vector; raises `InvalidTableError` if it is none. `where` names it in errors."""
+    """The positions in the blob of a deletion vector; raises `InvalidTableError` for other bytes. `where` names it in errors."""
     data = unframe(blob, where)
     try:
         positions = BitMap64.deserialize(data)

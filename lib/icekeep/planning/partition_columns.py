@@ -21,7 +21,7 @@ from icekeep.spec.values import INTEGER_WIDTHS
 
 _MAX_CODE = 1 << 62
 _SHOWN = (STRING.name, OPAQUE.name)
-"""Types whose values are shown as text if they are none, such as those of an unknown transform."""
+"""Types that are text in Arrow; a value of another type, such as that of an unknown transform, is shown as text."""
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
@@ -53,8 +53,7 @@ def partition_of_stored(
 def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]], np.ndarray]:
     """The distinct tuples of a column of partitions as spec values, in the order of their rows, and the index of each row's.
 
-    Floating point values are compared by their bits, as in `applicability.partition_key`: all NaN are equal, and -0.0 is not
-    0.0.
+    Floating point values are compared by their bits, as in `spec.reach.partition_key`: all NaN are equal, and -0.0 is not 0.0.
     """
     codes, distinct = np.zeros(len(partition), dtype=np.int64), 1
     columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]

@@ -1,4 +1,4 @@
-"""What is left in storage, and what is said, whatever the catalog answers and whoever interrupts."""
+"""What is left in storage, and what is said, for every answer of the catalog and every interrupt."""
 
 from contextlib import nullcontext
 

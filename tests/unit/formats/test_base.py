@@ -1,6 +1,6 @@
 """Counts and bounds of columns, counted from Arrow data as rows are written, held against plain counts of Python values.
 
-Those that Parquet's footers tell are in `parquet/test_metrics`.
+Those from Parquet's footers are in `parquet/test_metrics`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What tasks note and tell of rows that move, and what is made of it."""
+"""The reports of tasks on rows that move: recorded, stored, read."""
 
 import numpy as np
 import pyarrow as pa

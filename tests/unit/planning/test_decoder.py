@@ -1,4 +1,4 @@
-"""The fast way of reading manifests is the one that is taken, whoever wrote them; where it is not, that is counted and told."""
+"""Manifests of every writer are read by the fast decoder; those that are not are counted and reported."""
 
 import zlib
 from collections.abc import Callable, Iterator

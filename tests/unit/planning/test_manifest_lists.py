@@ -483,7 +483,7 @@ def test_bundles_end_at_some_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [1] * 5
 
 
-# Manifest lists as columns: the rows are those that `spec.manifests.decode.read_manifest_list` reads, or it is asked.
+# Manifest lists as columns: the rows are those that `spec.manifests.read.read_manifest_list` reads, or it is asked.
 
 
 def stored(*lists: bytes) -> ListedRows:

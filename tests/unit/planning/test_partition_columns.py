@@ -1,4 +1,4 @@
-"""Partition tuples in Arrow: told apart as the spec does, turned into spec values, and into bytes."""
+"""Partition tuples in Arrow: distinguished as by the spec, turned into spec values, and into bytes."""
 
 import math
 import struct

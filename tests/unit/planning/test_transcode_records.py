@@ -1,4 +1,4 @@
-"""Manifests as records: whichever decoder reads them, they are the live entries, and each tells where it was."""
+"""Manifests as records: whichever decoder reads them, they are the live entries, each with its old position."""
 
 import math
 from collections.abc import Callable

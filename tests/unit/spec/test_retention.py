@@ -1,4 +1,4 @@
-"""Whose progress a summary has; what of it is kept is in `test_retention.py`."""
+"""Snapshots and references that a retention policy expires, and those that are kept for streaming writers."""
 
 from collections import Counter
 from typing import Any

@@ -41,7 +41,7 @@ MICROSECONDS = b"microseconds"
 """A timestamp in nanoseconds of which only whole microseconds count, as in ORC."""
 
 KEPT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-"""What pyarrow reads a dictionary-encoded string column as when it is asked to keep the encoding."""
+"""The Arrow type of a string column whose dictionary encoding is kept."""
 
 _EXACT = {
     (pa.float32(), pa.float64()),

@@ -366,8 +366,8 @@ class LiveRowsReader:
         table_schemas: of the table, in any order, for columns that deletes or a filter need and `schema` lacks.
         kept_dictionaries: as for `FileColumns`.
         piece_bytes: the most data to which equality deletes are applied at a time; `PIECE_BYTES` by default.
-        notes: records what is read and dropped; not together with a filter or `_deleted`. If it has a type of origins, these
-            are the last column.
+        notes: records the rows that are read and dropped; not together with a filter or `_deleted`. If it has a type of
+            origins, these are the last column.
         """
         self.read_count = 0
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
@@ -489,7 +489,7 @@ class LiveRowsReader:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What is to be done to rows that were read.
+    """How deletes are applied to rows that were read.
 
     Attributes:
         columns: of the rows.
@@ -515,7 +515,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 _Read = tuple[_Plan, pa.Table, Sequence[NotedRows]]
-"""Rows that were read, what is to be done to them, and their places, if these are recorded."""
+"""Rows that were read, how deletes are applied to them, and their places, if these are recorded."""
 
 
 def _max_rows(batch_rows: BatchChoice | None, piece_bytes: int) -> BatchChoice:

@@ -169,7 +169,7 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
 
 
 class _LeftRows:
-    """What is kept of the rows read so far: positions by data file, and rows with the values of deleted rows."""
+    """The kept ones of the rows read so far: positions by data file, and rows with the values of deleted rows."""
 
     def __init__(self, task: DeletesTask) -> None:
         self._task = task

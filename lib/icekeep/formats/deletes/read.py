@@ -40,10 +40,10 @@ BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at a time, if its format can."""
 
 DELETE_FILE = "delete file"
-"""In error messages."""
+"""The noun for a delete file in errors (`SourceFile.noun`)."""
 
 DEFAULT_BUDGET_BYTES = 64 * MIB
-"""Of a `DeleteCache`."""
+"""The most bytes of decoded delete files in a `DeleteCache`."""
 
 Positions = NDArray[np.int64]
 
@@ -427,7 +427,7 @@ class DeleteCache:
         self._used.clear()
 
     def make_room(self, size_bytes: int) -> bool:
-        """Evict what is possible, and needed, for a new entry; returns whether it fits."""
+        """Evict idle entries until a new one fits; returns whether it does."""
         while self._idle and self.held_bytes + size_bytes > self._budget_bytes:
             key = next(iter(self._idle))
             del self._idle[key]

@@ -381,7 +381,7 @@ def _bounds(
 
 
 def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
-    """A bound as a value; null if it is none of its type: readers ignore it, too."""
+    """A bound as a value; null for bytes that are no value of the type, which readers ignore too."""
     try:
         return None if bound is None else value_from_bytes(type_, bound)
     except IcekeepError:

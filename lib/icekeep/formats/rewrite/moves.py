@@ -44,7 +44,7 @@ def reported_moves(
     origins: tuple[str, ...] | None,
     max_bytes: int = MAX_REPORTED_BYTES,
 ) -> RowMoves | None:
-    """What a task reports of the pieces that it read; null if its moves are not requested.
+    """The report of the pieces that a task read; null if its moves are not requested.
 
     `origins` are the locations of the rows' origins, if they have any; pieces above `max_bytes` go into storage.
     """

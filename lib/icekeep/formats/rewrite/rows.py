@@ -136,7 +136,7 @@ class TaskRows:
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
-        """What was read, and which rows of it were dropped; complete after the last row. Empty if moves are not requested."""
+        """The pieces that were read, with their dropped rows; complete after the last row. Empty if moves are not requested."""
         return () if self._notes is None else self._notes.pieces()
 
     def __iter__(self) -> Iterator[pa.Table]:

@@ -51,7 +51,7 @@ class GroupFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDelete(msgspec.Struct, frozen=True, kw_only=True):
-    """A live delete file as it was read: the fields of `entry_schema.REACHING_DELETES`."""
+    """A live delete file as it was read: the fields of `planning.manifests.REACHING_DELETES`."""
 
     content: int
     file_path: str

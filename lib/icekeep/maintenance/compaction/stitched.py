@@ -34,7 +34,7 @@ from icekeep.storage.base import Storage
 
 
 class ColumnMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a data file that are of `entry_schema.METRICS`; packed they take a fifth of the memory."""
+    """The fields of a data file that are of `planning.manifests.METRICS`; packed they take a fifth of the memory."""
 
     column_sizes: dict[int, int] | None = None
     value_counts: dict[int, int] | None = None

@@ -86,7 +86,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return SpelledPaths.of(_all_names(self.named["location"], LinkedFiles(self.roots)))
 
     def decode_task(self, columns: frozenset[str] = _PATHS) -> DecodeTask:
-        """The work of reading all live entries; columns are names of `entry_schema.ENTRIES`."""
+        """The work of reading all live entries; columns are names of `planning.manifests.ENTRIES`."""
         spec_ids = {m.partition_spec_id for m in self.manifests}
         wanted = EntryFilter(specs={number: SpecFilter(self.metadata.partition_type(number)) for number in spec_ids})
         decoder, _ = chosen_decoder()

@@ -64,7 +64,7 @@ def deletes_reaching(data: pa.Table, table: Table, snapshot: Snapshot, spark: Sp
     """What readers of a snapshot apply to a data file, in the order of a plan.
 
     Args:
-        data: the entry of the file, a row of `entry_schema.ENTRIES`.
+        data: the entry of the file, a row of `planning.manifests.ENTRIES`.
 
     Raises:
         InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read, or deletes contradict one another.

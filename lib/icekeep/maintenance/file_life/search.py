@@ -63,7 +63,7 @@ class Manifests(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """The entries of files that may be meant: rows of some of `entry_schema.ENTRIES`, deleted ones too."""
+    """The entries of files that may be meant: rows of some of `planning.manifests.ENTRIES`, deleted ones too."""
 
     rows: pa.Table
     unreadable: Mapping[str, str]
@@ -138,7 +138,7 @@ def find_entries(manifests: Sequence[ManifestFile], table: Table, spark: SparkSo
 
 
 def whole_entries(manifests: Sequence[ManifestFile], table: Table, path: str, columns: Iterable[str]) -> pa.Table:
-    """The live entries of one file in a few manifests, with whatever columns of `entry_schema.ENTRIES`."""
+    """The live entries of one file in a few manifests, with whatever columns of `planning.manifests.ENTRIES`."""
     types, _ = _partition_types(manifests, table.metadata)
     wanted = EntryFilter(specs=types, path_end=path.rpartition("/")[2])
     rows = few_entries(table.storage, manifests, wanted, {*columns, "file_path"}, chosen_decoder()[0])

@@ -47,7 +47,7 @@ Answers = Generator[tuple[int, R | IcekeepError], None, None]
 def groups_at_once(workers: Workers) -> int:
     """How many groups, or jobs of groups, are rewritten at a time where nobody says it.
 
-    A group may be one task: in threads as many are begun as fill all turns (`turns.py`).
+    A group may be one task: in threads as many are begun as fill all turns (`Turns` of `planning.spark.workers`).
     """
     return _JOBS_AT_ONCE if workers.spark is not None else max(_JOBS_AT_ONCE, workers.slots)
 

@@ -35,7 +35,7 @@ UNKNOWN_VERSION = ""
 
 _TASKS_A_SLOT = 3
 _TASK_MS = 200
-"""The least duration of a task, lest one executor runs them all."""
+"""The least duration of a task in milliseconds: shorter ones might all run on one executor."""
 
 
 class ExecutorSeen(msgspec.Struct, frozen=True):

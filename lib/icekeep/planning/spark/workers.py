@@ -150,7 +150,7 @@ def executor_slots(spark: "SparkSession") -> int:
     conf = context.getConf()
     cores = conf.get("spark.executor.cores")
     if is_local(spark):
-        # The JVM heeds a container's limit.
+        # The JVM respects a container's limit.
         cores = _local_slots(
             context.master, lambda: int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())
         )

@@ -1,4 +1,4 @@
-"""Every rewrite tells where each row of its old files went, whatever deletes there are and whatever order rows get."""
+"""Every rewrite reports where each row of its old files went, whatever deletes there are and whatever order rows get."""
 
 from functools import partial
 from unittest import mock

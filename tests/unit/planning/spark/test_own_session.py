@@ -1,4 +1,4 @@
-"""What a command's own session is told; tests/end_to_end/test_own_session.py has one."""
+"""The settings of a command's own session; tests/end_to_end/test_own_session.py starts one."""
 
 import resource
 

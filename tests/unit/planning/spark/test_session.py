@@ -1,4 +1,4 @@
-"""What is PySpark's, while it is not imported yet."""
+"""Sessions: their Java, their configuration, and the functions that must work before PySpark is imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How many tasks would run at once, told without a session."""
+"""How many tasks would run at once, by configuration alone."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a manifest list would say of a manifest, by the manifest alone."""
+"""Entries of manifests: inherited fields, damage, unknown fields; and the row of a manifest by the manifest alone."""
 
 import copy
 import json
