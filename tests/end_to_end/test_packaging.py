@@ -213,8 +213,9 @@ def test_modules_in_the_zip_are_compiled_for_the_python_that_zipped(
                 content = magic + content[len(magic) :]
             changed.writestr(entry, content)
     code = (
-        "import inspect; from icekeep.spec import bins; print(bins.__file__); print(bins.packed.__code__.co_filename); "
-        "print(inspect.getsource(bins.packed))"
+        "import inspect; from icekeep.spec import collections; print(collections.__file__); "
+        "print(collections.packed.__code__.co_filename); "
+        "print(inspect.getsource(collections.packed))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
