@@ -20,7 +20,7 @@ from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.collections import PartSet, PositionSet, Renumbering, narrowed, packed_positions, unpacked_positions
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.reach import AppliedDelete, partition_key
+from icekeep.spec.reach import DIGEST_BYTES, AppliedDelete, partition_key
 from icekeep.storage.base import Storage
 
 HELD_MAX_COUNT = 100_000
@@ -30,7 +30,7 @@ Digest = bytes
 
 
 def digest_of(facts: object) -> Digest:
-    return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
 def digest_of_all(facts: Iterable[Hashable]) -> Digest:

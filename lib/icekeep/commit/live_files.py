@@ -38,6 +38,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
 FileKey = tuple[str, int | None]
+"""Location and offset, which name a file, or one deletion vector, in a snapshot."""
 
 PathProof = Callable[[Storage, Sequence[DataFile]], Iterable[DataFile]]
 """Reads position delete files, and gives those all of whose rows are of the one path that both their bounds give.

@@ -23,11 +23,18 @@ from icekeep.formats.machine import PartSize
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import DOUBLE, FLOAT, UNKNOWN, UUID, NestedField, PrimitiveType, StructType, walk
+from icekeep.spec.types import (
+    FLOATING_TYPES,
+    UNKNOWN,
+    UUID,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    walk,
+)
 from icekeep.spec.values import lower_bound, upper_bound
 
 _OFFSET_BYTES = 4
-_FLOATING = (FLOAT, DOUBLE)
 
 
 class FileReader(Protocol):
@@ -164,7 +171,7 @@ class MetricsCollector:
             if not mode.counts:
                 continue
             self._nulls[id_] = self._nulls.get(id_, 0) + column.null_count
-            if field.type in _FLOATING:
+            if field.type in FLOATING_TYPES:
                 nans = pc.is_nan(column)
                 count = pc.sum(nans).as_py() or 0
                 self._nans[id_] = self._nans.get(id_, 0) + count
@@ -204,7 +211,7 @@ class MetricsCollector:
 
 def count_nans(table: pa.Table, schema: Schema) -> dict[int, int]:
     """The NaN count of each `float` and `double` outside lists and maps, by field id; `table` has the columns of `schema`."""
-    columns = _primitive_columns(table, schema, _FLOATING)
+    columns = _primitive_columns(table, schema, FLOATING_TYPES)
     return {field.field_id: pc.sum(pc.is_nan(column)).as_py() or 0 for field, column in columns}
 
 

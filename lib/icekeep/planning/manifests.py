@@ -47,7 +47,7 @@ from icekeep.spec.manifests.structs import (
     ManifestFile,
     Status,
 )
-from icekeep.spec.types import StructType
+from icekeep.spec.types import MAX_LONG, StructType
 from icekeep.storage.base import Storage
 
 _COUNTS = pa.map_(pa.int32(), pa.field("value", pa.int64(), nullable=False))
@@ -134,7 +134,6 @@ REACHING_DELETES = pa.list_(
 """
 
 _REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
-_MAX_LONG = (1 << 63) - 1
 
 
 def batch_schema(columns: Collection[str], partition: StructType) -> pa.Schema:
@@ -460,7 +459,7 @@ class _Inheritance:
                 parts.append(pa.nulls(length, pa.int64()))
                 continue
             rows = np.where(inherits[part], records[part], 0)
-            if length and (rows.min() < 0 or int(rows.max()) * length + next_id > _MAX_LONG):
+            if length and (rows.min() < 0 or int(rows.max()) * length + next_id > MAX_LONG):
                 raise NotReadError("row ids may be out of range")
             after = next_id + np.cumsum(rows)
             self._next_row_ids[number] = int(after[-1]) if length else next_id

@@ -63,9 +63,13 @@ def encoded_path(path: str) -> bytes:
     return path.encode("utf-8", "surrogatepass")
 
 
+DIGEST_BYTES = 16
+"""Of digests that stand for paths, entries and scopes where there are too many of them to hold."""
+
+
 def path_digest(path: str | bytes) -> PathDigest:
     """A digest of a path, or of its UTF-8, to compare by where there are too many paths to hold."""
-    return blake2b(path if isinstance(path, bytes) else encoded_path(path), digest_size=16).digest()
+    return blake2b(path if isinstance(path, bytes) else encoded_path(path), digest_size=DIGEST_BYTES).digest()
 
 
 def sequence_number(entry: ManifestEntry) -> int:

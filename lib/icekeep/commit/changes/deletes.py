@@ -41,6 +41,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
+    DIGEST_BYTES,
     PartitionKey,
     PathDigest,
     Specs,
@@ -414,9 +415,6 @@ def _files_with_vectors(
     return frozenset(digest for path in vectors if path is not None and (digest := path_digest(path)) in paths)
 
 
-_DIGEST_BYTES = 16
-
-
 class EntryDigests(msgspec.Struct, frozen=True):
     """A set of `entry_digest`, packed and sorted: 16 bytes for each file."""
 
@@ -434,14 +432,14 @@ class EntryDigests(msgspec.Struct, frozen=True):
         return map(self._at, range(len(self)))
 
     def __len__(self) -> int:
-        return len(self.packed) // _DIGEST_BYTES
+        return len(self.packed) // DIGEST_BYTES
 
     def __contains__(self, digest: Digest) -> bool:
         place = bisect_left(range(len(self)), digest, key=self._at)
         return place < len(self) and self._at(place) == digest
 
     def _at(self, number: int) -> Digest:
-        return self.packed[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+        return self.packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
 
 class ConvertedFile(msgspec.Struct, frozen=True):

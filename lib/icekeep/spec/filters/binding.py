@@ -67,8 +67,7 @@ from icekeep.spec.transforms import (
 from icekeep.spec.types import (
     BINARY,
     DATE,
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     STRING,
     DecimalType,
     NestedField,
@@ -76,8 +75,6 @@ from icekeep.spec.types import (
     StructType,
 )
 from icekeep.spec.values import NANOS_PER_SECOND, days_from_civil
-
-_FLOATING = (FLOAT, DOUBLE)
 
 
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:
@@ -174,7 +171,7 @@ def _bind_predicate(predicate: Predicate, references: References, *, negated: bo
     transform = predicate.transform
     if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
         bound = _bind_column(operation, field, predicate.literals)
-        if negated and operation in INEQUALITIES and field.type in _FLOATING:
+        if negated and operation in INEQUALITIES and field.type in FLOATING_TYPES:
             # No comparison is true of NaN, so every negated one is.
             return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
         return bound
@@ -195,7 +192,7 @@ def _bind_column(operation: Operation, field: NestedField, literals: Sequence[An
                 if field.required
                 else BoundPredicate(operation, field)
             )
-        if field.type not in _FLOATING:
+        if field.type not in FLOATING_TYPES:
             raise _refused(field, "; only float and double have NaN")
         return BoundPredicate(operation, field)
     if operation in PREFIX_OPERATIONS:
@@ -222,7 +219,7 @@ def _compare(
             return _of_all_values(field, operation is Operation.NOT_EQ)
     elif place.side:
         holds = is_less is (place.side > 0)
-        if field.type not in _FLOATING:
+        if field.type not in FLOATING_TYPES:
             return _of_all_values(field, holds)
         # Infinity lies beyond the literal, and NaN on neither side of it.
         strict = Operation.LT if is_less else Operation.GT

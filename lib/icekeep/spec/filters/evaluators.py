@@ -34,7 +34,7 @@ from icekeep.spec.filters.expressions import (
     not_bound,
 )
 from icekeep.spec.manifests.structs import FieldSummary
-from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
+from icekeep.spec.types import FLOATING_TYPES, UUID, NestedField, Type
 from icekeep.spec.values import are_crossed, java_order, value_from_bytes
 
 Truth: TypeAlias = Any
@@ -160,7 +160,7 @@ def manifest_may_match(
         if summary is None:
             return True
         lower, upper = summary.lower_bound, summary.upper_bound
-        null, nan = summary.contains_null, predicate.field.type in _FLOATING and summary.contains_nan is not False
+        null, nan = summary.contains_null, predicate.field.type in FLOATING_TYPES and summary.contains_nan is not False
         # Both bounds are null where all values are null or NaN; a summary without bounds, nulls and NaNs is no evidence.
         holds = Contents(null, nan, lower is not None or upper is not None or not (null or nan))
         return may_match(predicate.operation, predicate, holds, partial(_bounds_allow, lower, upper))
@@ -184,7 +184,7 @@ def file_must_match(bound: Expression, metrics: Metrics) -> bool:
 
 def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsAllow]:
     rows, id_ = metrics.record_count, field.field_id
-    nans = _count(metrics.nan_value_counts, id_, rows) if field.type in _FLOATING else 0
+    nans = _count(metrics.nan_value_counts, id_, rows) if field.type in FLOATING_TYPES else 0
     nulls, values = _count(metrics.null_value_counts, id_, rows), _count(metrics.value_counts, id_, rows)
     holds = contents_of(rows, values, nulls, nans)
     lowers, uppers = metrics.lower_bounds, metrics.upper_bounds
@@ -223,9 +223,6 @@ _MATCHES: dict[Operation, Callable[[Any, _Values], bool]] = {
     Operation.STARTS_WITH: lambda value, values: bool(value.startswith(values[0])),
     Operation.NOT_STARTS_WITH: lambda value, values: not value.startswith(values[0]),
 }
-
-
-_FLOATING = (FLOAT, DOUBLE)
 
 
 def _bounds_allow(

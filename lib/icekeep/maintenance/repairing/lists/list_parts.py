@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
+from icekeep.commit.live_files import FileKey
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repairing.reasons import CannotMendError
@@ -16,9 +17,6 @@ from icekeep.spec.manifests.read import completed, read_manifest, read_manifest_
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import ListingShare
-
-FileKey = tuple[str, int | None]
-"""Location and offset: what names a file, or one vector, in a snapshot."""
 
 MAX_ENTRIES = 200_000
 """So many entries are read to put one list together."""

@@ -11,11 +11,12 @@ from itertools import combinations
 from msgspec import Struct
 
 from icekeep.catalog.base import Table
+from icekeep.commit.live_files import FileKey
 from icekeep.commit.manifest_writer import manifest_compression
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import TOTALS, totals_of
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.maintenance.repairing.lists.list_parts import FileKey, Parent, Written, key_of, parent_of, written_by
+from icekeep.maintenance.repairing.lists.list_parts import Parent, Written, key_of, parent_of, written_by
 from icekeep.maintenance.repairing.plan import NewList
 from icekeep.maintenance.repairing.reasons import CannotMendError
 from icekeep.spec.manifests.read import lacks_counts, read_manifest_list
