@@ -13,8 +13,8 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Event, StepStarted
 from icekeep.formats.deletes.read import read_position_deletes
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.maker import Maker

@@ -1,6 +1,6 @@
 """How griffe, which reads Python for the site without running it, shows functions that take a request.
 
-`maintenance/requests.py` makes the fields of the request keyword arguments, so the signature is the function's first parameter
+`maintenance/jobs.py` makes the fields of the request keyword arguments, so the signature is the function's first parameter
 and these fields. All names that `icekeep` exports stand in `icekeep/__init__.pyi`, which griffe reads by itself.
 
 Docstrings of ours tell of several names in one entry where one sentence is about all; griffe knows one name an entry.

@@ -91,7 +91,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             for a job that no policy may ask for.
         run: does the work.
         plan: makes the plan that `--dry-run` shows; `None` for a job that changes nothing.
-        exact: hands out the real plan, all of it (`maintenance/exact_plans.py`): `--plan-out` makes a file of it, which `apply`
+        exact: hands out the real plan, all of it (`maintenance/saved_plans.py`): `--plan-out` makes a file of it, which `apply`
             gives to `run` and `plan` as `given`; `None` for a job that changes nothing.
         options: the class of the job's options; `None` if it has none.
         check: holds the arguments against the table's metadata, beside what all jobs have in common; `None` for nothing.

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from icekeep.errors import IcekeepError, NotFoundError, OptionError, OutcomeUnknownError, UsageError
-from icekeep.maintenance.job_results import JobResult
-from icekeep.maintenance.runs.start_tag import TAG_PREFIX
+from icekeep.maintenance.jobs import JobResult
+from icekeep.maintenance.rewrite.run import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.console.output import format_json
 from icekeep.operations.console.values import plain_values

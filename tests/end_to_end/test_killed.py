@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from kit.killing import (
     FIRST_DATA_FILE,
     FIRST_MANIFEST,

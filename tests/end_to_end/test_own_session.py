@@ -19,7 +19,7 @@ from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_
 def seen(number, shared):
     import sys
     import pyarrow as pa
-    import icekeep.maintenance.compaction.group_tasks
+    import icekeep.maintenance.compact.tasks
     import icekeep.formats.sort.keys
     pool = pa.default_memory_pool().backend_name
     array = pa.array([1, None]).null_count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append
 from kit.lake import events, multiset
 from kit.no_spark import no_spark

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.formats.rewrite.copy_row_groups import STITCH_FLOOR_BYTES
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
 from kit.lake import EVENTS, Lake
 from kit.shell import BIN

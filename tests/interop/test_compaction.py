@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
+from icekeep.maintenance.compact.job import RewriteDataFilesResult, compact
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, create_table
 from kit.cases import cases, chosen_of, thinned

@@ -19,8 +19,8 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
-from icekeep.maintenance.compaction.job import RewriteDataFilesResult, compact
+from icekeep.maintenance.compact.execute import STEP
+from icekeep.maintenance.compact.job import RewriteDataFilesResult, compact
 from icekeep.spec.snapshots import Snapshot
 from icekeep.tables.verbs import append, create_table
 from kit.choices import Choices

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.events import Event, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.execute import STEP
+from icekeep.maintenance.compact.job import compact
 from kit.java import IcebergJava
 from kit.java_compaction import Judges
 from kit.java_delete_stories import partitioned_by

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.sort.curves import curve_bytes, curve_values
 from icekeep.formats.sort.encode import Curve
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import build_spec, partition_path, spec_to_json
 from icekeep.spec.properties import data_layout

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.events import Event, StepStarted
-from icekeep.maintenance.equality_deletes import job as equality_deletes
-from icekeep.maintenance.equality_deletes.job import ConvertEqualityDeletesResult, convert_equality_deletes
+from icekeep.maintenance.deletes import equality as equality_deletes
+from icekeep.maintenance.deletes.equality import ConvertEqualityDeletesResult, convert_equality_deletes
 from icekeep.spec.manifests.structs import FileContent
 from kit.java import IcebergJava, JavaError
 from kit.java_compaction import Judges

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import RepairResult, plan_repair, repair
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import RepairResult, plan_repair, repair
 from kit.cases import scaled
 from kit.choices import Choices
 from kit.damage import (

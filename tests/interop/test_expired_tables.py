@@ -23,8 +23,8 @@ from icekeep.commit.changes.snapshots import CreateRef, RollbackToSnapshot
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from icekeep.errors import UsageError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.reach import is_deletion_vector

@@ -5,8 +5,8 @@ from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import own_path
 from kit.java import IcebergJava

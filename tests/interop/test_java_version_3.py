@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.properties import data_directory

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.partitioning import build_spec
 from icekeep.spec.types import LONG, TIMESTAMP, UUID, PrimitiveType, decimal

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.tables.verbs import append, create_table
 from kit.judging.panel import Panel

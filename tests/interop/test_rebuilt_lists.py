@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog as ForeignSqlCatalog
 
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import repair
 from kit.lake import Lake
 from kit.lost_lists import LIST, entries_of
 from kit.no_spark import no_spark

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page

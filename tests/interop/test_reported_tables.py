@@ -5,7 +5,7 @@ import math
 import pytest
 
 from icekeep.health.job import table_health
-from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.check.job import check
 from icekeep.operations.console.output import format_json
 from icekeep.operations.console.values import plain_values
 from icekeep.tables.refs import create_tag

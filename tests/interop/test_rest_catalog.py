@@ -16,9 +16,9 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.purge.job import drop_table
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.drop.job import drop_table
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.properties import metadata_directory
 from icekeep.spec.retention import RetentionPolicy

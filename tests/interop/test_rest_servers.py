@@ -17,12 +17,12 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
 )
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.drop.job import drop_table, plan_drop_table
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.purge.job import drop_table, plan_drop_table
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SystemRuntime
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef, requirements_for

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.tables.verbs import upgrade_format_version

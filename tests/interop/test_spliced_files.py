@@ -18,7 +18,7 @@ from icekeep.commit.retry import commit
 from icekeep.formats.options import write_options
 from icekeep.formats.rewrite.copy_row_groups import Stitchable, StitchRules, examine, stitch
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.runtime import SYSTEM
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import DataFile

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.open import open_catalog
 from icekeep.events import Event
-from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.check.job import check
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import DAY_MS

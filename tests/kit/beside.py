@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from icekeep.catalog.base import SwapOutcome, Table
 from icekeep.catalog.wrapped import WrappedCatalog
 from icekeep.events import Event, StepAdvanced, StepStarted
-from icekeep.maintenance.compaction.execute import STEP
+from icekeep.maintenance.compact.execute import STEP
 
 
 def rewrites_files(event: Event) -> bool:

@@ -8,8 +8,8 @@ from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
 from icekeep.formats.options import write_options
 from icekeep.formats.writer import DataFileWriter
-from icekeep.maintenance.checking.deletes.job import check_delete_content
-from icekeep.maintenance.checking.faults import Fault, Tally
+from icekeep.maintenance.check.deletes import check_delete_content
+from icekeep.maintenance.check.faults import Fault, Tally
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import data_directory

@@ -17,10 +17,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.events import SILENT
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.entries.job import check_entries
-from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.subject import Listed, Subject
+from icekeep.maintenance.check.entries import check_entries
+from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
+from icekeep.maintenance.check.lists import Listed, Subject
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status

@@ -5,8 +5,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.commit_history.job import commit_history
-from icekeep.maintenance.commit_history.result import FilesChanged
+from icekeep.maintenance.history import FilesChanged, commit_history
 from kit.tables import add, memory_table
 
 HOUR_MS = 3_600_000

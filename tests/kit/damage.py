@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.checking.job import check, check_unreadable
-from icekeep.maintenance.checking.result import CheckResult
-from icekeep.maintenance.repairing.job import RepairResult
+from icekeep.maintenance.check.job import CheckResult, check, check_unreadable
+from icekeep.maintenance.repair.job import RepairResult
 from icekeep.spec.manifests.structs import DataFile
 from kit.choices import Choices
 from kit.damager import Damager, Record

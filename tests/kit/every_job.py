@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 
 FAR_AHEAD_MS = 4_102_444_800_000  # the year 2100
 ALL = {"rewrite-all": "true"}

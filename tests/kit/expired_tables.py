@@ -8,10 +8,10 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import DropRef
 from icekeep.commit.retry import commit
-from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots
+from icekeep.maintenance.delete.lease import LEASE_MS
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files
-from icekeep.maintenance.restoring.job import RestoreResult, restore
+from icekeep.maintenance.restore.job import RestoreResult, restore
 from icekeep.storage.base import DeleteOutcome, MoveOutcome
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog

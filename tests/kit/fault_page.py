@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.faults import FaultClass
+from icekeep.maintenance.check.faults import CLASSES, FaultClass
 from kit.prose import wrapped
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"

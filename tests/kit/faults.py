@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.metadata.document import check_metadata
+from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
+from icekeep.maintenance.check.metadata import check_metadata
 from kit.metadata import sound_document
 
 WHERE = "s3://b/wh/data.db/table/metadata/v2.json"

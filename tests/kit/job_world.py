@@ -8,7 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
+from icekeep.maintenance.delete.locations import forget_roots
 from icekeep.spec.updates import Requirement, Update
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append, create_table

@@ -8,7 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from kit.choices import Choices
 from kit.columns import table_of

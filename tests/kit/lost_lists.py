@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import Status
 from icekeep.tables.verbs import append
 from kit.choices import Choices

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from icekeep.maintenance.manifests.writing import RunWriter
+from icekeep.maintenance.manifests.records import RunWriter
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.transcode import RecordsTask, RecordTarget, SortPart, live_records, sort_parts
 from icekeep.spec.manifests.read import read_manifest

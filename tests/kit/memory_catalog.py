@@ -32,7 +32,7 @@ from icekeep.catalog.metadata_files import (
 from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
+from icekeep.maintenance.delete.locations import forget_roots
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Requirement, Update

@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 
 from icekeep.catalog.base import Table
 from icekeep.health.values import TableHealth
-from icekeep.maintenance.compaction.job import plan_compact
+from icekeep.maintenance.compact.job import plan_compact
+from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests
-from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
 from icekeep.spec.reach import is_deletion_vector, partition_key
 from icekeep.spec.reached_files import reaching_deletes

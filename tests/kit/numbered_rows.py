@@ -9,7 +9,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Event, StepStarted, Warned
-from icekeep.maintenance.equality_deletes import job as equality_deletes
+from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.schema import FILE, POS
 from icekeep.spec.types import LONG, STRING

@@ -20,7 +20,7 @@ from icekeep.health.values import (
     StreamSeen,
     TableHealth,
 )
-from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.maintenance.history import GrowthPoint, TableTotals
 from icekeep.reports.values import MaintenanceRun, NotRead, ReportResult, TableHistory
 from icekeep.spec.types import DAY_MS, MIB
 

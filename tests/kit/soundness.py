@@ -6,8 +6,7 @@ from pathlib import Path
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import IcekeepError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.checking.result import CheckResult
+from icekeep.maintenance.check.job import CheckResult, check
 from kit.no_spark import no_spark
 
 _VERSION = re.compile(r"^(?:v(\d+)|(\d+)-.*)(?:\.gz|\.zstd)?\.metadata\.json$|^v(\d+)\.gz\.metadata\.json$")

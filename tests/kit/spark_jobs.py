@@ -13,7 +13,7 @@ from icekeep.planning.spark import jobs as steps
 from icekeep.runtime import SYSTEM
 
 NAMESAKES = (
-    "icekeep.maintenance.requests",
+    "icekeep.maintenance.jobs",
     "icekeep.planning.scan.report",
     "icekeep.planning.scan.report",
     "icekeep.planning.scan.tasks",

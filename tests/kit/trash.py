@@ -8,8 +8,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.plans import (
+from icekeep.maintenance.delete.plan_file import (
     BEFORE,
     DeletionPlan,
     plan_hash,
@@ -20,6 +19,7 @@ from icekeep.maintenance.deletion.plans import (
     write_head,
     write_part,
 )
+from icekeep.maintenance.delete.reachable import CONTENT_KINDS, FileKind, GarbageFile, garbage_table
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata, format_metadata
 from icekeep.spec.retention import RetentionPolicy

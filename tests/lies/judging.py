@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, NoReturn
 
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, UnavailableError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.repair.job import repair
 from icekeep.spec.evolution import DropColumn
 from icekeep.tables.verbs import update_schema
 from kit.choices import Choices

@@ -20,10 +20,11 @@ from icekeep.commit.retry import _Commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion import due_plans, earlier_runs
-from icekeep.maintenance.deletion.path_set import NO_PATHS
-from icekeep.maintenance.deletion.reclaim import reclaim
-from icekeep.maintenance.expiration import execute
+from icekeep.maintenance.delete import kept as due_plans
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete.execute import reclaim
+from icekeep.maintenance.delete.reachable import NO_PATHS
+from icekeep.maintenance.expire import run as execute
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.reached_files import reaching_deletes

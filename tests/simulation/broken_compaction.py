@@ -10,7 +10,7 @@ from icekeep.commit import dangling, live_files
 from icekeep.commit.changes import rewrites as rewrite_files
 from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.runs import start_tag
+from icekeep.maintenance.rewrite import run as start_tag
 from icekeep.spec import reach as applicability
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.reach import is_global, partition_key

@@ -4,14 +4,14 @@ from contextlib import AbstractContextManager, ExitStack
 from types import ModuleType
 from typing import Any
 
-from icekeep.maintenance.deletion import earlier_runs
-from icekeep.maintenance.deletion.claims import LEASE_MS, Claim, take_claim
-from icekeep.maintenance.deletion.kept_by_plans import KeptByPlans
-from icekeep.maintenance.deletion.path_set import NO_PATHS
-from icekeep.maintenance.expiration import execute as expiring
-from icekeep.maintenance.orphans import execute as removing
-from icekeep.maintenance.orphans import waiting
-from icekeep.maintenance.restoring import job as restoring
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete.kept import KeptByPlans
+from icekeep.maintenance.delete.lease import LEASE_MS, Claim, take_claim
+from icekeep.maintenance.delete.reachable import NO_PATHS
+from icekeep.maintenance.expire import run as expiring
+from icekeep.maintenance.orphans import job as removing
+from icekeep.maintenance.orphans import listing as waiting
+from icekeep.maintenance.restore import job as restoring
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
 from icekeep.storage.vended import VendedProperties

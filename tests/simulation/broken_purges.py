@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.maintenance.purge import unfinished
+from icekeep.maintenance.drop import pending as unfinished
 from simulation.replacing import replaced
 
 _finish, _read_plan = unfinished._finish, unfinished.read_plan

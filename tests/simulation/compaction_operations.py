@@ -7,7 +7,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.events import Event, Warned
-from icekeep.maintenance.runs.start_tag import TAG_PREFIX, hold_start
+from icekeep.maintenance.rewrite.run import TAG_PREFIX, hold_start
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec

@@ -13,10 +13,10 @@ from icekeep.catalog import filesystem
 from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
 from icekeep.events import SILENT
-from icekeep.maintenance.deletion.earlier_runs import DeletionRequest, finish_earlier
-from icekeep.maintenance.deletion.options import ReclaimOptions
+from icekeep.maintenance.delete.options import ReclaimOptions
+from icekeep.maintenance.delete.pending import DeletionRequest, finish_earlier
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.rewrite.run import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.no_spark import no_spark
 from kit.runtime import with_runtime

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, MissingFileError
-from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.purge.job import drop_table
+from icekeep.maintenance.delete.lease import LEASE_MS
+from icekeep.maintenance.drop.job import drop_table
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from kit.memory_catalog import MemoryCatalog

@@ -1,7 +1,7 @@
 """Operations on branches and tags."""
 
 from icekeep.commit.changes.snapshots import CreateRef, DropRef, FastForwardBranch, RenameBranch, ReplaceRef
-from icekeep.maintenance.runs.start_tag import TAG_PREFIX
+from icekeep.maintenance.rewrite.run import TAG_PREFIX
 from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from simulation.client import Client

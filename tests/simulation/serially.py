@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.deletion import neighbours, reachable
-from icekeep.maintenance.orphans import listing, metadata_files, waiting
-from icekeep.maintenance.orphans import reachable as reachable_by_metadata
-from icekeep.maintenance.restoring import needs
+from icekeep.maintenance.delete import neighbours, reachable
+from icekeep.maintenance.orphans import listing
+from icekeep.maintenance.orphans import listing as waiting
+from icekeep.maintenance.orphans import metadata as metadata_files
+from icekeep.maintenance.orphans import metadata as reachable_by_metadata
+from icekeep.maintenance.restore import files as needs
 from icekeep.planning import commit_readers, entries
 from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.planning.spark import tasks

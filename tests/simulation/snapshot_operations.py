@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.errors import NotFoundError
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.restore.job import restore
 from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from icekeep.spec.snapshots import MAIN

@@ -17,10 +17,10 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.events import SILENT, CommitRetried, Event, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, OriginsWriter, RowMoves
-from icekeep.maintenance.compaction.commits import Commits, commit_groups
-from icekeep.maintenance.compaction.execute import RewrittenGroup
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import (
+from icekeep.maintenance.compact.commit import Commits, commit_groups
+from icekeep.maintenance.compact.execute import RewrittenGroup
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import (
     FileGroup,
     GroupDelete,
     GroupFile,
@@ -29,8 +29,7 @@ from icekeep.maintenance.compaction.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.runs.heartbeat import Heartbeat
-from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.manifests.write import PartitionCodec

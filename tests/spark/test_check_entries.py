@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.maintenance.checking.entries import comparing
+from icekeep.maintenance.check import entries as comparing
 from icekeep.planning.spark.session import Engine
 from kit.cases import thinned
 from kit.checked_entries import Damaged, all_faults, checked, expected, told

@@ -12,8 +12,8 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
-from icekeep.maintenance.compaction import commits
-from icekeep.maintenance.compaction import job as compaction
+from icekeep.maintenance.compact import commit as commits
+from icekeep.maintenance.compact import job as compaction
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.filters.parsing import parse_where

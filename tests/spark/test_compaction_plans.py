@@ -17,10 +17,16 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import FileGroup, GroupFiles, RewritePlan, group_files, plan_locations
-from icekeep.maintenance.compaction.planner import measured_overlap, plan
-from icekeep.maintenance.compaction.strategy import chosen_strategy
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import (
+    FileGroup,
+    GroupFiles,
+    RewritePlan,
+    chosen_strategy,
+    group_files,
+    plan_locations,
+)
+from icekeep.maintenance.compact.planner import measured_overlap, plan
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan import plan as scan_plan
 from icekeep.planning.scan.plan import open_scan

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.equality_deletes import plan as planning
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.equality_deletes.plan import plan
+from icekeep.maintenance.deletes import equality_plan as planning
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.equality_plan import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import Engine
 from kit.cases import thinned

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.planning import entries as entries_read
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
 from icekeep.planning.entries import EntryFilter, ReadBy, Reading, chosen_reading, entries, folded

@@ -13,11 +13,15 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import claims, earlier_runs, last_look, plan_writing, reclaim
-from icekeep.maintenance.deletion.plans import read_part
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete import execute as reclaim
+from icekeep.maintenance.delete import lease as claims
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import plan_file as plan_writing
+from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.delete.plan_file import read_part
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.restore.job import restore
 from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import DataFile

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import SafetyError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.operations.commands.applying import apply_plan, write_plan
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.planning.spark.session import Engine

@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError
 from icekeep.events import SILENT
-from icekeep.maintenance.orphans.kept_rows import Look, keeping_rows
-from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.orphans.listing import Look, keeping_rows
+from icekeep.maintenance.rewrite.run import sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.types import DAY_MS
 from kit.lake import Lake

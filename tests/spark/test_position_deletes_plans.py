@@ -6,12 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.deletes.live_rows import load_live_files
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
+from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan, plan
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.maintenance.position_deletes.live_files import load_live_files
-from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
-from icekeep.maintenance.position_deletes.plan import DeleteGroup, DeletesPlan
-from icekeep.maintenance.position_deletes.planner import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.properties import own_directory
 from kit.lake import Lake
@@ -85,7 +84,7 @@ def test_a_plan_that_fails_leaves_nothing_of_what_tasks_have_stored(
     def fail(*_: Any) -> Any:
         raise OSError("no more")
 
-    monkeypatch.setattr("icekeep.maintenance.position_deletes.planner.groups_of", fail)
+    monkeypatch.setattr("icekeep.maintenance.deletes.plan.groups_of", fail)
     with pytest.raises(OSError, match="no more"):
         rewrite_position_deletes(table, limited(spark_session, **IN_TASKS), options=ALL)
     assert lake.files_on_disk() == on_disk

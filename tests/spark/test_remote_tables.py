@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Catalog, Committed, Table
 from icekeep.catalog.open import open_catalog
 from icekeep.events import CommitRetried, Event, StepAdvanced
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration import execute
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire import run as execute
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.planning.scan.report import plan_scan

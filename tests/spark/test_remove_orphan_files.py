@@ -19,21 +19,20 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import SILENT
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion.options import OrphanOptions
-from icekeep.maintenance.deletion.reachable import Reached, named_files
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.orphans.candidates import find_candidates, still_unnamed
-from icekeep.maintenance.orphans.comparing import compare
-from icekeep.maintenance.orphans.execute import remove_orphans
-from icekeep.maintenance.orphans.hidden import hidden_names
-from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult, remove_orphan_files
-from icekeep.maintenance.orphans.kept_rows import RowKeeper, keeping_rows
-from icekeep.maintenance.orphans.listing import keyed_rows
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete.options import OrphanOptions
+from icekeep.maintenance.delete.reachable import Reached, named_files
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.orphans.compare import compare, find_candidates, still_unnamed
+from icekeep.maintenance.orphans.job import (
+    RemoveOrphanFilesResult,
+    plan_orphans,
+    remove_orphan_files,
+    remove_orphans,
+    result,
+)
+from icekeep.maintenance.orphans.listing import RowKeeper, hidden_names, keeping_rows, keyed_rows, list_given
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, spelling
-from icekeep.maintenance.orphans.plan import plan_orphans
-from icekeep.maintenance.orphans.result import result
-from icekeep.maintenance.orphans.views import list_given
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import Engine, SparkSource
 from icekeep.runtime import SYSTEM

@@ -12,8 +12,8 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError
-from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
-from icekeep.maintenance.compaction.removed_files import read_files, store_removed_files
+from icekeep.maintenance.compact.commit import read_files, store_removed_files
+from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, pack_group_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.collections import PositionSet

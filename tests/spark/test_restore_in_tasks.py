@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, SafetyError
 from icekeep.events import StepAdvanced
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion import claims, plan_writing
-from icekeep.maintenance.deletion.plans import read_part, trash_location
-from icekeep.maintenance.deletion.restorable_plans import chosen_plan
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.restoring import files as restored_files
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete import lease as claims
+from icekeep.maintenance.delete import plan_file as plan_writing
+from icekeep.maintenance.delete.plan_file import chosen_plan, read_part, trash_location
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.restore import files as restored_files
+from icekeep.maintenance.restore.job import restore
 from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.runtime import SYSTEM
@@ -89,7 +89,7 @@ def test_tasks_move_nothing_more_once_another_run_has_the_plan(
         claims.take_claim(work.plan.directory, "expire_snapshots", work.storage, SYSTEM, SYSTEM.now_ms())
         return whole(work, *others)
 
-    monkeypatch.setattr("icekeep.maintenance.restoring.job.move_back", taken_over)
+    monkeypatch.setattr("icekeep.maintenance.restore.job.move_back", taken_over)
     with pytest.raises(ClaimedError):
         restore(table, spark=tasks)
     assert content(lake) == here

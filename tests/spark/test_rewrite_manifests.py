@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import ReadBy, Reading, entries

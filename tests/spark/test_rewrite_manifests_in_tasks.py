@@ -15,9 +15,9 @@ from icekeep.errors import InvalidTableError, UnavailableError
 from icekeep.events import SILENT
 from icekeep.maintenance.manifests import execute
 from icekeep.maintenance.manifests.execute import rewritten
-from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
+from icekeep.maintenance.manifests.records import rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import Survey, survey
-from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.maintenance.rewrite.run import WrittenFiles
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.storage.local.storage import LocalStorage

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError
-from icekeep.maintenance.compaction import methods
-from icekeep.maintenance.compaction import run as compaction
-from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact import job as compaction
+from icekeep.maintenance.compact import method as methods
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.compact.options import RewriteMethod
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers
 from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.planning.spark.workers import executor_slots
@@ -100,7 +100,7 @@ def test_all_groups_are_one_spark_job(
     jobs_count: int,
 ) -> None:
     """Unless it is said how many go at a time."""
-    execution: Any = import_module("icekeep.maintenance.compaction.execute")
+    execution: Any = import_module("icekeep.maintenance.compact.execute")
     table, real, jobs = lake.filled(), execution.finished_tasks, []
 
     def counted(spark: SparkSession, payloads: Any, **named: Any) -> Any:
@@ -168,7 +168,7 @@ def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memor
     """With `spark.default.parallelism=400` each task had the 400th part of the machine, and refused files."""
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     tasks: list[Any] = []
-    module = import_module("icekeep.maintenance.compaction.execute")
+    module = import_module("icekeep.maintenance.compact.execute")
     whole = module.whole_task
 
     def noted(*arguments: Any) -> Any:

@@ -20,9 +20,8 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.retry import commit
 from icekeep.maintenance.manifests.candidates import ManifestGroup, ManifestRun
-from icekeep.maintenance.manifests.shuffled_records import rewritten_in_tasks
+from icekeep.maintenance.manifests.records import RunWriter, rewritten_in_tasks
 from icekeep.maintenance.manifests.survey import survey
-from icekeep.maintenance.manifests.writing import RunWriter
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.transcode import RecordsTask
 from icekeep.spec.manifests.structs import DataFile, ManifestFile

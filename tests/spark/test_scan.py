@@ -144,7 +144,7 @@ def test_a_scan_travels_in_time(lake: Lake, spark_session: SparkSession) -> None
 def test_appended_files_that_were_compacted_since_are_still_read_incrementally(
     lake: Lake, spark_session: SparkSession
 ) -> None:
-    from icekeep.maintenance.compaction.job import compact
+    from icekeep.maintenance.compact.job import compact
 
     table = lake.filled(commits=3, files=2, rows=2)
     ids_of = [s.snapshot_id for s in table.metadata.snapshots]

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 from pyspark.sql import SparkSession
 
-from icekeep.maintenance.groups import side_by_side as module
-from icekeep.maintenance.groups.side_by_side import side_by_side
+from icekeep.maintenance.rewrite import groups as module
+from icekeep.maintenance.rewrite.groups import side_by_side
 
 
 def beside(

@@ -24,8 +24,8 @@ from icekeep import (
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.events import SILENT, Event, StepAdvanced, StepFinished, StepStarted
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.groups.side_by_side import side_by_side
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.rewrite.groups import side_by_side
 from icekeep.planning.spark import jobs as watching
 from icekeep.planning.spark.jobs import described, in_spark, spark_run
 from icekeep.planning.spark.session import Engine

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Warned
-from icekeep.maintenance.compaction import stretches
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.compaction.plan import GroupFile, RewritePlan, group_files
+from icekeep.maintenance.compact import planner as stretches
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.compact.plan import GroupFile, RewritePlan, group_files
 from icekeep.planning.spark.session import Engine
 from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import LONG

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.open import open_catalog
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.planning.scan.report import plan_scan
 from icekeep.runtime import SYSTEM
 from icekeep.storage import vended

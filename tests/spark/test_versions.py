@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.commit.manifests import ManifestReader
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.scan.report import plan_scan
 from icekeep.tables.verbs import append, upgrade_format_version

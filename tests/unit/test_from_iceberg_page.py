@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.deletion.options import ExpirationOptions, OrphanOptions
-from icekeep.maintenance.groups.file_sizes import file_sizes
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.delete.options import ExpirationOptions, OrphanOptions
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, FLOOR_AGE_MS, PrefixMismatchMode
-from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
+from icekeep.maintenance.rewrite.options import file_sizes
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import PROCEDURES as COMMANDS_OF_PROCEDURES

@@ -19,11 +19,11 @@ from icekeep.events import (
 )
 from icekeep.fleet.values import MaintainResult
 from icekeep.health.prices import Prices
-from icekeep.maintenance.checking.result import CheckResult
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.expiration.result import ExpireSnapshotsResult
-from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult
+from icekeep.maintenance.check.job import CheckResult
+from icekeep.maintenance.compact.options import RewriteDataFilesResult
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult
+from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult
 from icekeep.operations.console.logs import JsonLines
 from icekeep.operations.verbs import VERBS
 from icekeep.reports.job import merged, report

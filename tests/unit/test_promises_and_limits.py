@@ -12,8 +12,8 @@ from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
 from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
 from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
 from icekeep.health.references import MAX_HEADS
-from icekeep.maintenance.checking.deletes import caps
-from icekeep.maintenance.deletion.pace import CALL_FILES
+from icekeep.maintenance.check import row_ids as caps
+from icekeep.maintenance.delete.execute import CALL_FILES
 from icekeep.planning.spark.session import LIMITS
 from icekeep.planning.spark.workers import THREAD_BYTES
 from icekeep.spec.avro import _MAX_BLOCK_BYTES, _MAX_HEADER_BYTES

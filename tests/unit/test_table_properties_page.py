@@ -11,8 +11,8 @@ from icekeep.commit.manifest_writer import manifest_compression, manifest_target
 from icekeep.commit.retry import RetryPolicy
 from icekeep.formats.deletes.positions import delete_granularity
 from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
-from icekeep.maintenance.deletion.last_look import is_gc_enabled
-from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
+from icekeep.maintenance.delete.reachable import is_gc_enabled
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.tasks import read_options
 from icekeep.policies.texts import told_by_properties
 from icekeep.spec.properties import DEFAULT

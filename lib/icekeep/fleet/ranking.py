@@ -24,7 +24,7 @@ import msgspec
 from icekeep.fleet.budget import Estimate
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
-from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, RewriteMethod
 from icekeep.spec.types import DAY_MS, GIB, MIB
 
 USUAL = Prices(core_hour=0.05, million_requests=0.4, gib_month=0.023)

@@ -14,7 +14,7 @@ from icekeep.fleet.choosing import Choice, Verdict, decided, may_begin
 from icekeep.fleet.leases import Leases
 from icekeep.fleet.overview import Seen
 from icekeep.fleet.values import Assignment, JobDone, JobStatus, Ran, RunCall
-from icekeep.maintenance.job_results import JobResult
+from icekeep.maintenance.jobs import JobResult
 from icekeep.policies.triggers import ALWAYS
 from icekeep.policies.windows import closes_ms, opened_ms
 from icekeep.run_records.values import SKEW_MS, LastRuns

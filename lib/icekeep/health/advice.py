@@ -18,16 +18,16 @@ from icekeep.health.expiring import Expiring, expire_advice, orphan_advice
 from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, compacted_together
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, JobAdvice, MetadataHealth
-from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
-from icekeep.maintenance.compaction.plan import RewritePlan, group_files
-from icekeep.maintenance.compaction.run import CompactRequest, Run
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.compact.job import CompactRequest, Run
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compact.plan import RewritePlan, group_files
+from icekeep.maintenance.deletes.job import RewritePositionDeletesOptions, check_arguments
+from icekeep.maintenance.deletes.plan import DeletesPlan, preview
+from icekeep.maintenance.deletes.plan import plan as plan_position_deletes
+from icekeep.maintenance.jobs import ENTRY_CPU_MS
 from icekeep.maintenance.manifests.candidates import candidates
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, checked_rules
-from icekeep.maintenance.position_deletes.job import RewritePositionDeletesOptions, check_arguments
-from icekeep.maintenance.position_deletes.plan import DeletesPlan, preview
-from icekeep.maintenance.position_deletes.planner import plan as plan_position_deletes
-from icekeep.maintenance.rates import ENTRY_CPU_MS
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
 from icekeep.planning.entries import entries_schema
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import Engine, Limits

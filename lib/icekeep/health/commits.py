@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.health.values import Growth, MaintenanceSeen, StreamSeen
-from icekeep.maintenance import compaction, manifests, position_deletes, repairing
+from icekeep.maintenance import compact as compaction
+from icekeep.maintenance import deletes as position_deletes
+from icekeep.maintenance import manifests
+from icekeep.maintenance import repair as repairing
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Writer, made, writers_of
 from icekeep.spec.snapshots import Snapshot

@@ -9,11 +9,11 @@ from icekeep.health.commits import number_of
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.references import ancestors_of
 from icekeep.health.values import JobAdvice, MetadataHealth
-from icekeep.maintenance.checking.subject import Listed
-from icekeep.maintenance.deletion.options import ExpirationOptions
-from icekeep.maintenance.deletion.reclaim import refuse_if_gc_is_disabled
+from icekeep.maintenance.check.lists import Listed
+from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.options import ExpirationOptions
+from icekeep.maintenance.jobs import FILE_CPU_MS
 from icekeep.maintenance.orphans.options import eligible_before_ms
-from icekeep.maintenance.rates import FILE_CPU_MS
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.retention import Expired, select_expired
 from icekeep.spelling import counted, counted_doing

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.health.values import SizeBucket
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
 from icekeep.planning.entries import DecodedEntries
 from icekeep.planning.scan.plan import SizeDistribution
 from icekeep.spec.manifests.structs import FileContent

@@ -36,18 +36,14 @@ from icekeep.health.values import (
     SnapshotsHealth,
     TableHealth,
 )
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.job import raw_metadata
-from icekeep.maintenance.checking.manifest_classes import OF_EXPIRED
-from icekeep.maintenance.checking.manifests.lists import read_lists
-from icekeep.maintenance.checking.metadata.document import check_metadata
-from icekeep.maintenance.checking.metadata_classes import METADATA_UNREADABLE
-from icekeep.maintenance.checking.subject import Listed, Subject
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.run import chosen_sizes
-from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, OF_EXPIRED, Tally
+from icekeep.maintenance.check.job import raw_metadata
+from icekeep.maintenance.check.lists import Listed, Subject, read_lists
+from icekeep.maintenance.check.metadata import check_metadata
+from icekeep.maintenance.compact.job import chosen_sizes
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.jobs import JobRequest, takes
+from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.planning.deletes import Reaching
 from icekeep.planning.entries import (
     EntryFilter,

@@ -16,7 +16,7 @@ from icekeep.health.advice import finished
 from icekeep.health.manifests import metadata_number
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice, TableHealth
-from icekeep.maintenance.orphans.metadata_files import may_be_found_by_name
+from icekeep.maintenance.orphans.metadata import may_be_found_by_name
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.spelling import counted
 from icekeep.storage.base import FileInfo, ListingShare

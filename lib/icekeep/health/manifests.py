@@ -10,10 +10,10 @@ from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.health.files import PartitionId
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.values import MetadataHealth
-from icekeep.maintenance.checking.subject import Listed
-from icekeep.maintenance.groups.file_sizes import WELL_SIZED
-from icekeep.maintenance.manifests.partition_overlap import Overlap, overlap, sampled
-from icekeep.maintenance.manifests.ranges import expected_manifests_count
+from icekeep.maintenance.check.lists import Listed
+from icekeep.maintenance.manifests.candidates import expected_manifests_count
+from icekeep.maintenance.manifests.survey import Overlap, overlap, sampled
+from icekeep.maintenance.rewrite.options import WELL_SIZED
 from icekeep.planning.entries import data_manifests, delete_manifests
 from icekeep.planning.scan.plan import SizeDistribution
 from icekeep.spec.manifests.structs import ManifestFile

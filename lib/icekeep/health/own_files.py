@@ -12,7 +12,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, MissingFileError
 from icekeep.health.metered import MeteredStorage
 from icekeep.health.values import OwnFiles, TableHealth
-from icekeep.maintenance.deletion.plans import DONE, DeletionPlan, plan_directories, read_plan
+from icekeep.maintenance.delete.plan_file import DONE, DeletionPlan, plan_directories, read_plan
 from icekeep.spec.properties import own_directory
 
 

@@ -5,7 +5,13 @@ from importlib import import_module
 from typing import Any
 
 from icekeep.errors import UsageError
-from icekeep.maintenance import checking, compaction, expiration, manifests, orphans, position_deletes, purge, repairing
+from icekeep.maintenance import check as checking
+from icekeep.maintenance import compact as compaction
+from icekeep.maintenance import deletes as position_deletes
+from icekeep.maintenance import drop as purge
+from icekeep.maintenance import expire as expiration
+from icekeep.maintenance import manifests, orphans
+from icekeep.maintenance import repair as repairing
 from icekeep.planning import scan
 from icekeep.planning.spark.session import PACKAGES, spark_is_missing
 from icekeep.settings import Job

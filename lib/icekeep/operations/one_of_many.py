@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
 from icekeep.fleet.values import Ran
-from icekeep.maintenance.deletion.shared_neighbours import SharedLooks, sharing
+from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, flags_by_argument
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.failures import our_error

@@ -21,8 +21,8 @@ from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
 from icekeep.events import SILENT, StepFinished, StepStarted
 from icekeep.health.prices import Prices
-from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
 from icekeep.operations.arguments import Command
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import read_config

@@ -7,7 +7,7 @@ commit, or a value to show where it changes nothing.
 
 from collections.abc import Mapping
 
-from icekeep.maintenance.deletion.settings import TRUST_MANIFEST_LIST
+from icekeep.maintenance.delete.options import TRUST_MANIFEST_LIST
 from icekeep.operations.configuration.file import DEFAULT_PATH
 from icekeep.operations.verb_values import About, Text, Verb
 from icekeep.run_records.values import STATUSES
@@ -144,7 +144,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "history": Verb(
         summary="show what each commit did to files, bytes, deletes and metadata, and who made it",
-        run="icekeep.maintenance.commit_history.job:commit_history",
+        run="icekeep.maintenance.history:commit_history",
         settings=(
             Setting("ref", Kind.NAME, "the branch or tag whose commits are shown (default: main)"),
             Setting(
@@ -186,7 +186,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "why": Verb(
         summary="explain a file: who added it, what refers to it, which deletes reach it, when it can be deleted",
-        run="icekeep.maintenance.file_life.job:why",
+        run="icekeep.maintenance.why.job:why",
         settings=(
             Setting(
                 "path",

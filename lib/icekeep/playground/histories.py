@@ -5,7 +5,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt, CommitFiles
 from icekeep.commit.summary import SummaryBuilder
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.playground.clock import PastRuntime
 from icekeep.playground.layouts import FAST_APPENDS
 from icekeep.playground.maker import Maker

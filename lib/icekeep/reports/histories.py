@@ -15,8 +15,7 @@ from icekeep.errors import IcekeepError, first_line, one_line
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
 from icekeep.health.commits import job_of, number_of
 from icekeep.health.values import TableHealth
-from icekeep.maintenance.commit_history.growth import growth_points
-from icekeep.maintenance.commit_history.result import TableTotals
+from icekeep.maintenance.history import TableTotals, growth_points
 from icekeep.names import without_catalog
 from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory

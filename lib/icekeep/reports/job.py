@@ -25,7 +25,7 @@ from icekeep.health.lost_metadata import with_lost_metadata
 from icekeep.health.own_files import with_own_files
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, TableHealth
-from icekeep.maintenance.checking.job import check_unreadable
+from icekeep.maintenance.check.job import check_unreadable
 from icekeep.names import NAME_IN_CATALOG, full_name
 from icekeep.planning.spark.session import Engine, SparkSource, check_source, is_started, limits_of, started
 from icekeep.policies.globs import Glob, parse_glob

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from icekeep.health.values import FaultsCount, TableHealth
-from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.maintenance.history import GrowthPoint, TableTotals
 from icekeep.rendered import Rendered
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.maintenance.deletion.processes import has_ended
+from icekeep.maintenance.delete.lease import has_ended
 from icekeep.rendered import Rendered
 from icekeep.spec.types import HOUR_MS, MINUTE_MS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from icekeep.catalog.base import Catalog, Table
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
 from kit.lake import SCHEMA, events
 from kit.no_spark import no_spark

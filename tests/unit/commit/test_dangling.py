@@ -11,7 +11,7 @@ from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
-from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.check.job import check
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import applied_delete

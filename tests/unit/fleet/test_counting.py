@@ -8,8 +8,8 @@ import pytest
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.fleet.counting import counted
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.planning.memory import Memory
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.counted import NAMES_A_REQUEST, CountedStorage, Meter

@@ -16,8 +16,7 @@ from icekeep.fleet.overview import Scope, Seen
 from icekeep.fleet.ranking import estimate_of
 from icekeep.fleet.values import Ran
 from icekeep.health.values import JobAdvice
-from icekeep.maintenance.compaction.estimate import Estimate
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesResult
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.globs import parse_glob
 from icekeep.run_records.store import RunRecords

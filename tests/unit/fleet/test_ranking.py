@@ -19,7 +19,7 @@ from icekeep.fleet.ranking import (
 )
 from icekeep.health.prices import Prices
 from icekeep.health.values import JobAdvice
-from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, RewriteMethod
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, RewriteMethod
 from icekeep.spec.types import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS
 from kit.cases import cases, for_each
 

@@ -7,7 +7,7 @@ import pytest
 from contracts.job_contract import filled
 from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.triggers import MEASURED, Facts, Trigger, is_due
 from icekeep.tables.refs import create_branch, create_tag

@@ -6,9 +6,9 @@ from icekeep.errors import UnavailableError
 from icekeep.health.job import table_health
 from icekeep.health.own_files import with_own_files
 from icekeep.health.values import OwnFiles
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.deletion.plans import trash_directory
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.delete.plan_file import trash_directory
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.reports.job import report
 from icekeep.reports.prometheus import report_figures
 from icekeep.tables.verbs import append

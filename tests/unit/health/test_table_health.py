@@ -12,11 +12,11 @@ from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
 from icekeep.health.facts import facts_of
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.types import DAY_MS

@@ -1,7 +1,7 @@
 """New files that nobody names and that cannot be removed are told of."""
 
 from icekeep.events import Warned
-from icekeep.maintenance.discarding import discard_files
+from icekeep.maintenance.rewrite.run import discard_files
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 
 

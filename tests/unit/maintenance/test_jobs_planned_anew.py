@@ -13,15 +13,15 @@ from icekeep.commit.attempt import Attempt, Change
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, SafetyError
 from icekeep.events import Event, StepStarted
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes import job as equality_deletes
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.expiration import execute as expiration
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.groups import commits as group_commits
-from icekeep.maintenance.manifests import rewriting
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes import equality as equality_deletes
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire import run as expiration
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.rewrite import commit as group_commits
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import SetProperties, Update

@@ -10,8 +10,8 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import known_transform

@@ -13,7 +13,7 @@ from icekeep.errors import (
     SafetyError,
     UnavailableError,
 )
-from icekeep.maintenance.planning_anew import plan_till_done
+from icekeep.maintenance.rewrite.run import plan_till_done
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog

@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.events import SILENT
-from icekeep.maintenance.requests import JobRequest, takes
+from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.runs import Run
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark

@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from icekeep.events import SILENT, CommitRetried, StepAdvanced
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.spec.types import DAY_MS

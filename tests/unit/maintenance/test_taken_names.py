@@ -14,10 +14,10 @@ from icekeep.errors import IcekeepError
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.options import write_options
 from icekeep.formats.writer import DataFileWriter
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
 from icekeep.tables.verbs import append, create_table
 from kit.cases import for_each
 from kit.lake import EVENTS, SCHEMA, events

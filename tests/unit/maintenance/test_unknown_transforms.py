@@ -9,7 +9,7 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.tables.verbs import append, create_table
 from kit.no_spark import no_spark
 

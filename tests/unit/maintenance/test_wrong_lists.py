@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
+from icekeep.maintenance.check.faults import Tally
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.maintenance.repairing.heads import Head
-from icekeep.maintenance.repairing.job import repair
-from icekeep.maintenance.repairing.losses.guards import guard
+from icekeep.maintenance.repair.heads import Head
+from icekeep.maintenance.repair.job import repair
+from icekeep.maintenance.repair.planner import guard
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.spec.schema import DELETE_FILE_PATH

@@ -82,7 +82,7 @@ def test_a_job_that_refuses_is_told_with_its_reason_and_the_run_ends_with_3(lake
     def refuse(table, spark, **_):
         raise SafetyError(f"{table.name} may not")
 
-    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", refuse)
+    monkeypatch.setattr("icekeep.maintenance.compact.job.compact", refuse)
     status, document, _ = run(capsys, "--match", "db.a")
     jobs = {job["job"]: job for job in document["result"]["tables"][0]["jobs"]}
     assert (status, document["result"]["refused_jobs_count"]) == (3, 1)
@@ -98,7 +98,7 @@ def test_a_job_that_fails_since_the_jvm_is_gone_is_tried_again_and_does_not_coun
     def fail(table, spark, **_):
         raise JobFailedError("cannot rewrite 10 files") from ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", fail)
+    monkeypatch.setattr("icekeep.maintenance.compact.job.compact", fail)
     monkeypatch.setattr("icekeep.operations.watchdog._own_jvm_has_ended", lambda: True)
     _, document, _ = run(capsys, "--match", "db.a")
     jobs = {job["job"]: job for job in document["result"]["tables"][0]["jobs"]}
@@ -217,7 +217,7 @@ def test_python_gives_jobs_its_own_session_which_goes_on(lake, monkeypatch):
         seen.append(spark())
         raise UsageError("that is all")
 
-    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", compact)
+    monkeypatch.setattr("icekeep.maintenance.compact.job.compact", compact)
     monkeypatch.setattr("icekeep.planning.spark.session.stop_session", seen.append)
     session = object()
     result = maintain(None, lambda: session, conf="icekeep.yaml", tables=["db.a"])
@@ -237,7 +237,7 @@ def test_an_interrupt_reaches_the_caller_once_the_jobs_have_ended(lake, monkeypa
         finally:
             ended.append(table.name)
 
-    monkeypatch.setattr("icekeep.maintenance.compaction.job.compact", compact)
+    monkeypatch.setattr("icekeep.maintenance.compact.job.compact", compact)
     with pytest.raises(KeyboardInterrupt):
         maintain(conf="icekeep.yaml", tables=["db.a"])
     assert ended == ["db.a"]

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.maintenance import compaction, expiration
-from icekeep.maintenance.exact_plans import ExactPlan, PlanCost, PlanLine
-from icekeep.maintenance.expiration.job import ExpireSnapshotsRequest
+from icekeep.maintenance import compact as compaction
+from icekeep.maintenance import expire as expiration
+from icekeep.maintenance.expire.job import ExpireSnapshotsRequest
+from icekeep.maintenance.saved_plans import ExactPlan, PlanCost, PlanLine
 from icekeep.operations.plan_files.format import VERSION, read_plan_file
 from icekeep.operations.plan_files.writing import Made, absolute_arguments, given_of, write_exact
 from icekeep.spec.filters.parsing import parse_where

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from icekeep import cli
-from icekeep.maintenance.restoring import job as restoring
-from icekeep.maintenance.restoring.files import Names, Returned
+from icekeep.maintenance.restore import job as restoring
+from icekeep.maintenance.restore.files import Names, Returned
 from kit.lake import Lake
 from kit.trash import expired
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from icekeep import cli
-from icekeep.maintenance.file_life.result import WhyResult
+from icekeep.maintenance.why.reasons import WhyResult
 from kit.lake import Lake
 from kit.written_deletes import data_files
 

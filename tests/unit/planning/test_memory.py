@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning import manifests as reader
 from icekeep.planning.decoder import ManifestDecoder, NotReadError

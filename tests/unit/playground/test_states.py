@@ -8,13 +8,13 @@ import pytest
 from icekeep.catalog.base import Catalog, Table
 from icekeep.health.job import table_health
 from icekeep.health.values import TableHealth
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import plan_compact
-from icekeep.maintenance.expiration.job import plan_expire_snapshots
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import plan_compact
+from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes
+from icekeep.maintenance.expire.job import plan_expire_snapshots
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
-from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
-from icekeep.maintenance.repairing.job import plan_repair
+from icekeep.maintenance.repair.job import plan_repair
 from icekeep.operations.loading import load_catalog
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.place import CONFIG

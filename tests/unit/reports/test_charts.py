@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.health.values import DataHealth, SizeBucket
-from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
+from icekeep.maintenance.history import GrowthPoint, TableTotals
 from icekeep.reports.page.charts import ages_chart, growth_charts, round_step, runs_chart, scores_chart, sizes_chart
 from icekeep.spec.types import DAY_MS, HOUR_MS, MIB
 from kit.cases import cases

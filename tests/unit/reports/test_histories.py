@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.reports.histories import (
     GROWING_TABLES,
     histories_of,

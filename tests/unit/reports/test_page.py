@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
-from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.page.rendering import rendered

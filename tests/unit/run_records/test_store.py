@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.deletion.processes import process_name
+from icekeep.maintenance.delete.lease import process_name
 from icekeep.run_records import store
 from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords

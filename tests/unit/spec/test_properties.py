@@ -14,8 +14,8 @@ from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import PropertyError, UnsupportedError, UsageError
 from icekeep.formats.deletes.positions import delete_format, delete_granularity
 from icekeep.formats.options import write_options
-from icekeep.maintenance.deletion.last_look import is_gc_enabled
-from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions, delete_file_sizes
+from icekeep.maintenance.delete.reachable import is_gc_enabled
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.tasks import read_options
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import (

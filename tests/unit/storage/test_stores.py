@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.deletion.territory import Territory
+from icekeep.maintenance.delete.locations import Territory
 from icekeep.runtime import SYSTEM
 from icekeep.storage.location_keys import location_keys, loose_keys
 from icekeep.storage.locations import canonical, is_under, parse_location

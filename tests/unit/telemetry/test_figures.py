@@ -12,13 +12,11 @@ from icekeep.events import (
     Warned,
 )
 from icekeep.fleet.values import Failing, MaintainResult
-from icekeep.maintenance.checking.result import CheckResult
-from icekeep.maintenance.compaction.estimate import Estimate
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
-from icekeep.maintenance.equality_deletes.result import ConvertEqualityDeletesResult
-from icekeep.maintenance.expiration.result import ExpireSnapshotsResult
-from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult
-from icekeep.maintenance.position_deletes.result import RewritePositionDeletesResult
+from icekeep.maintenance.check.job import CheckResult
+from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesResult
+from icekeep.maintenance.deletes.options import ConvertEqualityDeletesResult, RewritePositionDeletesResult
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult
+from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult
 from icekeep.reports.values import NotRead
 from icekeep.telemetry.figures import RunTally, table_labels
 from icekeep.telemetry.metrics import OF_RUN, RUN_METRICS

@@ -8,7 +8,7 @@ from openlineage.client import OpenLineageClient
 
 from icekeep.errors import UsageError
 from icekeep.events import InRun, RunEnded, RunStarted, StepStarted
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.telemetry import lineage
 from icekeep.telemetry.lineage import OpenLineage, dataset_name, is_asked_for, new_client
 from kit.cases import for_each

@@ -21,7 +21,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.telemetry.otel import Exporters, OpenTelemetry, configured_exporters, exporter_names, is_asked_for
 from kit.cases import for_each
 from kit.http_sink import http_sink

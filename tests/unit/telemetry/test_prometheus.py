@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from icekeep.errors import ConfigError, UsageError
 from icekeep.events import CommitRetried, InRun, RunEnded, RunStarted
-from icekeep.maintenance.compaction.result import RewriteDataFilesResult
+from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.operations.console.output import write_at_once
 from icekeep.telemetry.metrics import RUN_METRICS
 from icekeep.telemetry.prometheus import MetricsFile, Pushed, require_client, with_runs

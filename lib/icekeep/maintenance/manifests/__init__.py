@@ -32,7 +32,7 @@ JOB = Job(
     ),
     plan="icekeep.maintenance.manifests.job:plan_rewrite_manifests",
     asks=CatalogChange.COMMIT,
-    exact="icekeep.maintenance.manifests.plan:exact_rewrite_manifests",
+    exact="icekeep.maintenance.manifests.job:exact_rewrite_manifests",
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
     check="icekeep.maintenance.manifests.job:check_arguments",

@@ -1,28 +1,453 @@
-"""The job `rewrite_manifests`: metadata that plans fast.
+"""What a rewrite of manifests did: the output columns of Iceberg's `rewrite_manifests`, and ours.
+
+One round of the job: choose, write, commit; what was written for nothing is removed.
+
+The run beats, as every run does. It holds no tag on the snapshot that it reads: what it replaces are manifests that the head
+of the branch lists. Others can delete one of them only after a commit that lists it no more, and then there is nothing to be
+committed here either, tag or not. So the tag would save no work, and cost a job that is mostly over in seconds two commits.
+
+What a rewrite of manifests would do, for `--dry-run`: all entries are looked at, and nothing is written.
+
+The job `rewrite_manifests`: metadata that plans fast.
 
 manifest list -> which manifests -> records of their entries -> sorted and cut -> new manifests -> `RewriteManifests`;
 planned anew where others changed what is replaced
 """
 
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.manifests.plan import RewriteManifestsPlan, plan_rewrite_manifests
-from icekeep.maintenance.manifests.result import RewriteManifestsResult
-from icekeep.maintenance.manifests.rewriting import rewrite_once
-from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, check_arguments, checked_rules
-from icekeep.maintenance.planning_anew import plan_till_done
-from icekeep.maintenance.requests import takes
-from icekeep.maintenance.runs.left_behind import sweep_runs
-from icekeep.maintenance.runs.names import run_name
+from icekeep.catalog.log_context import log_context
+from icekeep.commit.attempt import Change
+from icekeep.commit.changes.rewrites import RewriteManifests
+from icekeep.commit.conflicts import Removed, removed_deletes
+from icekeep.commit.file_sets import entry_digest
+from icekeep.commit.retry import commit
+from icekeep.errors import IcekeepError, OutcomeUnknownError
+from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.read import hold_own_path
+from icekeep.maintenance.jobs import JobResult, or_warned, takes
+from icekeep.maintenance.manifests.candidates import (
+    ManifestCandidates,
+    PlannedRun,
+    candidates,
+    cost_of,
+    exact_lines,
+    tell_of_none,
+)
+from icekeep.maintenance.manifests.execute import (
+    FilterGain,
+    GroupGain,
+    RewrittenManifests,
+    discard,
+    entries_count,
+    filter_gains,
+    foreseen,
+    group_gain,
+    largest,
+    listed_after,
+    measured_ms,
+    rewritten,
+)
+from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
+from icekeep.maintenance.rewrite.run import (
+    Heartbeat,
+    WrittenFiles,
+    beating,
+    plan_till_done,
+    run_name,
+    sweep_runs,
+    written_files,
+)
+from icekeep.maintenance.saved_plans import ExactPlan, held_removals, of_manifests
+from icekeep.planning.spark.session import SparkSource
+from icekeep.rendered import Rendered
+from icekeep.runtime import Runtime
+from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.values import value_from_bytes
+from icekeep.spelling import counted, counted_doing
 
-__all__ = [
-    "RewriteManifestsPlan",
-    "RewriteManifestsResult",
-    "check_arguments",
-    "plan_rewrite_manifests",
-    "rewrite_manifests",
-]
+
+class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
+    """How many manifests were replaced by how many; sizes in bytes.
+
+    Attributes:
+        entries_count: live files whose entries were written.
+        left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
+        removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
+        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; `None` where
+            `measure-planning` does not ask for it.
+        groups: by partition spec and content.
+        workload: by filter.
+    """
+
+    work = (
+        "rewritten_manifests_count",
+        "removed_delete_files_count",
+    )
+
+    status: str = "done"
+    rewritten_manifests_count: int = 0
+    added_manifests_count: int = 0
+    rewritten_bytes_count: int = 0
+    added_bytes_count: int = 0
+    entries_count: int = 0
+    left_alone_manifests_count: int = 0
+    removed_delete_files_count: int = 0
+    swept_files_count: int = 0
+    planning_time_before_ms: int | None = None
+    planning_time_after_ms: int | None = None
+    groups: tuple[GroupGain, ...] = ()
+    workload: tuple[FilterGain, ...] = ()
+    elapsed_ms: int = 0
+    run_id: str | None = None
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def rewrite_once(
+    table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener, number: int = 1
+) -> RewriteManifestsResult:
+    """Rewrite what is worth it of the table as it is given, by the plan of a number; raises what the job raises.
+
+    Raises:
+        ConflictError: others changed what was to be replaced; nothing is left.
+    """
+    runtime = table.runtime
+    chosen = candidates(table, rules, spark, runtime.now_ms())
+    left_alone = sum(group.left_alone_count for group in chosen.groups)
+    if left_alone:
+        listener.on(
+            Warned(
+                f"{counted_doing(left_alone, 'manifests', 'have')} fields that are not known and "
+                f"{'is left as it is' if left_alone == 1 else 'are left as they are'}"
+            )
+        )
+    tell_of_none(chosen, listener)
+    if not chosen.replaced and not rules.options.remove_dangling_deletes:
+        return RewriteManifestsResult(left_alone_manifests_count=left_alone)
+    run_id = run_name(table, number)
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d manifests in %d groups, target %d bytes",
+        table.name,
+        run_id,
+        chosen.snapshot_id,
+        len(chosen.replaced),
+        len(chosen.groups),
+        chosen.target_bytes,
+        extra=log_context(table),
+    )
+    with (
+        beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat,
+        written_files(table, run_id, listener) as written,
+    ):
+        return _rewritten(table, rules, chosen, spark, listener, heartbeat, written)
+
+
+def _rewritten(
+    table: Table,
+    rules: RewriteRules,
+    chosen: ManifestCandidates,
+    spark: SparkSource,
+    listener: Listener,
+    heartbeat: Heartbeat,
+    written: WrittenFiles,
+) -> RewriteManifestsResult:
+    left_alone = sum(group.left_alone_count for group in chosen.groups)
+    listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
+    done = rewritten(table, chosen, spark, heartbeat.run_id, written)
+    added = [manifest for one in done for manifest in one.added]
+    try:
+        listener.on(
+            StepFinished("rewriting manifests", f"{counted(len(chosen.replaced), 'manifests')} -> {len(added):,}")
+        )
+        times = or_warned(
+            "how long planning takes",
+            lambda: _planning_times(table, rules, done, spark),
+            (None, None),
+            listener,
+        )
+        gains = or_warned("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
+        workload = or_warned(
+            "what the workload gains",
+            lambda: filter_gains(table, rules, chosen.listed, done, table.runtime.now_ms()),
+            (),
+            listener,
+        )
+        change = _change(table, chosen, rules, done, heartbeat)
+    except BaseException:
+        discard(done, written)
+        raise
+    try:
+        landed = commit(table, change, runtime=table.runtime, listener=listener, undo=partial(discard, done, written))
+    except OutcomeUnknownError:
+        raise
+    except IcekeepError:
+        # Only an error of ours proves that nothing landed.
+        discard(done, written)
+        raise
+    written.settle(manifest.manifest_path for manifest in added)
+    return RewriteManifestsResult(
+        rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
+        added_manifests_count=int(landed.summary.get("manifests-created", "0")),
+        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
+        added_bytes_count=sum(m.manifest_length for m in added),
+        entries_count=int(landed.summary.get("entries-processed", "0")),
+        left_alone_manifests_count=left_alone,
+        removed_delete_files_count=int(landed.summary.get("removed-delete-files", "0")),
+        planning_time_before_ms=times[0],
+        planning_time_after_ms=times[1],
+        groups=gains,
+        workload=workload,
+    )
+
+
+def _planning_times(
+    table: Table, rules: RewriteRules, done: Sequence[RewrittenManifests], spark: SparkSource
+) -> tuple[int | None, int | None]:
+    """Of a filter on one partition, with the old manifests and with the new ones."""
+    one = largest(done)
+    if not rules.options.measure_planning or one is None:
+        return None, None
+    before_ms, after_ms = (
+        measured_ms(table, one, manifests, spark, table.runtime) for manifests in (one.group.listed, listed_after(one))
+    )
+    return before_ms, after_ms
+
+
+def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
+    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
+
+    Raises:
+        SafetyError: the plan that was given names one that is not among them.
+    """
+    if not rules.options.remove_dangling_deletes:
+        return []
+    found = removed_deletes(lambda: _dropping(rules.branch), table, rules.branch)
+    if rules.given is None:
+        return found
+    entries = [entry for one in found for entry in one.entries]
+    held = {entry_digest(entry) for entry in held_removals(rules.given, entries, table.metadata)}
+    left = [Removed(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
+    return [one for one in left if one.entries]
+
+
+def _dropping(branch: str) -> RewriteManifests:
+    """A rewrite of no manifests that takes out the delete files which reach nothing."""
+    return RewriteManifests(replaced=(), added=(), drop_dangling_deletes=True, proof=hold_own_path, branch=branch)
+
+
+def _change(
+    table: Table,
+    chosen: ManifestCandidates,
+    rules: RewriteRules,
+    done: Sequence[RewrittenManifests],
+    heartbeat: Heartbeat,
+) -> Change:
+    only = None
+    if rules.given is not None:
+        only = frozenset(entry_digest(entry) for one in dangling_of(table, rules) for entry in one.entries)
+    change = msgspec.structs.replace(
+        _dropping(rules.branch),
+        replaced=tuple(chosen.replaced),
+        added=tuple(manifest for one in done for manifest in one.added),
+        drop_dangling_deletes=rules.options.remove_dangling_deletes,
+        only_dangling=only,
+        format_version=table.metadata.format_version,
+    )
+    return heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
+
+
+class PlannedManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest that is rewritten, or one that comes of it, which has no path yet.
+
+    `partitions` says from where to where each partition field reaches in it.
+    """
+
+    manifest_path: str | None
+    spec_id: int
+    content: str
+    bytes: int
+    entries_count: int | None
+    partitions: str
+
+
+class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
+    """What would be done to the manifests of `snapshot_id`, the head of `branch`; none if there is nothing to gain.
+
+    Attributes:
+        rewritten_manifests_count: manifests that are rewritten, and those that hold no live file and are left out.
+        rewritten_bytes_count: the size of these, without those from which only delete files are taken out.
+        entries_count: live files whose entries are written.
+        added_manifests_count: what comes of them.
+        left_alone_manifests_count: that would be rewritten, if rewriting did not lose what is not known of them: fields, or
+            the values of a partition transform.
+        removed_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
+        removed_delete_bytes_count: the size of these, of vectors that of their blobs.
+        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
+            bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
+        groups: by partition spec and content.
+        workload: by filter.
+    """
+
+    branch: str = MAIN
+    snapshot_id: int | None
+    target_size_bytes: int
+    rewritten_manifests_count: int = 0
+    rewritten_bytes_count: int = 0
+    entries_count: int = 0
+    added_manifests_count: int = 0
+    left_alone_manifests_count: int = 0
+    removed_delete_files_count: int | None = None
+    removed_delete_bytes_count: int | None = None
+    swept_files_count: int = 0
+    planning_time_before_ms: int | None = None
+    planning_time_after_ms: int | None = None
+    groups: tuple[GroupGain, ...] = ()
+    workload: tuple[FilterGain, ...] = ()
+    rewritten_manifests: tuple[PlannedManifest, ...] = ()
+    added_manifests: tuple[PlannedManifest, ...] = ()
+
+
+@takes(RewriteManifestsRequest)
+def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> RewriteManifestsPlan:
+    """Say what `rewrite_manifests` would do with these arguments; raises what it raises before it commits."""
+    return _foreseen(table, request).shown
+
+
+@takes(RewriteManifestsRequest, "rewrite_manifests")
+def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
+    """What `rewrite_manifests` would do with these arguments, with all manifests; raises as it does, and writes nothing."""
+    shown, chosen, removed = _foreseen(table, request)
+    runs = [
+        PlannedRun(group.spec_id, group.content, run.manifests, run.expected_count)
+        for group in chosen.groups
+        for run in group.runs
+    ]
+    empty = [manifest for group in chosen.groups for manifest in group.empty]
+    return ExactPlan(
+        shown=shown,
+        branch=request.branch,
+        snapshot_id=chosen.snapshot_id,
+        lines=exact_lines(runs, empty, removed),
+        decided_by=of_manifests(table.metadata),
+        cost=cost_of(runs),
+    )
+
+
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `removed` are the delete files that go, by their entries."""
+
+    shown: RewriteManifestsPlan
+    chosen: ManifestCandidates
+    removed: list[ManifestEntry]
+
+
+def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
+    rules = checked_rules(table.metadata, request)
+    runtime = table.runtime
+    now_ms = runtime.now_ms()
+    chosen = candidates(table, rules, request.spark, now_ms)
+    tell_of_none(chosen, request.listener)
+    done = foreseen(table, chosen, request.spark)
+    # Figures alone, which keep the job from nothing either.
+    told = partial(or_warned, listener=request.listener)
+    gains = told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), ())
+    before_ms, after_ms = told(
+        "how long planning takes",
+        lambda: _plan_planning_times(table, rules, done, gains, request.spark, runtime),
+        (None, None),
+    )
+    workload = told("what the workload gains", lambda: filter_gains(table, rules, chosen.listed, done, now_ms), ())
+    drops = rules.options.remove_dangling_deletes
+    dangling = dangling_of(table, rules)
+    removed = [entry for one in dangling for entry in one.entries]
+    chosen_paths = {manifest.manifest_path for manifest in chosen.replaced}
+    # Manifests of no group from which delete files are taken out: each is written again by itself.
+    others = [one for one in dangling if one.manifest.manifest_path not in chosen_paths]
+    others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
+    swept_count = 0
+    if request.given is None:
+        swept_count = sweep_runs(table, runtime, keep="", listener=request.listener, is_plan=True)
+    shown = RewriteManifestsPlan(
+        branch=request.branch,
+        snapshot_id=chosen.snapshot_id,
+        target_size_bytes=chosen.target_bytes,
+        rewritten_manifests_count=len(chosen.replaced) + len(others),
+        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
+        entries_count=sum(entries_count(one) for one in done) + others_entries_count - len(removed),
+        added_manifests_count=sum(len(one.added) for one in done) + len(others),
+        left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
+        removed_delete_files_count=len(removed) if drops else None,
+        removed_delete_bytes_count=sum(entry.data_file.own_bytes for entry in removed) if drops else None,
+        swept_files_count=swept_count,
+        planning_time_before_ms=before_ms,
+        planning_time_after_ms=after_ms,
+        groups=gains,
+        workload=workload,
+        rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
+        added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
+    )
+    return _Foreseen(shown, chosen, removed)
+
+
+def _plan_planning_times(
+    table: Table,
+    rules: RewriteRules,
+    done: Sequence[RewrittenManifests],
+    gains: Sequence[GroupGain],
+    spark: SparkSource,
+    runtime: Runtime,
+) -> tuple[int | None, int | None]:
+    one = largest(done)
+    if not rules.options.measure_planning or one is None:
+        return None, None
+    now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
+    gain = gains[done.index(one)] if gains else None
+    if now_ms is None or gain is None or not gain.mean_opened_before_bytes:
+        return now_ms, None
+    return now_ms, round(now_ms * gain.mean_opened_after_bytes / gain.mean_opened_before_bytes)
+
+
+def _shown(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:
+    return PlannedManifest(
+        manifest_path=manifest.manifest_path or None,
+        spec_id=manifest.partition_spec_id,
+        content=manifest.content.name.lower(),
+        bytes=manifest.manifest_length,
+        entries_count=manifest.live_files_count,
+        partitions=_reach(manifest, metadata),
+    )
+
+
+def _reach(manifest: ManifestFile, metadata: TableMetadata) -> str:
+    """`day=2013-01-05..2013-02-01`, of each partition field; empty where the list does not say it."""
+    fields = metadata.partition_type(manifest.partition_spec_id).fields
+    summaries = manifest.partitions or ()
+    if len(summaries) != len(fields):
+        return ""
+    ends = []
+    for name in ("lower_bound", "upper_bound"):
+        bounds = [getattr(summary, name) for summary in summaries]
+        pairs = zip(fields, bounds, strict=True)
+        try:
+            values = [None if bound is None else value_from_bytes(field.type, bound) for field, bound in pairs]
+        except IcekeepError:
+            return ""
+        ends.append(metadata.partition_path(manifest.partition_spec_id, values).split("/"))
+    return ", ".join(
+        low if low == high else f"{low}..{high.partition('=')[2]}" for low, high in zip(*ends, strict=True)
+    )
 
 
 @takes(RewriteManifestsRequest)

@@ -1,24 +1,293 @@
-"""What a rewrite of manifests is asked for: arguments of Iceberg's `rewrite_manifests`, and ours."""
+"""Filters over manifests: which of them a job rewrites, by what the manifest list says (`rewriteIf` of Iceberg). Pure.
 
-from collections.abc import Mapping, Sequence
+The language is that of `where` over rows; the columns are those of `COLUMNS`. A null matches no comparison.
+
+How long it takes to plan a filter on one partition: what clustered manifests are for.
+
+The filters that a table is read with, as an order to sort its manifests by, and what they open. Pure.
+
+What a rewrite of manifests is asked for: arguments of Iceberg's `rewrite_manifests`, and ours.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import NotFoundError, UsageError, argument
-from icekeep.maintenance.exact_plans import GivenPlan
-from icekeep.maintenance.manifests.matching import manifests_that_match
+from icekeep.errors import ExpressionError, NotFoundError, UsageError, argument
+from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
-from icekeep.maintenance.manifests.workload import sort_by_of_workload
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.requests import CommittingRequest, takes
-from icekeep.planning.spark.session import refuse_encrypted
+from icekeep.maintenance.saved_plans import GivenPlan
+from icekeep.planning.entries import (
+    EntryFilter,
+    SpecFilter,
+    bound_filter,
+    data_manifests,
+    folded,
+    may_hold_matches,
+    select_manifests,
+)
+from icekeep.planning.scan.plan import COLUMNS as COLUMNS_of_plan
+from icekeep.planning.scan.plan import ScanTotals
+from icekeep.planning.spark.session import SparkSource, refuse_encrypted
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
+from icekeep.runtime import Runtime
 from icekeep.settings import ALL, is_all
-from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import ManifestContent
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.evaluators import row_matches
+from icekeep.spec.filters.expressions import (
+    ALWAYS_TRUE,
+    AlwaysTrue,
+    And,
+    BoundPredicate,
+    Expression,
+    Operation,
+    Or,
+    conjunction,
+)
+from icekeep.spec.filters.literals import is_comparable
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.filters.projections import project_inclusive
+from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import PartitionSpec
+from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
+from icekeep.spec.transforms import Void
+from icekeep.spec.types import INT, LONG, STRING, TIMESTAMPTZ, NestedField, PrimitiveType, StructType
+from icekeep.storage.base import Storage
+
+_MICROS_PER_MS = 1000
+
+
+class _Column(msgspec.Struct, frozen=True):
+    type: PrimitiveType
+    value: Callable[[ManifestFile, TableMetadata], Any]
+    required: bool = False
+
+
+def _said(name: str, type_: PrimitiveType, *, required: bool = False) -> _Column:
+    return _Column(type_, lambda manifest, _: getattr(manifest, name), required)
+
+
+def _added_at(manifest: ManifestFile, metadata: TableMetadata) -> int | None:
+    if manifest.added_snapshot_id is None:
+        return None
+    snapshot = metadata.snapshots_by_id.get(manifest.added_snapshot_id)
+    return None if snapshot is None else snapshot.timestamp_ms * _MICROS_PER_MS
+
+
+_COLUMNS = {
+    "manifest_path": _said("manifest_path", STRING, required=True),
+    "manifest_length": _said("manifest_length", LONG, required=True),
+    "partition_spec_id": _said("partition_spec_id", INT, required=True),
+    "content": _Column(STRING, lambda manifest, _: manifest.content.name.lower(), required=True),
+    "sequence_number": _said("sequence_number", LONG),
+    "min_sequence_number": _said("min_sequence_number", LONG),
+    "added_snapshot_id": _said("added_snapshot_id", LONG),
+    "added_at": _Column(TIMESTAMPTZ, _added_at),
+    "added_files_count": _said("added_files_count", INT),
+    "existing_files_count": _said("existing_files_count", INT),
+    "deleted_files_count": _said("deleted_files_count", INT),
+    "live_files_count": _said("live_files_count", INT),
+    "added_rows_count": _said("added_rows_count", LONG),
+    "existing_rows_count": _said("existing_rows_count", LONG),
+    "deleted_rows_count": _said("deleted_rows_count", LONG),
+}
+_SCHEMA = Schema(
+    fields=tuple(
+        NestedField(field_id=field_id, name=name, type=column.type, required=column.required)
+        for field_id, (name, column) in enumerate(_COLUMNS.items(), start=1)
+    )
+)
+
+COLUMNS = tuple(_COLUMNS)
+"""What a filter over manifests may name.
+
+Those of a manifest list (spec, "Manifest Lists"), with `content` as 'data' or 'deletes'; `live_files_count`, the files
+that are added or existing; and `added_at`, when the snapshot `added_snapshot_id` was made, null once it has expired.
+"""
+
+
+def manifests_that_match(
+    where: str | Expression, manifests: Sequence[ManifestFile], metadata: TableMetadata, now_ms: int
+) -> list[ManifestFile]:
+    """The manifests that a filter matches, in their order: `manifest_length < 1000000 AND added_at < now - 1d`.
+
+    Args:
+        where: a filter over `COLUMNS`, as text or as an unbound expression.
+        now_ms: what `now` in the text is, in epoch milliseconds.
+
+    Raises:
+        ExpressionError: the text is no filter, names a column that manifests do not have, or compares one with what it
+            cannot be.
+    """
+    bound = _bound(where, now_ms)
+    if isinstance(bound, AlwaysTrue):
+        return list(manifests)
+    return [manifest for manifest in manifests if row_matches(bound, _row(manifest, metadata))]
+
+
+def _bound(where: str | Expression, now_ms: int) -> Expression:
+    expression = parse_where(where, now_ms) if isinstance(where, str) else where
+    try:
+        return bind(expression, _SCHEMA)
+    except NotFoundError as problem:
+        column = problem.facts.get("column")
+        raise ExpressionError(
+            f"manifests have no column {column!r}; their columns are {', '.join(COLUMNS)}", column=column
+        ) from problem
+
+
+def _row(manifest: ManifestFile, metadata: TableMetadata) -> dict[int, Any]:
+    values = (column.value(manifest, metadata) for column in _COLUMNS.values())
+    return dict(enumerate(values, start=1))
+
+
+_TRIES = 2
+
+
+def planning_time_ms(
+    manifests: Sequence[ManifestFile],
+    spec_id: int,
+    partition: StructType,
+    values: Sequence[Any],
+    storage: Storage,
+    spark: SparkSource,
+    runtime: Runtime,
+) -> int:
+    """Plan a filter on one partition tuple, the better of two tries: the first one warms up what the second one needs.
+
+    Raises:
+        InvalidTableError, MissingFileError: a manifest cannot be read whole.
+    """
+    pairs = zip(partition.fields, values, strict=True)
+    matches = conjunction(_is(field, value) for field, value in pairs)
+    spec = SpecFilter(partition, matches)
+    wanted = EntryFilter(specs={spec_id: spec})
+    took = []
+    for _ in range(_TRIES):
+        began_ms = runtime.monotonic_ms()
+        opened = [manifest for manifest in manifests if may_hold_matches(manifest, spec)]
+        folded(storage, spark, opened, wanted, COLUMNS_of_plan, ScanTotals)
+        took.append(runtime.monotonic_ms() - began_ms)
+    return min(took)
+
+
+def _is(field: NestedField, value: Any) -> Expression:
+    if value is None:
+        return BoundPredicate(Operation.IS_NULL, field)
+    if value != value:
+        return BoundPredicate(Operation.IS_NAN, field)
+    return BoundPredicate(Operation.EQ, field, (value,))
+
+
+_ANY_MOMENT_MS = 0
+"""`now` in a filter: which columns it names does not hang on it."""
+
+_BOUNDING = frozenset(
+    {
+        Operation.LT,
+        Operation.LT_EQ,
+        Operation.GT,
+        Operation.GT_EQ,
+        Operation.EQ,
+        Operation.IN,
+        Operation.IS_NULL,
+        Operation.IS_NAN,
+        Operation.STARTS_WITH,
+    }
+)
+"""What keeps a filter within a part of a column's values; `!=` and its like leave almost all of them."""
+
+
+def sort_by_of_workload(filters: Sequence[str | Expression], schema: Schema, spec: PartitionSpec) -> tuple[str, ...]:
+    """The columns that filters bound, those of the most filters first, as names to sort manifests by.
+
+    A column that partition fields help to filter becomes those fields, in the order of the spec; another stays a column,
+    to be sorted by its lower bounds. The other partition fields follow, so that manifests stay clustered by partition.
+    Of OR a column counts that every side bounds.
+
+    Args:
+        filters: over the table's columns, as text or as unbound expressions.
+        schema: the table's current one.
+        spec: of the manifests that are to be sorted.
+
+    Raises:
+        ExpressionError, NotFoundError: a filter does not fit the schema.
+    """
+    counts: Counter[int] = Counter()
+    predicates: list[BoundPredicate] = []
+    for where in filters:
+        expression = parse_where(where, _ANY_MOMENT_MS) if isinstance(where, str) else where
+        bound = bind(expression, schema, [spec])
+        counts.update(list(_bounded(bound)))
+        predicates += _bounding(bound)
+    # Of a Counter, ties are in the order of first appearance.
+    names = [name for field_id, _ in counts.most_common() for name in _names(field_id, predicates, schema, spec)]
+    rest = (field.name for field in spec.fields if not isinstance(field.transform, Void))
+    return tuple(dict.fromkeys((*names, *rest)))
+
+
+def manifests_opened(
+    filters: Sequence[str | Expression], manifests: Sequence[ManifestFile], metadata: TableMetadata, now_ms: int
+) -> list[int]:
+    """How many data manifests a scan with each of the filters opens, of those that may have live files.
+
+    Args:
+        filters: over the table's columns, as text or as unbound expressions.
+        now_ms: what `now` in their text is, in epoch milliseconds.
+
+    Raises:
+        ExpressionError, NotFoundError: a filter does not fit the current schema.
+    """
+    listed = [manifest for manifest in data_manifests(manifests) if manifest.may_have_live_files]
+    counts = []
+    for where in filters:
+        rows = bound_filter(where, metadata, metadata.schema, now_ms)
+        counts.append(len(select_manifests(metadata, metadata.schema, listed, rows).opened))
+    return counts
+
+
+def _bounded(bound: Expression) -> dict[int, None]:
+    """The ids of the columns that a filter bounds, each once, in the order of first appearance."""
+    match bound:
+        case BoundPredicate():
+            return dict.fromkeys(predicate.field.field_id for predicate in _bounding(bound))
+        case And(left=left, right=right):
+            return _bounded(left) | _bounded(right)
+        case Or(left=left, right=right):
+            also = _bounded(right)
+            return {field_id: None for field_id in _bounded(left) if field_id in also}
+    return {}
+
+
+def _bounding(bound: Expression) -> Iterator[BoundPredicate]:
+    match bound:
+        case BoundPredicate(operation=operation, field=field):
+            if operation in _BOUNDING and is_comparable(field.type):
+                yield bound
+        case And(left=left, right=right) | Or(left=left, right=right):
+            yield from _bounding(left)
+            yield from _bounding(right)
+
+
+def _names(field_id: int, predicates: Sequence[BoundPredicate], schema: Schema, spec: PartitionSpec) -> list[str]:
+    """The partition fields that narrow one of the predicates on a column, else the column itself."""
+    asked = [predicate for predicate in predicates if predicate.field.field_id == field_id]
+    fields = [field for field in spec.fields if field.source_id == field_id]
+    narrowing = [
+        field.name
+        for field in fields
+        if any(_narrows(PartitionSpec(spec_id=spec.spec_id, fields=(field,)), p, schema) for p in asked)
+    ]
+    return narrowing or [schema.names_by_id[field_id]]
+
+
+def _narrows(spec: PartitionSpec, predicate: BoundPredicate, schema: Schema) -> bool:
+    return project_inclusive(predicate, spec, schema) != ALWAYS_TRUE
 
 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):

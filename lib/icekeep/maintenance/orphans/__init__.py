@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.maintenance.deletion.settings import (
+from icekeep.maintenance.delete.options import (
     ACCEPT_UNREADABLE,
     APPROVE,
     MAX_CONCURRENT_DELETES,
@@ -56,6 +56,6 @@ JOB = Job(
     plan="icekeep.maintenance.orphans.job:plan_remove_orphan_files",
     exact="icekeep.maintenance.orphans.job:exact_remove_orphan_files",
     run="icekeep.maintenance.orphans.job:remove_orphan_files",
-    options="icekeep.maintenance.deletion.options:OrphanOptions",
+    options="icekeep.maintenance.delete.options:OrphanOptions",
     check="icekeep.maintenance.orphans.job:check_arguments",
 )

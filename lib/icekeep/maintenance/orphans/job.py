@@ -1,33 +1,564 @@
-"""The job `remove_orphan_files`: files that no metadata leads to.
+"""Which files would go. What `--dry-run` shows; nothing is changed.
+
+A plan on disk, a last look at the metadata, and then deletion: nothing goes that the table leads to by then.
+
+The output column of Iceberg's `remove_orphan_files`, and what an operator wants to know besides.
+
+The job `remove_orphan_files`: files that no metadata leads to.
 
 listing -> metadata, loaded after it -> everything that it leads to -> compared by path -> plan on disk -> looked at again -> gone
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
-from icekeep.catalog.base import Table
-from icekeep.maintenance.deletion.given_files import GivenDeletion
-from icekeep.maintenance.deletion.options import OrphanOptions, accepted_names, asked_trash_days, checked_options
-from icekeep.maintenance.exact_plans import ExactPlan
-from icekeep.maintenance.orphans.candidates import KeptFiles
-from icekeep.maintenance.orphans.checks import checked_root
-from icekeep.maintenance.orphans.execute import remove_orphans
-from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
-from icekeep.maintenance.orphans.plan import RemoveOrphanFilesPlan, exact_orphans, plan_orphans
-from icekeep.maintenance.orphans.result import RemoveOrphanFilesResult, result
-from icekeep.maintenance.requests import PlannedRequest, takes
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.times import Days, Moment
+import msgspec
 
-__all__ = [
-    "KeptFiles",
-    "RemoveOrphanFilesPlan",
-    "RemoveOrphanFilesResult",
-    "check_arguments",
-    "plan_remove_orphan_files",
-    "remove_orphan_files",
-]
+from icekeep.catalog.base import Table
+from icekeep.errors import IcekeepError, SafetyError, reason_of
+from icekeep.events import SILENT, Listener, Warned
+from icekeep.maintenance.delete.execute import Reclaimed, reclaim
+from icekeep.maintenance.delete.kept import (
+    GivenDeletion,
+    KeptByPlans,
+    LookBesideOthers,
+    deletion_cost,
+    file_lines,
+    kept_by_others,
+)
+from icekeep.maintenance.delete.lease import Claim, new_claim, released
+from icekeep.maintenance.delete.locations import named_roots
+from icekeep.maintenance.delete.options import (
+    OrphanOptions,
+    accepted_names,
+    asked_trash_days,
+    checked_options,
+    trash_days,
+)
+from icekeep.maintenance.delete.pending import (
+    DeletionRequest,
+    Earlier,
+    finish_begun,
+    finish_earlier,
+    foreseen_earlier,
+    settle_plan,
+    settled,
+)
+from icekeep.maintenance.delete.plan_file import (
+    ClassifiedGarbage,
+    DeletionPlan,
+    PlanDraft,
+    classify_files,
+    plan_directory,
+    refuse_unapproved,
+    remove_draft,
+    write_plan,
+)
+from icekeep.maintenance.delete.reachable import FileKind, FilesOfKind, TableLook
+from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
+from icekeep.maintenance.orphans import JOB
+from icekeep.maintenance.orphans.compare import (
+    KeptFiles,
+    Mismatch,
+    OrphanCandidates,
+    checked_root,
+    find_candidates,
+    still_unnamed,
+)
+from icekeep.maintenance.orphans.listing import RowKeeper, keeping_rows
+from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
+from icekeep.maintenance.rewrite.run import run_name, sweep_runs
+from icekeep.maintenance.saved_plans import ExactPlan
+from icekeep.planning.spark.session import SparkSource
+from icekeep.rendered import Rendered
+from icekeep.runtime import Runtime
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.times import Days, Moment
+from icekeep.spec.types import DAY_MS
+from icekeep.spelling import counted_doing
+from icekeep.storage.locations import parse_location
+
+_NAMES_A_LISTING = 1000
+"""How many names an object store lists with one request."""
+
+
+class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
+    """What one run would delete; bytes are those of the listing.
+
+    Attributes:
+        hash: what `approve` demands: exactly this set goes, or nothing.
+        orphan_file_locations: locations of the first thousand.
+        is_in_trash: whether a run would move them to the trash.
+        waits_until_ms: where the option `grace` says so, the moment from which a later run would delete them.
+        too_many: why a run would refuse to delete so great a share of the listed files, `None` where it would not.
+        mismatches: the first files that metadata has under other schemes or authorities.
+        finished_files_count: files of unfinished plans of earlier runs, which this run would delete as well. `hash` covers
+            nothing that earlier runs left, and a run with `approve` leaves it alone.
+        emptied_trash_files_count: files in the trash whose days there are over, which would be deleted for good.
+        kept_again_files_count: files that plans of earlier runs were to delete, and that are in use again or kept by another
+            plan.
+        swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
+        unlisted_reason, untotalled_snapshots_count, unreadable_tables: as in the result.
+    """
+
+    location: str
+    orphan_files_count: int
+    orphan_bytes_count: int
+    files_by_kind: tuple[FilesOfKind, ...]
+    orphan_file_locations: tuple[str, ...]
+    is_in_trash: bool
+    waits_until_ms: int | None
+    hash: str
+    too_many: str | None
+    listed_files_count: int
+    reachable_files_count: int
+    kept: KeptFiles
+    mismatches: tuple[Mismatch, ...]
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    swept_files_count: int = 0
+    unlisted_reason: str = ""
+    untotalled_snapshots_count: int = 0
+    unreadable_tables: tuple[str, ...] = ()
+
+
+def plan_orphans(
+    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
+) -> RemoveOrphanFilesPlan:
+    """Say what a run would do; raises as `find_candidates` does, and `SafetyError` where another plan is approved."""
+    with keeping_rows(table, runtime, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
+        return _with_earlier(_approved(planned_of(candidates, search), search), candidates, spark, search, listener)
+
+
+def exact_orphans(
+    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
+) -> ExactPlan:
+    """The same with all files; raises as `find_candidates` does."""
+    with ExitStack() as stack:
+        keeper = stack.enter_context(keeping_rows(table, runtime, listener))
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
+        shown = _approved(planned_of(candidates, search), search)
+        shown = _with_earlier(shown, candidates, spark, search, listener)
+        head = candidates.table.metadata.head(MAIN)
+        return ExactPlan(
+            shown=shown,
+            snapshot_id=None if head is None else head.snapshot_id,
+            lines=file_lines(candidates.garbage, candidates.territory, table.storage),
+            # The rows are kept until they are written down.
+            close=stack.pop_all().close,
+            approve=shown.hash,
+            cost=deletion_cost(
+                shown.orphan_files_count, requests_count=-(-candidates.listed_count // _NAMES_A_LISTING)
+            ),
+        )
+
+
+def _approved(planned: RemoveOrphanFilesPlan, search: Search) -> RemoveOrphanFilesPlan:
+    """A plan, unless another one is approved: then the run would be refused too."""
+    if search.given is None:
+        refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
+    return planned
+
+
+def _with_earlier(
+    planned: RemoveOrphanFilesPlan, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
+) -> RemoveOrphanFilesPlan:
+    """A plan, with what the run would do about what earlier runs left."""
+    if not search.finishes_earlier:
+        return planned
+    table, request = candidates.table, deletion_of(candidates, search)
+    earlier = foreseen_earlier(table, spark, candidates.now_ms, request, listener)
+    return msgspec.structs.replace(
+        planned,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        swept_files_count=sweep_runs(table, table.runtime, keep="", listener=listener, is_plan=True),
+    )
+
+
+def planned_of(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
+    """What is to go of candidates; raises as `classified`."""
+    return orphan_plan(candidates, classified(candidates, search, None), draft_of(candidates, search, ""), search)
+
+
+def classified(candidates: OrphanCandidates, search: Search, directory: str | None) -> ClassifiedGarbage:
+    """What is to go, written to a directory as `classify_files` says; of a plan that was given that alone.
+
+    Raises:
+        SafetyError: a file of the plan that was given is no orphan by now, or gone.
+        AlreadyApplied: all of them are gone.
+    """
+    given, storage = search.given, candidates.table.storage
+    only = None if given is None else given.files
+    found = classify_files(candidates.garbage, candidates.territory, directory, storage, only)
+    if given is not None:
+        given.hold(found, candidates.table)
+    return found
+
+
+def orphan_plan(
+    candidates: OrphanCandidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
+) -> RemoveOrphanFilesPlan:
+    """What would go, for people and machines."""
+    kept = candidates.kept
+    return RemoveOrphanFilesPlan(
+        location=candidates.root,
+        orphan_files_count=sum(f.files_count for f in found.files),
+        orphan_bytes_count=sum(f.bytes for f in found.files),
+        files_by_kind=found.files,
+        orphan_file_locations=found.sample,
+        is_in_trash=bool(found.parts and draft.trash_ms and not draft.grace_ms),
+        waits_until_ms=draft.not_before_ms if found.parts and draft.grace_ms else None,
+        hash=found.hash(candidates.table, draft),
+        too_many=None if search.force else candidates.share.problem(search.options.max_orphan_ratio),
+        listed_files_count=candidates.listed_count,
+        reachable_files_count=candidates.named_count,
+        kept=msgspec.structs.replace(kept, outside_count=kept.outside_count + found.outside_count),
+        mismatches=candidates.mismatches,
+        unlisted_reason=candidates.unlisted_reason,
+        untotalled_snapshots_count=candidates.reached.untotalled_count,
+        unreadable_tables=candidates.accepted,
+    )
+
+
+def deletion_of(candidates: OrphanCandidates, search: Search) -> DeletionRequest:
+    """How files are to be deleted, by the arguments."""
+    return DeletionRequest(
+        options=search.options,
+        max_concurrent_deletes=search.max_concurrent_deletes,
+        trust_manifest_list=search.trust_manifest_list,
+        skips_trash=search.trash == 0,
+        other_roots=candidates.territory.others,
+    )
+
+
+def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraft:
+    """What the plan on disk says beside its files.
+
+    There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
+    """
+    draft = PlanDraft(
+        job=JOB.name,
+        run=run,
+        grace_ms=search.options.grace_ms(compares_metadata=True),
+        trash_ms=trash_days(search.trash, parse_location(candidates.table.metadata.location).scheme) * DAY_MS,
+        roots=named_roots(candidates.table, search.options.roots),
+        accepted=candidates.accepted,
+    )
+    return draft.at(candidates.now_ms)
+
+
+_WARNING = "in use now, and not deleted as orphans"
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did.
+
+    Attributes:
+        planned: what was to go when it went.
+        plan: on disk, before it was carried out; `None` where there was nothing to do.
+        reclaimed: `None` where the plan waits for its time.
+        adopted_count: files that metadata led to when it was read again.
+        kept: by which other run files of the plan are kept, so that all of it waits; `None` where it does not.
+        earlier: what earlier runs had left to be done.
+        swept_count: files left by runs that died, which were removed.
+    """
+
+    planned: RemoveOrphanFilesPlan
+    plan: DeletionPlan | None = None
+    reclaimed: Reclaimed | None = None
+    adopted_count: int = 0
+    kept: KeptByPlans | None = None
+    earlier: Earlier = Earlier()
+    swept_count: int = 0
+
+
+def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime) -> Removal:
+    """Find orphans and delete them; raises as `find_candidates`.
+
+    Raises:
+        SafetyError: the plan is not the approved one, or too great a share of the files would go.
+    """
+    with keeping_rows(table, runtime, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
+        return _removed(candidates, spark, search, listener, runtime, keeper)
+
+
+def _removed(
+    candidates: OrphanCandidates,
+    spark: SparkSource,
+    search: Search,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+) -> Removal:
+    request = deletion_of(candidates, search)
+    earlier, swept_count = Earlier(), 0
+    if search.given is not None:
+        table, now_ms = candidates.table, candidates.now_ms
+        earlier = finish_begun(table, spark, now_ms, request, search.approve or "", listener, runtime)
+        if earlier != Earlier():
+            nothing = orphan_plan(candidates, ClassifiedGarbage(), draft_of(candidates, search, ""), search)
+            return Removal(planned=nothing, earlier=earlier)
+    planned = planned_of(candidates, search)
+    _refuse_unapproved(planned, search)
+    if search.finishes_earlier:
+        earlier = finish_earlier(
+            candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
+        )
+        swept_count = sweep_runs(candidates.table, runtime, keep="", listener=listener)
+    if not planned.orphan_files_count:
+        return Removal(planned=planned, earlier=earlier, swept_count=swept_count)
+    try:
+        removal = _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
+    except Exception as error:
+        if not earlier.may_have_deleted:
+            raise
+        before = "what earlier runs left is finished, and " if earlier.is_complete else ""
+        problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
+        listener.on(Warned(problem))
+        earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
+        removal = Removal(planned=planned, earlier=earlier)
+    return msgspec.structs.replace(removal, swept_count=swept_count)
+
+
+def _planned_removed(  # noqa: PLR0913 - the parts of one run
+    candidates: OrphanCandidates,
+    planned: RemoveOrphanFilesPlan,
+    earlier: Earlier,
+    spark: SparkSource,
+    search: Search,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+) -> Removal:
+    with ExitStack() as claims:
+        written = _written(candidates, spark, search, claims, listener, runtime, keeper)
+        adopted_count = written.adopted_count
+        if adopted_count:
+            planned = planned_of(written.candidates, search)
+        plan = written.plan
+        if plan is None:
+            remove_draft(written.claim.directory, written.now.storage)
+        if plan is None or plan.not_before_ms > candidates.now_ms:
+            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
+        kept = kept_by_others(plan, written.now, candidates.now_ms, skips_trash=search.trash == 0)
+        if kept.reason:
+            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
+            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
+        look = TableLook(
+            written.now,
+            candidates.reached.seen,
+            spark,
+            trust_manifest_list=search.trust_manifest_list,
+            roots=(candidates.root, *candidates.territory.roots),
+        )
+        reclaimed = reclaim(
+            plan,
+            written.claim,
+            LookBesideOthers(look, plan, written.now, kept.files, candidates.now_ms, skips_trash=search.trash == 0),
+            written.now,
+            candidates.territory,
+            spark,
+            options=search.options,
+            max_concurrent_deletes=search.max_concurrent_deletes,
+            listener=listener,
+            runtime=runtime,
+        )
+        settle = partial(settle_plan, plan, written.claim, reclaimed, written.now, runtime, listener)
+        reclaimed = settled(settle, plan, reclaimed, listener)
+    return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
+
+
+def _refuse_unapproved(planned: RemoveOrphanFilesPlan, search: Search) -> None:
+    stays = "other files would go than those that were looked at, so nothing is deleted"
+    refuse_unapproved(search.approve, planned.hash, stays)
+    # Who approves of a plan has seen how much of the table it is.
+    if search.approve is None and planned.too_many is not None:
+        raise SafetyError(planned.too_many, hash=planned.hash)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """A plan on disk and the table by whose metadata none of it is in use; no plan where nothing is left of it."""
+
+    plan: DeletionPlan | None
+    claim: Claim
+    now: Table
+    candidates: OrphanCandidates
+    adopted_count: int
+
+
+def _written(
+    candidates: OrphanCandidates,
+    spark: SparkSource,
+    search: Search,
+    claims: ExitStack,
+    listener: Listener,
+    runtime: Runtime,
+    keeper: RowKeeper,
+) -> _Written:
+    """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at."""
+    adopted_count, seen, number = 0, candidates.table, 1
+    draft, claim, found = _parts(candidates, search, claims, number)
+    while True:
+        try:
+            now = seen.refresh()
+            if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
+                plan = write_plan(found, draft, now, runtime) if found.parts else None
+                return _Written(plan, claim, now, candidates, adopted_count)
+            candidates, count = still_unnamed(candidates, now, spark, search, keeper)
+            seen = now
+            if not count:
+                continue
+            adopted_count += count
+            listener.on(Warned(f"{counted_doing(count, 'files', 'are')} {_WARNING}"))
+            _refuse_unapproved(planned_of(candidates, search), search)
+        except IcekeepError:
+            remove_draft(claim.directory, seen.storage)
+            raise
+        remove_draft(claim.directory, seen.storage)
+        number += 1
+        draft, claim, found = _parts(candidates, search, claims, number)
+
+
+def _parts(
+    candidates: OrphanCandidates, search: Search, claims: ExitStack, number: int
+) -> tuple[PlanDraft, Claim, ClassifiedGarbage]:
+    """The files of the run's `number`th plan on disk, and the claim on it; nobody carries it out while it has no head."""
+    table, runtime = candidates.table, candidates.table.runtime
+    draft = draft_of(candidates, search, run_name(table, number))
+    directory = plan_directory(table, draft)
+    claim = claims.enter_context(
+        released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
+    )
+    return draft, claim, classified(candidates, search, directory)
+
+
+class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
+    """What went; bytes are those of the listing.
+
+    Attributes:
+        status: `partial` when files could not be deleted, of this run or of plans of earlier runs that are due.
+        orphan_file_locations: the first thousand.
+        deleted_files_count: in the trash, where `is_in_trash`.
+        listed_files_count, reachable_files_count: what was looked at, and what of it metadata leads to.
+        unlisted_reason: why the catalog could not be asked whether another table lies in the same place.
+        unreadable_tables: tables that cannot be loaded and were accepted by name (`accept_unreadable`).
+        untotalled_snapshots_count: snapshots that do not say how many files they have, so that nothing proves their manifest
+            lists whole but the store's word.
+        unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
+        finished_files_count, emptied_trash_files_count: what earlier runs had left to be deleted, and what left the trash.
+        kept_again_files_count: files that earlier runs were to delete, and that the table leads to again,
+            or another plan keeps.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
+        problems: why it, or what earlier runs left, was not carried out to its end; the next run tries again.
+        too_many: why so great a share of the files went only because the plan was approved.
+        hash: what `approve` demands.
+        waits_until_ms: where the option `grace` says so, or another run keeps some of the files, the moment from which a later
+            run deletes them.
+        left_reason: why they wait, empty if that is for the grace only.
+        plan_location: the list of what went, as long as it can come back from the trash; of what was to go, where files
+            failed or wait.
+    """
+
+    work = (
+        "deleted_files_count",
+        "unmoved_files_count",
+        "waits_until_ms",
+        "finished_files_count",
+        "emptied_trash_files_count",
+    )
+
+    status: str = "done"
+    orphan_files_count: int = 0
+    orphan_bytes_count: int = 0
+    orphan_file_locations: tuple[str, ...] = ()
+    deleted_files_count: int = 0
+    deleted_metadata_files_count: int = 0
+    deleted_bytes_count: int = 0
+    is_in_trash: bool = False
+    missing_files_count: int = 0
+    failed_files_count: int = 0
+    failed_files: tuple[str, ...] = ()
+    listed_files_count: int = 0
+    reachable_files_count: int = 0
+    kept: KeptFiles = KeptFiles()
+    files_by_kind: tuple[FilesOfKind, ...] = ()
+    unlisted_reason: str = ""
+    unreadable_tables: tuple[str, ...] = ()
+    untotalled_snapshots_count: int = 0
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    swept_files_count: int = 0
+    unmoved_files_count: int = 0
+    problems: tuple[str, ...] = ()
+    too_many: str | None = None
+    hash: str | None = None
+    waits_until_ms: int | None = None
+    left_reason: str = ""
+    plan_location: str | None = None
+    elapsed_ms: int = 0
+    run_id: str | None = None
+
+
+def _found(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:
+    return RemoveOrphanFilesResult(
+        orphan_files_count=planned.orphan_files_count,
+        orphan_bytes_count=planned.orphan_bytes_count,
+        orphan_file_locations=planned.orphan_file_locations,
+        files_by_kind=planned.files_by_kind,
+        listed_files_count=planned.listed_files_count,
+        reachable_files_count=planned.reachable_files_count,
+        kept=planned.kept,
+        too_many=planned.too_many,
+        unlisted_reason=planned.unlisted_reason,
+        unreadable_tables=planned.unreadable_tables,
+        untotalled_snapshots_count=planned.untotalled_snapshots_count,
+        hash=planned.hash,
+    )
+
+
+def _waits_until_ms(removal: Removal) -> int | None:
+    if removal.plan is None or removal.reclaimed is not None:
+        return None
+    return removal.plan.not_before_ms if removal.kept is None else removal.kept.until_ms
+
+
+def result(removal: Removal) -> RemoveOrphanFilesResult:
+    """What a run did."""
+    found, plan, done = _found(removal.planned), removal.plan, removal.reclaimed
+    metadata_count = sum(f.files_count for f in (done.deleted if done else ()) if f.kind is FileKind.METADATA)
+    done = done or Reclaimed()
+    is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)
+    earlier = removal.earlier
+    return msgspec.structs.replace(
+        found,
+        status="done" if done.is_complete and earlier.is_complete else "partial",
+        deleted_files_count=done.deleted_count,
+        deleted_metadata_files_count=metadata_count,
+        deleted_bytes_count=done.deleted_bytes_count,
+        is_in_trash=plan is not None and plan.is_trash and removal.reclaimed is not None,
+        missing_files_count=done.missing_count,
+        failed_files_count=done.failed_count + earlier.failed_count,
+        failed_files=done.failed,
+        kept=msgspec.structs.replace(found.kept, adopted_count=removal.adopted_count),
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count + done.kept_count,
+        swept_files_count=removal.swept_count,
+        unmoved_files_count=done.unmoved_count,
+        problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
+        left_reason=removal.kept.reason if removal.kept is not None else "",
+        waits_until_ms=_waits_until_ms(removal),
+        plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
+    )
 
 
 class RemoveOrphanFilesRequest(PlannedRequest, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ from enum import StrEnum
 import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError, argument
-from icekeep.maintenance.deletion.clock import SKEW_MAX_MS
-from icekeep.maintenance.deletion.given_files import GivenDeletion
-from icekeep.maintenance.deletion.options import OrphanOptions
+from icekeep.maintenance.delete.kept import GivenDeletion
+from icekeep.maintenance.delete.lease import SKEW_MAX_MS
+from icekeep.maintenance.delete.options import OrphanOptions
 from icekeep.spec.times import Moment, moment_ms
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from icekeep.storage.location_keys import Spelling

@@ -8,7 +8,7 @@ import msgspec
 from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.exact_plans import AlreadyApplied, refuse_other_table, run_of_plan
+from icekeep.maintenance.saved_plans import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
 from icekeep.operations.console.values import plain_values

@@ -5,9 +5,8 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import UsageError
 from icekeep.events import Listener
-from icekeep.maintenance.restoring.job import list_restorable, plan_restore
-from icekeep.maintenance.restoring.job import restore as restore_run
-from icekeep.maintenance.restoring.result import Restorable, RestoreResult
+from icekeep.maintenance.restore.job import Restorable, RestoreResult, list_restorable, plan_restore
+from icekeep.maintenance.restore.job import restore as restore_run
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, SnapshotRef

@@ -4,7 +4,7 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.events import SILENT, Listener
-from icekeep.maintenance.registering import register_table
+from icekeep.maintenance.metadata_beside import register_table
 
 
 class TableRegistered(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from icekeep.errors import UsageError
-from icekeep.maintenance.compaction.run import BUDGET_BYTES
+from icekeep.maintenance.compact.job import BUDGET_BYTES
 from icekeep.operations.doctor.findings import NotTried
 from icekeep.planning.spark.workers import heap_bytes, python_memory, shortage
 from icekeep.spec.types import format_bytes

@@ -18,7 +18,7 @@ import msgspec
 
 from icekeep.decoding import from_json
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.maintenance.exact_plans import PlanLine
+from icekeep.maintenance.saved_plans import PlanLine
 from icekeep.operations.console.output import require_new_file, written_at_once
 
 FORMAT = "icekeep-plan"

@@ -7,8 +7,8 @@ import msgspec
 
 from icekeep.commit.summary import run_of
 from icekeep.errors import NotFoundError
-from icekeep.maintenance import purge
-from icekeep.maintenance.exact_plans import AlreadyApplied, GivenPlan
+from icekeep.maintenance import drop as purge
+from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan
 from icekeep.rendered import Rendered
 
 

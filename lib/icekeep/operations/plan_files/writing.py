@@ -9,7 +9,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
-from icekeep.maintenance.exact_plans import ExactPlan, GivenPlan
+from icekeep.maintenance.saved_plans import ExactPlan, GivenPlan
 from icekeep.operations.jobs import resolve
 from icekeep.operations.plan_files.format import (
     FORMAT,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from icekeep.maintenance.checking.faults import MAX_EXAMPLES, Gap
-from icekeep.maintenance.checking.result import CheckResult, FaultsFound
-from icekeep.maintenance.repairing.planner import MENDED
+from icekeep.maintenance.check.faults import MAX_EXAMPLES, Gap
+from icekeep.maintenance.check.job import CheckResult, FaultsFound
+from icekeep.maintenance.repair.planner import MENDED
 from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import format_moment, format_time

@@ -7,7 +7,7 @@ itself.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from icekeep.maintenance.commit_history.result import CommitEntry, CommitHistoryResult
+from icekeep.maintenance.history import CommitEntry, CommitHistoryResult
 from icekeep.spec.times import format_moment
 from icekeep.spec.types import DAY_MS, SECOND_MS, format_bytes
 

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
-from icekeep.maintenance.repairing.planner import CONTENT
-from icekeep.maintenance.repairing.result import RepairResult
+from icekeep.maintenance.repair.job import RepairResult
+from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repair.planner import CONTENT
 from icekeep.operations.shown.commands import CommandsOn
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import msgspec
 from markupsafe import Markup
 
 from icekeep.health.values import HEALTHY_FROM, SICK_BELOW, DataHealth, TableHealth
-from icekeep.maintenance.commit_history.result import GrowthPoint, TableTotals
-from icekeep.maintenance.groups.file_sizes import WELL_SIZED
+from icekeep.maintenance.history import GrowthPoint, TableTotals
+from icekeep.maintenance.rewrite.options import WELL_SIZED
 from icekeep.reports.page.svg import PLAIN, XY, Bar, StackedBar, drawn
 from icekeep.reports.values import MaintenanceRun
 from icekeep.spec.times import format_time

@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from icekeep.errors import printable
-from icekeep.maintenance.checking.classes import CLASSES
+from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.colours import COLOURS
 from icekeep.reports.page.charts import ages_chart, scores_chart, sizes_chart
 from icekeep.reports.page.views import catalog_totals, job_totals, table_views

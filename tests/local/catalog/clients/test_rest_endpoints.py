@@ -9,7 +9,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
-from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.delete.neighbours import neighbours
 from kit.catalogs import EVENTS, set_counter, simple_metadata
 from kit.logs import restored_logging
 from kit.rest_protocol import CREDENTIALS, ENDPOINTS, UNREGISTER

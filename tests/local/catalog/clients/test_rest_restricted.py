@@ -9,7 +9,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError, UnsupportedError
-from icekeep.maintenance.deletion.neighbours import neighbours
+from icekeep.maintenance.delete.neighbours import neighbours
 from kit.cases import for_each
 from kit.catalogs import EVENTS, simple_metadata
 from kit.logs import restored_logging

@@ -1,9 +1,5 @@
-from icekeep.maintenance.checking import classes
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.content_classes import CONTENT_CLASSES
-from icekeep.maintenance.checking.file_classes import FILE_CLASSES
-from icekeep.maintenance.checking.manifest_classes import MANIFEST_CLASSES
-from icekeep.maintenance.checking.metadata_classes import METADATA_CLASSES
+from icekeep.maintenance.check import faults as classes
+from icekeep.maintenance.check.faults import CLASSES, CONTENT_CLASSES, FILE_CLASSES, MANIFEST_CLASSES, METADATA_CLASSES
 from kit.cases import for_each
 from kit.fault_page import PAGE, fault_page
 

@@ -7,8 +7,8 @@ import pytest
 
 from icekeep.catalog.base import Catalog
 from icekeep.errors import UsageError
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.maintenance.check.job import check
 from kit.cases import for_each, scaled, seeds
 from kit.choices import Choices
 from kit.damage import DAMAGE, IMPLIED, checked, found_in, spoil

@@ -1,6 +1,6 @@
 import pickle
 
-from icekeep.maintenance.checking.faults import MAX_EXAMPLES, MAX_GAPS, Fault, Gap, Tally
+from icekeep.maintenance.check.faults import MAX_EXAMPLES, MAX_GAPS, Fault, Gap, Tally
 
 
 def fault(number, where):

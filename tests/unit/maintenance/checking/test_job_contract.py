@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 import pytest
 
 from contracts.job_contract import JobContract
-from icekeep.maintenance.checking import JOB
+from icekeep.maintenance.check import JOB
 from kit.job_world import World
 from kit.written_deletes import data_files, delete_by_vector
 

@@ -7,10 +7,9 @@ import pytest
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.entries import reading
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.checking.manifest_classes import FIRST_ROW_ID_LOST
+from icekeep.maintenance.check import reading
+from icekeep.maintenance.check.faults import CLASSES, FIRST_ROW_ID_LOST
+from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import put_files, remove_file
 from kit.choices import Choices

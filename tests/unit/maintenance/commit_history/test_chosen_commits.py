@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.maintenance.commit_history.job import commit_history
+from icekeep.maintenance.history import commit_history
 from icekeep.spec.snapshots import SnapshotLogEntry
 from icekeep.spec.updates import SetProperties
 from kit.changes import Staged

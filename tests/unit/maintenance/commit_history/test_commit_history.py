@@ -8,9 +8,8 @@ from msgspec.structs import asdict, replace
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles, OverwriteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.commit_history.changed_files import files_counted
-from icekeep.maintenance.commit_history.job import commit_history
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.history import commit_history, files_counted
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.updates import SetProperties
 from kit.commit_histories import HOUR_MS, NOTHING, appends, changed, wait, with_summaries

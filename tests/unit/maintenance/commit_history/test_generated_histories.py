@@ -8,8 +8,7 @@ from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
-from icekeep.maintenance.commit_history.job import commit_history
-from icekeep.maintenance.commit_history.result import CommitHistoryResult, TableTotals, total
+from icekeep.maintenance.history import CommitHistoryResult, TableTotals, commit_history, total
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.snapshots import Snapshot
 from kit.cases import cases

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError
 from icekeep.health.metered import MeteredStorage
-from icekeep.maintenance.commit_history.growth import growth_points
-from icekeep.maintenance.commit_history.job import commit_history
+from icekeep.maintenance.history import commit_history, growth_points
 from kit.commit_histories import appends, wait
 from kit.tables import add, memory_table, set_ref
 

@@ -10,7 +10,7 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.events import Event, StepAdvanced, Warned
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import FileContent
 from kit.cases import chosen_of
 from kit.choices import Choices

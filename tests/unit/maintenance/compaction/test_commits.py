@@ -20,11 +20,11 @@ from icekeep.errors import (
 )
 from icekeep.events import CommitRetried, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
-from icekeep.maintenance.compaction import commits as commits_module
-from icekeep.maintenance.compaction.commits import Commits, commit_groups
-from icekeep.maintenance.compaction.execute import RewrittenGroup
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import (
+from icekeep.maintenance.compact import commit as commits_module
+from icekeep.maintenance.compact.commit import Commits, commit_groups, read_files
+from icekeep.maintenance.compact.execute import RewrittenGroup
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import (
     FileGroup,
     GroupDelete,
     GroupFile,
@@ -32,11 +32,9 @@ from icekeep.maintenance.compaction.plan import (
     RewritePlan,
     pack_group_files,
 )
-from icekeep.maintenance.compaction.removed_files import read_files
-from icekeep.maintenance.groups.commits import FailedGroup
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.runs.heartbeat import LOOK_AFTER_MS, Heartbeat
-from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.maintenance.rewrite.commit import FailedGroup
+from icekeep.maintenance.rewrite.run import LOOK_AFTER_MS, Heartbeat, WrittenFiles
 from icekeep.planning.spark.failures import known_error
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent
@@ -349,7 +347,7 @@ def test_an_interrupt_that_comes_after_the_commit_removes_nothing_that_landed(ta
 
 def test_groups_whose_hindrance_cannot_be_found_out_are_removed(table, catalog, monkeypatch):
     run = Run(table, "ab")
-    monkeypatch.setattr("icekeep.maintenance.groups.commits.commit", thrown(ConflictError("others changed it")))
+    monkeypatch.setattr("icekeep.maintenance.rewrite.commit.commit", thrown(ConflictError("others changed it")))
     monkeypatch.setattr(commits_module._Committer, "hindered", thrown(UnavailableError("away")))
     with pytest.raises(UnavailableError):
         run.commit()

@@ -15,8 +15,7 @@ from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.compaction.run import Run
+from icekeep.maintenance.compact.job import Run, compact, plan_compact
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.types import BINARY, LONG, STRING, NestedField

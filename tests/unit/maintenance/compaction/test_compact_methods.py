@@ -15,10 +15,10 @@ from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError, UnsupportedError
 from icekeep.events import Event, StepStarted, Warned
 from icekeep.formats.sort.external import Sorter
-from icekeep.maintenance.compaction import methods
-from icekeep.maintenance.compaction import run as compaction
-from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.job import compact, plan_compact
+from icekeep.maintenance.compact import job as compaction
+from icekeep.maintenance.compact import method as methods
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.compact.options import RewriteMethod
 from icekeep.spec.sorting import SortKey
 from icekeep.spec.types import LONG, STRING
 from icekeep.tables.read import read_table
@@ -85,7 +85,7 @@ def test_only_a_sort_looks_at_memory_and_before_it_begins(
     ear = Ear()
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "icekeep.maintenance.compaction.job.warn_of_memory", lambda _, size, told: asked.append((size, len(ear.heard)))
+        "icekeep.maintenance.compact.job.warn_of_memory", lambda _, size, told: asked.append((size, len(ear.heard)))
     )
     compact(table, no_spark, strategy=strategy, options=ALL, listener=ear)
     began = [type(event) for event in ear.heard].index(StepStarted)
@@ -263,7 +263,7 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The package has a function of the module's name.
-    execution: Any = import_module("icekeep.maintenance.compaction.execute")
+    execution: Any = import_module("icekeep.maintenance.compact.execute")
     table, run = lake.filled(), execution._Running._run
 
     def failing(running: Any, group: Any) -> Any:

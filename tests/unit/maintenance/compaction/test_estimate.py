@@ -1,4 +1,4 @@
-from icekeep.maintenance.compaction.estimate import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
 
 MIB = 1024 * 1024
 

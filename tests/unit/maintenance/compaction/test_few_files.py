@@ -11,12 +11,11 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compaction.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, reasons_of_few
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import group_files
-from icekeep.maintenance.compaction.planner import plan
-from icekeep.maintenance.compaction.strategy import chosen_strategy
-from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.compact.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, reasons_of_few
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import chosen_strategy, group_files
+from icekeep.maintenance.compact.planner import plan
+from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.planning.deletes import Reaching, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.planning.spark.session import Limits

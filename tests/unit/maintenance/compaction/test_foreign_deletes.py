@@ -11,11 +11,11 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.checking.manifest_classes import DANGLING_DELETE
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.check.faults import DANGLING_DELETE
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests, rewrite_manifests
-from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.tables.verbs import append, rollback_to_snapshot, upgrade_format_version

@@ -12,9 +12,9 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepError
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.exact_plans import NOTE_OF_REMOVALS
+from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.saved_plans import NOTE_OF_REMOVALS
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.evolution import AddColumn, AddPartitionField, RemovePartitionField
 from icekeep.tables.refs import create_branch, create_tag

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compaction.group_deletes import with_deletes_once
-from icekeep.maintenance.compaction.grouping import GroupRules
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import GroupFiles, pack_group_files
-from icekeep.maintenance.compaction.planned_files import ManyPlannedFiles, few_planned_files, file_columns
-from icekeep.maintenance.compaction.removed_files import read_files
-from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.compact.candidates import ManyPlannedFiles, few_planned_files, file_columns
+from icekeep.maintenance.compact.commit import read_files
+from icekeep.maintenance.compact.grouping import GroupRules, with_deletes_once
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import GroupFiles, Strategy, pack_group_files
+from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.planning.deletes import EVERY_PAIR, reaching
 from icekeep.planning.manifests import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles

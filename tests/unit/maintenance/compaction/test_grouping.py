@@ -7,21 +7,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import (
-    FileGroup,
-    GroupDelete,
-    GroupFile,
-    LeftAlone,
-    unpack_group_files,
-)
-from icekeep.maintenance.compaction.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
-from icekeep.maintenance.compaction.shares import shares_of
-from icekeep.maintenance.compaction.strategy import Strategy
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes
-from icekeep.maintenance.groups.options import in_job_order
+from icekeep.maintenance.compact.grouping import GroupRules, PlannedFile
+from icekeep.maintenance.compact.method import shares_of
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, LeftAlone, Strategy, unpack_group_files
+from icekeep.maintenance.compact.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, file_sizes, in_job_order
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import build_spec

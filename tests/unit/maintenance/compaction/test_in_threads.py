@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers as module
 from icekeep.planning.spark.workers import Turns, thread_workers
 from icekeep.storage.local.storage import LocalStorage

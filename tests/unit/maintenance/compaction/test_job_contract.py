@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.job_contract import JobContract
-from icekeep.maintenance.compaction import JOB
+from icekeep.maintenance.compact import JOB
 from kit.job_world import World
 from kit.lake import events
 from kit.written_deletes import data_files, delete_equal, delete_positions, lose_reached_file

@@ -3,15 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.key_overlap import (
+from icekeep.maintenance.compact.grouping import (
     WORTH_DEPTH,
+    KeyColumn,
+    KeySpace,
     along_boxes,
     box_depth,
     depth_sum,
     overlapping,
     worth_box_depth,
 )
-from icekeep.maintenance.compaction.key_ranges import KeyColumn, KeySpace
 from icekeep.maintenance.intervals import Intervals
 from icekeep.spec.types import LONG
 from kit.cases import for_each

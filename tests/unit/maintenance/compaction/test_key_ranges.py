@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.formats.sort.encode import Curve, Ordering
-from icekeep.maintenance.compaction.key_ranges import (
-    ColumnFacts,
-    Ends,
-    KeyColumn,
-    KeySpace,
-    ends_of,
-    key_space,
-)
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.strategy import chosen_strategy
+from icekeep.maintenance.compact.grouping import ColumnFacts, Ends, KeyColumn, KeySpace, ends_of, key_space
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import chosen_strategy
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema

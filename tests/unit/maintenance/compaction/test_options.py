@@ -2,9 +2,9 @@ import msgspec
 import pytest
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.groups.file_sizes import FileSizes, file_sizes
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from kit.cases import for_each
 
 MIB = 1 << 20

@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.maintenance.compaction.grouping import GroupRules, PlannedFile
-from icekeep.maintenance.compaction.key_ranges import ColumnFacts, ends_of, key_space
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.compaction.plan import GroupFile, unpack_group_files
-from icekeep.maintenance.compaction.planner import DriverPacker, chosen_groups
-from icekeep.maintenance.compaction.strategy import ORDER_KEY, chosen_strategy, order_mark, snapshots_in_order
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.compact.grouping import ColumnFacts, GroupRules, PlannedFile, ends_of, key_space
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.plan import (
+    ORDER_KEY,
+    GroupFile,
+    chosen_strategy,
+    order_mark,
+    snapshots_in_order,
+    unpack_group_files,
+)
+from icekeep.maintenance.compact.planner import DriverPacker, chosen_groups
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.schema import Schema

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError
-from icekeep.maintenance.compaction.plan import (
+from icekeep.maintenance.compact.plan import (
     FileGroup,
     GroupDelete,
     GroupFile,

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.rewrite_contract import RewriteContract, Rewritten, plain, with_deletes
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.spec.evolution import AddPartitionField
 from icekeep.tables.verbs import append, update_spec
 from kit.job_world import World

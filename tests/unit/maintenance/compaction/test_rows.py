@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.refs import create_branch
 from kit.cases import chosen_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact, plan_compact
+from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.tables.verbs import append, create_table
 from kit.cases import cases, for_each
 from kit.lake import Lake

@@ -5,9 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.plan import GroupFile
-from icekeep.maintenance.compaction.shares import Share, shares_of
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files
+from icekeep.maintenance.compact.method import Share, shares_of
+from icekeep.maintenance.compact.plan import GroupFile
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
 from kit.cases import for_each
 
 SIZES = FileSizes(target_bytes=1000, min_bytes=750, max_bytes=1800)

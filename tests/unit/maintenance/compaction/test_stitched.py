@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.row_hash import RowSum
-from icekeep.maintenance.compaction import stitched
-from icekeep.maintenance.compaction.estimate import RewriteMethod
-from icekeep.maintenance.compaction.methods import GroupMethod
-from icekeep.maintenance.compaction.plan import FileGroup
-from icekeep.maintenance.compaction.stitched import ColumnMetrics, MetricsInParts, run_stitch, stitch_task
+from icekeep.maintenance.compact import tasks as stitched
+from icekeep.maintenance.compact.method import GroupMethod
+from icekeep.maintenance.compact.options import RewriteMethod
+from icekeep.maintenance.compact.plan import FileGroup
+from icekeep.maintenance.compact.tasks import ColumnMetrics, MetricsInParts, run_stitch, stitch_task
 from icekeep.planning.manifests import METRICS
 from icekeep.spec.types import INT, LONG
 from kit.columns import schema_of

@@ -7,10 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.formats.sort.encode import Ordering
-from icekeep.maintenance.compaction.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
-from icekeep.maintenance.compaction.shares import shares_of
-from icekeep.maintenance.compaction.tasks import GroupContext, ordering_of, range_tasks, share_task, whole_task
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, input_split_bytes
+from icekeep.maintenance.compact.method import GroupContext, ordering_of, range_tasks, share_task, shares_of, whole_task
+from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.manifests.write import PartitionCodec

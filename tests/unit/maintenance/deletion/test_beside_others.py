@@ -7,11 +7,13 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import earlier_runs, last_look, pace
-from icekeep.maintenance.deletion.path_set import NO_PATHS
-from icekeep.maintenance.expiration import execute
+from icekeep.maintenance.delete import execute as pace
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.delete.reachable import NO_PATHS
+from icekeep.maintenance.expire import run as execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import fails

@@ -8,8 +8,11 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, JobFailedError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import earlier_runs, pace, plan_writing, reclaim
-from icekeep.maintenance.purge.job import drop_table
+from icekeep.maintenance.delete import execute as pace
+from icekeep.maintenance.delete import execute as reclaim
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import plan_file as plan_writing
+from icekeep.maintenance.drop.job import drop_table
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.tables.verbs import create_table
@@ -112,7 +115,7 @@ def fails_when_it_writes_its_own_plan(world: ExpiredWorld, monkeypatch: pytest.M
     def away(*_: object) -> None:
         raise UnavailableError("out of reach")
 
-    monkeypatch.setattr("icekeep.maintenance.orphans.execute._written", away)
+    monkeypatch.setattr("icekeep.maintenance.orphans.job._written", away)
 
 
 def test_an_earlier_plan_that_breaks_before_the_run_itself_fails(monkeypatch):
@@ -151,7 +154,7 @@ def test_before_the_first_call_an_error_is_one(monkeypatch, error):
         looks.append(self)
         raise error
 
-    monkeypatch.setattr("icekeep.maintenance.deletion.kept_by_plans.LookBesideOthers.__call__", look)
+    monkeypatch.setattr("icekeep.maintenance.delete.kept.LookBesideOthers.__call__", look)
     before = world.files()
     with pytest.raises(type(error), match=str(error)):
         world.remove_orphans(trash=3)

@@ -6,16 +6,17 @@ import pickle
 import pytest
 
 from icekeep.errors import ClaimedError
-from icekeep.maintenance.deletion.claims import (
+from icekeep.maintenance.delete.lease import (
     CLAIMS,
     LEASE_MS,
     RESTORE,
+    has_ended,
     last_work,
     new_claim,
+    process_name,
     released,
     take_claim,
 )
-from icekeep.maintenance.deletion.processes import has_ended, process_name
 from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage
 
@@ -162,7 +163,7 @@ def test_a_plan_that_is_gone_is_nobody_s(storage, runtime):
 def test_the_claim_of_a_process_that_has_ended_on_this_machine_is_over_at_once(storage, runtime, monkeypatch):
     own = process_name()
     where, _, _ = own.rpartition("@")
-    monkeypatch.setattr("icekeep.maintenance.deletion.claims.process_name", lambda: f"{where}@1")
+    monkeypatch.setattr("icekeep.maintenance.delete.lease.process_name", lambda: f"{where}@1")
     taken(storage, runtime)
     monkeypatch.undo()
     # What it had begun may take effect all the same.

@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from icekeep.errors import IcekeepError, SafetyError
-from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.expire.job import expire_snapshots, plan_expire_snapshots
 from icekeep.spec.avro import read_header
 from kit.cases import for_each, some_of
 from kit.manifests import blocks

@@ -5,8 +5,9 @@ import pytest
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.deletion import last_look, pace
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.delete import execute as pace
+from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.cases import for_each
 from kit.expired_tables import ExpiredWorld, OneByOne

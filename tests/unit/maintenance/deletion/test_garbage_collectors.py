@@ -3,10 +3,10 @@
 import pytest
 
 from icekeep.errors import SafetyError
-from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
-from icekeep.maintenance.file_life.job import why
+from icekeep.maintenance.drop.job import drop_table, plan_drop_table
+from icekeep.maintenance.expire.job import expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files, remove_orphan_files
-from icekeep.maintenance.purge.job import drop_table, plan_drop_table
+from icekeep.maintenance.why.job import why
 from kit.cases import for_each
 from kit.no_spark import no_spark
 from kit.tables import memory_table

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from icekeep.catalog.base import Table
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.restore.job import list_restorable, restore
 from kit.memory_catalog import MemoryCatalog
 from kit.storage import contents
 from kit.tables import EVENTS, add, memory_table

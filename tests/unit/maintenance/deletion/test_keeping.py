@@ -12,10 +12,11 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import kept_by_plans
-from icekeep.maintenance.expiration import execute as expiring
-from icekeep.maintenance.orphans import candidates, execute
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.delete import kept as kept_by_plans
+from icekeep.maintenance.expire import run as expiring
+from icekeep.maintenance.orphans import compare as candidates
+from icekeep.maintenance.orphans import job as execute
+from icekeep.maintenance.restore.job import list_restorable
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.base import MoveOutcome, MoveStatus
 from kit.catalogs import simple_metadata

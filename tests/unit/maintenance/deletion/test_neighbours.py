@@ -24,9 +24,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.delete.locations import forget_roots, territory
+from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.spec.metadata import metadata_to_json
 from icekeep.spec.updates import SetLocation, SetProperties

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from icekeep.errors import OptionError
-from icekeep.maintenance.deletion.options import (
+from icekeep.maintenance.delete.options import (
     DAY_MS,
     ExpirationOptions,
     GraceOptions,

@@ -4,10 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.garbage import still_garbage
-from icekeep.maintenance.deletion.path_set import NO_PATHS, NO_SPELLINGS, PathSet, SpelledPaths, paths_by_prefix, union
-from icekeep.maintenance.deletion.reachable import Reached, named_files, read_reached
+from icekeep.maintenance.delete.garbage import still_garbage
+from icekeep.maintenance.delete.reachable import (
+    NO_PATHS,
+    NO_SPELLINGS,
+    FileKind,
+    GarbageFile,
+    PathSet,
+    Reached,
+    SpelledPaths,
+    garbage_table,
+    named_files,
+    paths_by_prefix,
+    read_reached,
+    union,
+)
 from icekeep.storage.location_keys import path_keys
 from kit.cases import for_each
 from kit.no_spark import no_spark

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.plan_writing import ClassifiedGarbage, PlanDraft
-from icekeep.maintenance.deletion.plans import (
+from icekeep.maintenance.delete.plan_file import (
     BEFORE,
     FILES,
     HEAD,
+    ClassifiedGarbage,
     DeletionPlan,
+    PlanDraft,
     digest_of,
     forget_plan,
     plan_hash,
@@ -22,6 +22,7 @@ from icekeep.maintenance.deletion.plans import (
     write_head,
     write_part,
 )
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile, garbage_table
 from kit.cases import for_each
 from kit.memory_catalog import MemoryCatalog
 from kit.storage import MemoryStorage

@@ -2,8 +2,10 @@
 
 import pytest
 
-from icekeep.maintenance.deletion import earlier_runs, pace, reclaim
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.delete import execute as pace
+from icekeep.maintenance.delete import execute as reclaim
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.restore.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
 pytestmark = pytest.mark.slow

@@ -6,14 +6,12 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
-from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.options import ReclaimOptions
-from icekeep.maintenance.deletion.path_set import NO_PATHS
-from icekeep.maintenance.deletion.plan_writing import PlanDraft, classify_files, plan_directory, write_plan
-from icekeep.maintenance.deletion.plans import trash_location
-from icekeep.maintenance.deletion.reclaim import reclaim, refuse_if_gc_is_disabled
-from icekeep.maintenance.deletion.territory import territory
+from icekeep.maintenance.delete.execute import reclaim, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.lease import LEASE_MS, take_claim
+from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.options import ReclaimOptions
+from icekeep.maintenance.delete.plan_file import PlanDraft, classify_files, plan_directory, trash_location, write_plan
+from icekeep.maintenance.delete.reachable import NO_PATHS, FileKind, FilesOfKind, GarbageFile, garbage_table
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import for_each
 from kit.changes import Recorder

@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.errors import OutcomeUnknownError, SafetyError
-from icekeep.maintenance.deletion import earlier_runs
+from icekeep.maintenance.delete import pending as earlier_runs
 from kit.expired_tables import ExpiredWorld, Killed
 from kit.memory_catalog import after, fails, lands_late
 from unit.maintenance.deletion.test_taken_over import held_before_its_mark

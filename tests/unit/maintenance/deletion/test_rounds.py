@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from icekeep.maintenance.deletion import rounds as task_rounds
-from icekeep.maintenance.deletion.file_kinds import FileKind, FilesOfKind
-from icekeep.maintenance.deletion.plans import PlanPart
+from icekeep.maintenance.delete import execute as task_rounds
+from icekeep.maintenance.delete.plan_file import PlanPart
+from icekeep.maintenance.delete.reachable import FileKind, FilesOfKind
 from kit.cases import for_each
 
 MINUTE = 60_000

@@ -7,9 +7,16 @@ import msgspec
 import pytest
 
 from icekeep.errors import SafetyError, UnavailableError, UsageError
-from icekeep.maintenance.deletion.neighbour_roots import look_at
-from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.shared_neighbours import FRESH_MS, OLD_MS, SharedLooks, shared_looks, sharing
+from icekeep.maintenance.delete.locations import look_at
+from icekeep.maintenance.delete.neighbours import (
+    FRESH_MS,
+    OLD_MS,
+    Neighbours,
+    SharedLooks,
+    neighbours,
+    shared_looks,
+    sharing,
+)
 from icekeep.spec.updates import SetLocation
 from kit.catalogs import simple_metadata
 from kit.memory_catalog import MemoryCatalog

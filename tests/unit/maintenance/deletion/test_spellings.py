@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from icekeep.errors import SafetyError
 from icekeep.events import Warned
-from icekeep.maintenance.deletion import pace
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile, garbage_table
-from icekeep.maintenance.deletion.garbage import garbage_of, still_garbage
-from icekeep.maintenance.deletion.reachable import read_reached
-from icekeep.maintenance.expiration.job import plan_expire_snapshots
-from icekeep.maintenance.orphans.comparing import compare
+from icekeep.maintenance.delete import execute as pace
+from icekeep.maintenance.delete.garbage import garbage_of, still_garbage
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile, garbage_table, read_reached
+from icekeep.maintenance.expire.job import plan_expire_snapshots
+from icekeep.maintenance.orphans.compare import compare
 from icekeep.maintenance.orphans.listing import keyed_rows
-from icekeep.maintenance.orphans.reachable import reached_by
+from icekeep.maintenance.orphans.metadata import reached_by
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.storage.location_keys import AS_SPELLED
 from icekeep.storage.locations import loose_path

@@ -18,16 +18,16 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, SafetyError
-from icekeep.maintenance.compaction.job import compact, plan_compact
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.deletion.neighbours import Neighbours, neighbours
-from icekeep.maintenance.deletion.plans import digest_of
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.compact.job import compact, plan_compact
+from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
+from icekeep.maintenance.delete.plan_file import digest_of
+from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes
+from icekeep.maintenance.drop.job import drop_table
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.position_deletes.job import plan_rewrite_position_deletes
-from icekeep.maintenance.purge.job import drop_table
-from icekeep.maintenance.restoring.job import restore
-from icekeep.maintenance.runs.left_behind import sweep_runs
+from icekeep.maintenance.restore.job import restore
+from icekeep.maintenance.rewrite.run import sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata

@@ -8,8 +8,9 @@ import pytest
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import claims, earlier_runs
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.delete import lease as claims
+from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import after, fails, lands_late

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import Table
 from icekeep.errors import OptionError
-from icekeep.maintenance.deletion import territory as module
-from icekeep.maintenance.deletion.territory import Territory, check_roots, table_roots, territory
+from icekeep.maintenance.delete import locations as module
+from icekeep.maintenance.delete.locations import Territory, check_roots, table_roots, territory
 from icekeep.storage.locations import canonical, is_under
 from kit.cases import for_each
 from kit.catalogs import simple_metadata

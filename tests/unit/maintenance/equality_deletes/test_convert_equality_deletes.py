@@ -13,7 +13,7 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, OptionError, UsageError
-from icekeep.maintenance.equality_deletes.job import (
+from icekeep.maintenance.deletes.equality import (
     ConvertEqualityDeletesPlan,
     ConvertEqualityDeletesResult,
     convert_equality_deletes,
@@ -252,7 +252,7 @@ def test_an_interrupt_after_some_shares_are_done_leaves_none_of_their_files(lake
         assert lake.content_on_disk() > before
         raise SystemExit(143)
 
-    monkeypatch.setattr("icekeep.maintenance.equality_deletes.execute.run_tasks", interrupted)
+    monkeypatch.setattr("icekeep.maintenance.deletes.equality.run_tasks", interrupted)
     with pytest.raises(SystemExit):
         convert_equality_deletes(table, no_spark)
     assert lake.content_on_disk() == before

@@ -1,7 +1,7 @@
 """What each task is told."""
 
-from icekeep.maintenance.equality_deletes.execute import ShareWriter
-from icekeep.maintenance.equality_deletes.reach import EqualityDelete, Reach
+from icekeep.maintenance.deletes.equality import ShareWriter
+from icekeep.maintenance.deletes.equality_plan import EqualityDelete, Reach
 from icekeep.spec.metadata import new_table_metadata
 from icekeep.spec.types import STRING
 from kit.columns import column, schema_of

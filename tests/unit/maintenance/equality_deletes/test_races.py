@@ -9,10 +9,8 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ConflictError, JobFailedError
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes.job import (
-    convert_equality_deletes,
-)
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.tables.verbs import rollback_to_snapshot
 from kit.lake import Lake
 from kit.no_spark import no_spark

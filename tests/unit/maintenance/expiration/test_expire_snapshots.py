@@ -11,9 +11,9 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import Warned
-from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.deletion.plans import plans_below, plans_directory, read_part, read_plan, trash_directory
-from icekeep.maintenance.expiration.job import expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.delete.lease import LEASE_MS
+from icekeep.maintenance.delete.plan_file import plans_below, plans_directory, read_part, read_plan, trash_directory
+from icekeep.maintenance.expire.job import expire_snapshots, plan_expire_snapshots
 from icekeep.spec.metadata import metadata_to_json
 from icekeep.spec.types import DAY_MS
 from kit.cases import for_each

@@ -10,12 +10,12 @@ from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OptionError, SafetyError, UnavailableError, UsageError
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion.file_kinds import FileKind
-from icekeep.maintenance.expiration import job as expiration
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, plan_expire_snapshots
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.expire import job as expiration
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult, plan_expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.restore.job import restore
 from icekeep.operations.commands.applying import apply_plan, write_plan
 from icekeep.runtime import SYSTEM
 from icekeep.spec.avro import read_header

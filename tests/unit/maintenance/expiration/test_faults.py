@@ -15,8 +15,8 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots
+from icekeep.maintenance.delete.lease import LEASE_MS
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.cases import some_of

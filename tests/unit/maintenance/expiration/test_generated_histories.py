@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icekeep.errors import SafetyError, UsageError
-from icekeep.maintenance.expiration.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
+from icekeep.maintenance.restore.job import restore
 from kit.cases import scaled, seeds
 from kit.no_spark import no_spark
 from kit.reclaim_histories import History, Steps, steps

@@ -9,7 +9,7 @@ from contracts.plan_contract import PlanContract
 from icekeep.catalog.base import Committed
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.types import DAY_MS, STRING

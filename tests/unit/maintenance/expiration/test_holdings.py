@@ -9,7 +9,7 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError
-from icekeep.maintenance.expiration.holdings import ref_holdings
+from icekeep.maintenance.expire.holdings import ref_holdings
 from kit.tables import add, entries_of, files, memory_table, set_ref
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 
 from contracts.job_contract import JobContract
 from icekeep.catalog.base import Table
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration import JOB
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire import JOB
 from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn, RemovePartitionField
 from icekeep.spec.types import DAY_MS, STRING
 from icekeep.tables.verbs import update_schema, update_spec

@@ -3,9 +3,9 @@
 import pytest
 
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion import plan_writing
-from icekeep.maintenance.expiration import execute
-from icekeep.maintenance.expiration.job import plan_expire_snapshots
+from icekeep.maintenance.delete import plan_file as plan_writing
+from icekeep.maintenance.expire import run as execute
+from icekeep.maintenance.expire.job import plan_expire_snapshots
 from kit.expired_tables import ExpiredWorld
 from kit.no_spark import no_spark
 from kit.runtime import with_runtime

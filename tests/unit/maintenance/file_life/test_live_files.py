@@ -7,10 +7,10 @@ from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ExpressionError, NotFoundError, UsageError
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.file_life.job import why
-from icekeep.maintenance.file_life.result import State
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.why.job import why
+from icekeep.maintenance.why.reasons import State
 from icekeep.planning.spark.session import Engine, Limits
 from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import UsageError
-from icekeep.maintenance.file_life.job import why
-from icekeep.maintenance.file_life.result import State
-from icekeep.maintenance.file_life.target import Target
 from icekeep.maintenance.manifests.job import rewrite_manifests
+from icekeep.maintenance.why.job import why
+from icekeep.maintenance.why.reasons import State
+from icekeep.maintenance.why.search import Target
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.tables.refs import create_tag
 from kit.cases import for_each

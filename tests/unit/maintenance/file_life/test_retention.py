@@ -1,6 +1,6 @@
 from icekeep.catalog.base import OperatorRules
-from icekeep.maintenance.file_life.retention import Kept, kept_until
-from icekeep.maintenance.file_life.words import fate_of_read
+from icekeep.maintenance.why.job import fate_of_read
+from icekeep.maintenance.why.search import Kept, kept_until
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from kit.cases import for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder

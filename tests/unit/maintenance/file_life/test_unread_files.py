@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.maintenance.deletion.claims import RESTORE, take_claim
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.file_life.job import why
-from icekeep.maintenance.file_life.result import State
+from icekeep.maintenance.delete.lease import RESTORE, take_claim
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.why.job import why
+from icekeep.maintenance.why.reasons import State
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.expired_tables import DAY_MS, ExpiredWorld
 from kit.no_spark import no_spark

@@ -7,11 +7,11 @@ import pytest
 
 from icekeep.errors import IcekeepError, JobFailedError, UnavailableError
 from icekeep.events import SnapshotCommitted
-from icekeep.maintenance.compaction import run as compaction
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.groups import commits as group_commits
-from icekeep.maintenance.position_deletes import job as position_deletes
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact import job as compaction
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes import job as position_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.rewrite import commit as group_commits
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import deletes_of, gone, ids_of, made

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.compaction.options import RewriteDataFilesOptions
-from icekeep.maintenance.groups.file_sizes import FileSizes, expected_output_files, file_sizes, input_split_bytes
+from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, file_sizes, input_split_bytes
 from kit.cases import for_each
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from icekeep.errors import IcekeepError, JobFailedError, OptionError
-from icekeep.maintenance.groups.one_job import Answered, in_one_job
+from icekeep.maintenance.rewrite.groups import Answered, in_one_job
 
 Answers = Generator[tuple[int, Any], None, None]
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from icekeep.events import SILENT, StepAdvanced, StepUnderWay
-from icekeep.maintenance.groups.progress import ByteProgress
+from icekeep.maintenance.rewrite.groups import ByteProgress
 from icekeep.storage.local.storage import LocalStorage
 from kit.changes import Recorder
 

@@ -1,7 +1,7 @@
 from operator import attrgetter
 from types import SimpleNamespace
 
-from icekeep.maintenance.groups.options import in_job_order
+from icekeep.maintenance.rewrite.options import in_job_order
 
 
 def test_equal_groups_stay_in_the_order_of_planning():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.forecast import expected_manifests
+from icekeep.maintenance.manifests.candidates import expected_manifests
 from icekeep.maintenance.manifests.survey import survey
 from icekeep.planning.entries import ReadBy
 from icekeep.spec.manifests.structs import ManifestFile

@@ -7,9 +7,15 @@ from msgspec.structs import replace
 
 from icekeep.events import SILENT
 from icekeep.maintenance.manifests import execute
-from icekeep.maintenance.manifests.execute import RewrittenManifests
-from icekeep.maintenance.manifests.gains import FilterGain, filter_gains, group_gain, listed_after, measured_ms
-from icekeep.maintenance.runs.written_files import WrittenFiles
+from icekeep.maintenance.manifests.execute import (
+    FilterGain,
+    RewrittenManifests,
+    filter_gains,
+    group_gain,
+    listed_after,
+    measured_ms,
+)
+from icekeep.maintenance.rewrite.run import WrittenFiles
 from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.staged_manifests import asked, chosen
@@ -112,7 +118,7 @@ def test_planning_reads_the_manifests_that_admit_one_partition_in_the_middle(
         told.append(repr(wanted.specs[0].matches))
 
     told: list[str] = []
-    monkeypatch.setattr("icekeep.maintenance.manifests.planning_time.folded", noted)
+    monkeypatch.setattr("icekeep.maintenance.manifests.rules.folded", noted)
     measured_ms(table, done, plan.listed, no_spark, FakeRuntime())
     assert opened == [[m.manifest_path for m in plan.listed]] * 2
     assert "'c'" in told[0]

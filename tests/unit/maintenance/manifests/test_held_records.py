@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
-from icekeep.maintenance.manifests import held_records
-from icekeep.maintenance.manifests.held_records import foreseen_here, rewritten_here
+from icekeep.maintenance.manifests import records as held_records
+from icekeep.maintenance.manifests.records import foreseen_here, rewritten_here
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.transcode import RecordTarget
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ExpressionError
-from icekeep.maintenance.manifests.matching import COLUMNS, manifests_that_match
+from icekeep.maintenance.manifests.rules import COLUMNS, manifests_that_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata, new_table_metadata

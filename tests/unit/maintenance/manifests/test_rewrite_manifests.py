@@ -18,7 +18,8 @@ from icekeep.errors import (
     UnavailableError,
 )
 from icekeep.events import StepFinished, Warned
-from icekeep.maintenance.manifests import plan, rewriting
+from icekeep.maintenance.manifests import job as plan
+from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent

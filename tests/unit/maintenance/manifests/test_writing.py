@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import UsageError
-from icekeep.maintenance.manifests.writing import RunWriter, sample_places
+from icekeep.maintenance.manifests.records import RunWriter, sample_places
 from icekeep.planning.transcode import RECORDS, RecordTarget, joined, value_offsets
 from icekeep.spec.avro import read_blocks, read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, Status

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.deletion.reachable import Reached, named_files
-from icekeep.maintenance.orphans.comparing import Mismatch, any_below, compare
+from icekeep.maintenance.delete.reachable import Reached, named_files
+from icekeep.maintenance.orphans.compare import Mismatch, any_below, compare
 from icekeep.maintenance.orphans.listing import keyed_rows
 from icekeep.maintenance.orphans.options import spelling
 from kit.cases import for_each

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.orphans.hidden import hidden_names
+from icekeep.maintenance.orphans.listing import hidden_names
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.transforms import Identity
 from kit.cases import for_each

@@ -2,8 +2,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.orphans.hidden import hidden_names
-from icekeep.maintenance.orphans.listing import LISTED, expected_files_count, list_files
+from icekeep.maintenance.orphans.listing import LISTED, expected_files_count, hidden_names, list_files
 from icekeep.maintenance.orphans.options import spelling
 from icekeep.storage.location_keys import loose_keys
 from icekeep.storage.open import open_storage

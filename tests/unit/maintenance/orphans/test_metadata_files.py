@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.maintenance.orphans.listing import keyed_rows
-from icekeep.maintenance.orphans.metadata_files import SORTED, MetadataFileSorter, Sort
+from icekeep.maintenance.orphans.metadata import SORTED, MetadataFileSorter, Sort
 from icekeep.maintenance.orphans.options import spelling
 from kit.storage import HookedStorage, MemoryStorage
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError
-from icekeep.maintenance.deletion.options import OrphanOptions, checked_options
+from icekeep.maintenance.delete.options import OrphanOptions, checked_options
 from icekeep.maintenance.orphans.options import (
     PrefixMismatchMode,
     Spelling,

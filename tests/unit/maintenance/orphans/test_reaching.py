@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, SafetyError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.deletion.reachable import fails_closed
-from icekeep.maintenance.orphans.reachable import _files_at_once, reached_by
+from icekeep.maintenance.delete.reachable import fails_closed
+from icekeep.maintenance.orphans.metadata import _files_at_once, reached_by
 from icekeep.spec.metadata import metadata_to_json
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.updates import SetProperties

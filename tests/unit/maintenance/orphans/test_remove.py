@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.orphans.checks import refuse_unmatched
+from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.orphans.compare import refuse_unmatched
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
 from icekeep.maintenance.orphans.listing import LISTED, Listing
-from icekeep.maintenance.runs.heartbeat import Heartbeat
-from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS
+from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, Heartbeat
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus

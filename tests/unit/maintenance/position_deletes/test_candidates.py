@@ -14,12 +14,11 @@ from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.positions import LiveFile
+from icekeep.maintenance.deletes.job import check_arguments, plan_rewrite_position_deletes
+from icekeep.maintenance.deletes.live_rows import PositionDeletes, load_live_files, position_deletes
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
+from icekeep.maintenance.deletes.plan import plan
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.position_deletes.candidates import PositionDeletes, position_deletes
-from icekeep.maintenance.position_deletes.job import check_arguments, plan_rewrite_position_deletes
-from icekeep.maintenance.position_deletes.live_files import load_live_files
-from icekeep.maintenance.position_deletes.options import RewritePositionDeletesOptions
-from icekeep.maintenance.position_deletes.planner import plan
 from icekeep.planning.scan.plan import open_scan
 from icekeep.spec.manifests.structs import DataFile
 from kit.deletes import AddDeleteFile

@@ -8,8 +8,8 @@ from contracts.plan_contract import PlanContract
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UsageError
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.operations.plan_files.format import read_plan_file
 from icekeep.spec.evolution import AddColumn
 from icekeep.tables.verbs import update_schema, upgrade_format_version

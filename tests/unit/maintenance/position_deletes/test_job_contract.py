@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.job_contract import JobContract
-from icekeep.maintenance.position_deletes import JOB
+from icekeep.maintenance.deletes import JOB
 from icekeep.tables.verbs import upgrade_format_version
 from kit.job_world import World
 from kit.lake import events

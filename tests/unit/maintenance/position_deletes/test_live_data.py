@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.deletes.positions import LiveFile
-from icekeep.maintenance.position_deletes import live_data, live_files
-from icekeep.maintenance.position_deletes.live_data import PathRange
-from icekeep.maintenance.position_deletes.live_files import PackedLiveFiles, load_live_files, packed_parts
+from icekeep.maintenance.deletes import live_rows as live_data
+from icekeep.maintenance.deletes import live_rows as live_files
+from icekeep.maintenance.deletes.live_rows import PackedLiveFiles, PathRange, load_live_files, packed_parts
 from icekeep.spec.reach import path_digest
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import cases

@@ -8,23 +8,13 @@ from msgspec.structs import replace
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
 from icekeep.formats.deletes.positions import LiveFile, delete_granularity
-from icekeep.maintenance.groups.file_sizes import FileSizes
+from icekeep.maintenance.deletes import live_rows as live_files
+from icekeep.maintenance.deletes.execute import TaskContext, deletes_tasks
+from icekeep.maintenance.deletes.live_rows import Candidate, PositionDeletes, packed_parts
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
+from icekeep.maintenance.deletes.plan import DeleteGroup, DeleteGroupRules, content_bytes, groups_of, tasks_count
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.position_deletes import live_files
-from icekeep.maintenance.position_deletes.candidates import Candidate, PositionDeletes
-from icekeep.maintenance.position_deletes.live_files import packed_parts
-from icekeep.maintenance.position_deletes.options import (
-    RewritePositionDeletesOptions,
-    delete_file_sizes,
-)
-from icekeep.maintenance.position_deletes.plan import DeleteGroup
-from icekeep.maintenance.position_deletes.planner import (
-    DeleteGroupRules,
-    content_bytes,
-    groups_of,
-    tasks_count,
-)
-from icekeep.maintenance.position_deletes.tasks import TaskContext, deletes_tasks
+from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from kit.cases import for_each
 from kit.row_deletes import position_deletes

@@ -6,8 +6,8 @@ import pytest
 
 from contracts.rewrite_contract import RewriteContract, Rewritten, plain, with_deletes
 from icekeep.catalog.base import Table
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.verbs import upgrade_format_version
 from kit.job_world import World

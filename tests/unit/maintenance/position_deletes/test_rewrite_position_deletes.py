@@ -22,9 +22,9 @@ from icekeep.errors import JobFailedError, OptionError, UsageError
 from icekeep.events import StepAdvanced, Warned
 from icekeep.formats.deletes.read import read_all_position_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.position_deletes import planner
-from icekeep.maintenance.position_deletes.job import (
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes import plan as planner
+from icekeep.maintenance.deletes.job import (
     RewritePositionDeletesResult,
     plan_rewrite_position_deletes,
     rewrite_position_deletes,

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from contracts.job_contract import JobContract
-from icekeep.maintenance.purge import JOB
-from icekeep.maintenance.purge.job import drop_table
+from icekeep.maintenance.drop import JOB
+from icekeep.maintenance.drop.job import drop_table
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import EVENTS, Fault, Killed, World

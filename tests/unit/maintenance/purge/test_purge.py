@@ -23,14 +23,14 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.deletion.claims import LEASE_MS
-from icekeep.maintenance.deletion.file_kinds import FileKind
-from icekeep.maintenance.deletion.neighbour_roots import forget_roots
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.purge.history import read_history
-from icekeep.maintenance.purge.job import drop_table, exact_drop_table, plan_drop_table
-from icekeep.maintenance.registering import register_table
-from icekeep.maintenance.restoring.job import list_restorable
+from icekeep.maintenance.delete.lease import LEASE_MS
+from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.drop.job import drop_table, exact_drop_table, plan_drop_table
+from icekeep.maintenance.drop.pending import read_history
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.metadata_beside import register_table
+from icekeep.maintenance.restore.job import list_restorable
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata, new_table_metadata
 from icekeep.spec.snapshots import MetadataLogEntry

@@ -19,7 +19,7 @@ from icekeep.errors import (
     SafetyError,
     UsageError,
 )
-from icekeep.maintenance.purge.unreadable import drop_unreadable, plan_drop_unreadable
+from icekeep.maintenance.drop.job import drop_unreadable, plan_drop_unreadable
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.lake import EVENTS, Lake

@@ -3,8 +3,8 @@
 import pytest
 
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
 from kit.job_world import World
 from kit.lake import events

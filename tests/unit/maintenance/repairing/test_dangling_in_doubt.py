@@ -5,8 +5,8 @@ from struct import pack
 
 import pytest
 
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import repair
 from kit.choices import Choices
 from kit.damager import Damager
 from kit.job_world import EVENTS, World

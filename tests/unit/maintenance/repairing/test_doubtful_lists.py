@@ -5,9 +5,8 @@ import pytest
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.repairing.lists.list_mends import write_list
-from icekeep.maintenance.repairing.lists.rebuilt_lists import rebuilt_list
-from icekeep.maintenance.repairing.plan import NewList
+from icekeep.maintenance.repair.lists import rebuilt_list, write_list
+from icekeep.maintenance.repair.plan import NewList
 from icekeep.spec.avro import read_header
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import append, upgrade_format_version

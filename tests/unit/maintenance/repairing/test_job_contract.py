@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from contracts.job_contract import JobContract
-from icekeep.maintenance.repairing import JOB
+from icekeep.maintenance.repair import JOB
 from icekeep.tables.refs import create_branch
 from kit.choices import Choices
 from kit.damager import Damager

@@ -1,8 +1,8 @@
 """What the check says of a fault, and what the repair does about it."""
 
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.repairing.planner import MENDED
-from icekeep.maintenance.repairing.reasons import no_repair
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.maintenance.repair.metadata import no_repair
+from icekeep.maintenance.repair.planner import MENDED
 from kit.cases import for_each
 
 

@@ -7,8 +7,8 @@ import pytest
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.deletion.plans import trash_location
+from icekeep.maintenance.delete.plan_file import trash_location
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from kit.cases import for_each
 from kit.choices import Choices
 from kit.damager import Damager

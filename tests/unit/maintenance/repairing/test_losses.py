@@ -11,9 +11,9 @@ import pytest
 
 from icekeep.errors import IcekeepError, SafetyError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.delete.reachable import CONTENT_KINDS, GarbageFile
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch

@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 
 from icekeep.catalog.base import Catalog
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.reach import partition_key
 from kit.cases import for_each, scaled, seeds, some_of
 from kit.damage import DANGLING, MENDABLE, spoil

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import repair
 from icekeep.spec.types import DOUBLE, LONG
 from kit.columns import column, schema_of
 from kit.damage import spoil

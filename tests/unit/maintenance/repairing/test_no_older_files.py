@@ -13,8 +13,8 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.repairing.job import repair
-from icekeep.maintenance.repairing.older_files import old_columns
+from icekeep.maintenance.repair import metadata as old_columns
+from icekeep.maintenance.repair.job import repair
 from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn
 from icekeep.spec.types import LONG
 from icekeep.tables.verbs import update_schema, update_spec, upgrade_format_version

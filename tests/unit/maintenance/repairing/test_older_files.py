@@ -8,13 +8,14 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.deletion.file_kinds import CONTENT_KINDS, GarbageFile
-from icekeep.maintenance.expiration.job import expire_snapshots
-from icekeep.maintenance.repairing import execute, planner
-from icekeep.maintenance.repairing.job import plan_repair, repair
-from icekeep.maintenance.repairing.older_files import copying
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.delete.reachable import CONTENT_KINDS, GarbageFile
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.repair import job as execute
+from icekeep.maintenance.repair import older_files as copying
+from icekeep.maintenance.repair import planner
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.evolution import DropColumn
 from icekeep.spec.manifests.structs import FileContent, Status
 from icekeep.spec.updates import SetCurrentSchema

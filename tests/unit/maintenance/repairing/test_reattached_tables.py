@@ -23,15 +23,13 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
 )
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.job import check, check_unreadable
-from icekeep.maintenance.expiration.job import expire_snapshots
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.maintenance.check.job import check, check_unreadable
+from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.repairing.job import plan_repair, repair
-from icekeep.maintenance.repairing.plan import RepairPlan
-from icekeep.maintenance.repairing.reasons import NEEDS_EARLIER
-from icekeep.maintenance.repairing.result import RepairResult
-from icekeep.maintenance.repairing.unreadable import plan_repair_unreadable, repair_unreadable
+from icekeep.maintenance.repair.job import RepairResult, plan_repair, plan_repair_unreadable, repair, repair_unreadable
+from icekeep.maintenance.repair.metadata import NEEDS_EARLIER
+from icekeep.maintenance.repair.plan import RepairPlan
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import canonical

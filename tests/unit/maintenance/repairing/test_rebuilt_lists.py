@@ -8,8 +8,8 @@ import pytest
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import DeleteFiles, OverwriteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
 from icekeep.tables.verbs import append

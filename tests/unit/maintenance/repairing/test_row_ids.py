@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.repair.job import repair
 from kit.damage import spoil
 from kit.job_world import EVENTS, World
 from kit.no_spark import no_spark

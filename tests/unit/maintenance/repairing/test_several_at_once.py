@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekeep.errors import SafetyError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import upgrade_format_version

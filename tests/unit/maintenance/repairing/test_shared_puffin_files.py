@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.repair.job import repair
 from icekeep.tables.verbs import append
 from kit.choices import Choices
 from kit.damager import DELETED, Damager

@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import repair
 from kit.checked_entries import put_files
 from kit.choices import Choices
 from kit.damager import Damager

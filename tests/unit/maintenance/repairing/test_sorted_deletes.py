@@ -9,8 +9,8 @@ from pyarrow import Table as Rows
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.formats.deletes import read as files
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.delete_files.sorting import read_deletes
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.delete_files import read_deletes
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.tables.verbs import append, upgrade_format_version
 from kit.cases import scaled, seeds

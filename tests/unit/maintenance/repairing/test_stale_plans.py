@@ -10,9 +10,8 @@ from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.changes.snapshots import ReplaceRef
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.execute import Run, StillNamed
-from icekeep.maintenance.repairing.job import repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import Run, StillNamed, repair
 from icekeep.spec.snapshots import StatisticsFile
 from kit.changes import thrown
 from kit.choices import Choices

@@ -11,8 +11,8 @@ from itertools import combinations
 import pytest
 
 from icekeep.catalog.base import Catalog, Table
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import RepairResult, repair
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import RepairResult, repair
 from kit.cases import scaled, seeds, thinned
 from kit.choices import Choices
 from kit.damage import DAMAGE, DANGLING, IMPLIED, LOSSES, MENDABLE, Key, checked, found_in, lost_keys, spoil, take_out

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
-from icekeep.maintenance.deletion.claims import LEASE_MS, take_claim
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.deletion.plans import DeletionPlan
-from icekeep.maintenance.restoring import needs
-from icekeep.maintenance.restoring.job import list_restorable, restore
-from icekeep.maintenance.restoring.needs import _planned_keys
+from icekeep.maintenance.delete.lease import LEASE_MS, take_claim
+from icekeep.maintenance.delete.plan_file import DeletionPlan
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.restore import files as needs
+from icekeep.maintenance.restore.files import _planned_keys
+from icekeep.maintenance.restore.job import list_restorable, restore
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys

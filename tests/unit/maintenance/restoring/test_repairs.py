@@ -3,8 +3,8 @@
 import pytest
 
 from icekeep.errors import NotFoundError, SafetyError
-from icekeep.maintenance.repairing.job import repair
-from icekeep.maintenance.restoring.job import list_restorable, restore
+from icekeep.maintenance.repair.job import repair
+from icekeep.maintenance.restore.job import list_restorable, restore
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import append
 from kit.choices import Choices

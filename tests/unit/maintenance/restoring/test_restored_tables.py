@@ -10,7 +10,7 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.restoring.job import restore
+from icekeep.maintenance.restore.job import restore
 from icekeep.spec.evolution import DropColumn, RemovePartitionField
 from icekeep.tables.verbs import append, update_schema, update_spec
 from kit.lake import Lake, events, multiset

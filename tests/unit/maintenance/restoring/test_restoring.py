@@ -20,10 +20,10 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
 )
-from icekeep.maintenance.deletion.claims import LEASE_MS, new_claim
-from icekeep.maintenance.deletion.file_kinds import FileKind, GarbageFile
-from icekeep.maintenance.deletion.plans import DONE, HEAD, write_head
-from icekeep.maintenance.restoring.job import list_restorable, plan_restore, restore
+from icekeep.maintenance.delete.lease import LEASE_MS, new_claim
+from icekeep.maintenance.delete.plan_file import DONE, HEAD, write_head
+from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.restore.job import list_restorable, plan_restore, restore
 from icekeep.spec.retention import select_expired
 from icekeep.spec.snapshots import StatisticsFile
 from icekeep.storage.base import DeleteOutcome, MoveOutcome, MoveStatus

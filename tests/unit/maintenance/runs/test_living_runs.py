@@ -8,15 +8,14 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
-from icekeep.maintenance.compaction.job import compact
-from icekeep.maintenance.equality_deletes import job as equality_deletes
-from icekeep.maintenance.equality_deletes.job import convert_equality_deletes
-from icekeep.maintenance.groups import commits as group_commits
-from icekeep.maintenance.manifests import rewriting
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes import equality as equality_deletes
+from icekeep.maintenance.deletes.equality import convert_equality_deletes
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.position_deletes.job import rewrite_position_deletes
-from icekeep.maintenance.runs.left_behind import DEAD_AFTER_MS, living_runs, sweep_runs
-from icekeep.maintenance.runs.start_tag import TAG_PREFIX
+from icekeep.maintenance.rewrite import commit as group_commits
+from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, TAG_PREFIX, living_runs, sweep_runs
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark

@@ -20,8 +20,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.runs.heartbeat import Heartbeat
-from icekeep.maintenance.runs.start_tag import TAG_AGE_MS, TAG_PREFIX, hold_start
+from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, Heartbeat, hold_start
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.spec.metadata import format_metadata

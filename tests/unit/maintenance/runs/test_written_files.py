@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from icekeep.events import SILENT
-from icekeep.maintenance.runs.written_files import WrittenFiles, written_files
+from icekeep.maintenance.rewrite.run import WrittenFiles, written_files
 from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.lake import Lake

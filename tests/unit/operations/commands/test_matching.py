@@ -81,7 +81,7 @@ def failing_on(monkeypatch, name, failure):
 
     def resolve(function):
         work = real(function)
-        if function != "icekeep.maintenance.compaction.job:compact":
+        if function != "icekeep.maintenance.compact.job:compact":
             return work
 
         def compact(table, spark, **arguments):

@@ -21,7 +21,7 @@ from icekeep import cli
 from icekeep.catalog.base import Catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import NotFoundError
-from icekeep.maintenance.compaction.job import compact
+from icekeep.maintenance.compact.job import compact
 from icekeep.operations.commands import serve as command
 from icekeep.operations.commands.board import Board
 from icekeep.operations.commands.report import Wanted

@@ -124,14 +124,14 @@ def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(cap
     rewrite(table, listener=LoggedEvents())
     lines = [line.partition("Z ")[2] for line in capsys.readouterr().err.splitlines()]
     [planned] = [line for line in lines if " manifests in " in line]
-    assert planned.startswith("INFO icekeep.maintenance.manifests.rewriting: db.events: run ")
+    assert planned.startswith("INFO icekeep.maintenance.manifests.job: db.events: run ")
     assert planned.endswith("3 manifests in 1 groups, target 8388608 bytes")
     attempts = [
         line for line in lines if line.startswith("INFO icekeep.commit.retry: db.events: attempt 1 to commit to ")
     ]
     assert len(attempts) == 4
     assert any(
-        line.startswith("INFO icekeep.maintenance.runs.left_behind: ") and "dead runs have left 0 files" in line
+        line.startswith("INFO icekeep.maintenance.rewrite.run: ") and "dead runs have left 0 files" in line
         for line in lines
     )
     assert any(line.startswith("INFO icekeep.events: ") and "committed snapshot" in line for line in lines)

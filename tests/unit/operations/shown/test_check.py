@@ -2,9 +2,8 @@ import io
 import json
 
 from icekeep.cli import main
-from icekeep.maintenance.checking.classes import CLASSES
-from icekeep.maintenance.checking.faults import Fault, Tally
-from icekeep.maintenance.checking.result import result
+from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
+from icekeep.maintenance.check.job import result
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.check import check_shown
 from icekeep.operations.shown.commands import CommandsOn

@@ -10,13 +10,7 @@ from msgspec.structs import replace
 
 from contracts.job_contract import KEYS, keys_of
 from icekeep import cli
-from icekeep.maintenance.commit_history.result import (
-    CommitEntry,
-    CommitHistoryResult,
-    FilesChanged,
-    ManifestsAfter,
-    TableTotals,
-)
+from icekeep.maintenance.history import CommitEntry, CommitHistoryResult, FilesChanged, ManifestsAfter, TableTotals
 from icekeep.operations.console.output import format_json, print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.shown.history import history_shown

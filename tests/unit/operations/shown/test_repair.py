@@ -2,8 +2,8 @@ import io
 
 from msgspec.structs import replace
 
-from icekeep.maintenance.repairing.plan import Mend, NotMended, RepairPlan
-from icekeep.maintenance.repairing.result import RepairedBranch, RepairResult
+from icekeep.maintenance.repair.job import RepairedBranch, RepairResult
+from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.commands import CommandsOn
 from icekeep.operations.shown.repair import repair_shown

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
 from icekeep.formats.arrow.schema import map_fields
-from icekeep.maintenance.checking.content.job import check_data_files
+from icekeep.maintenance.check.content import check_data_files
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
 from icekeep.tables.verbs import append, create_table, update_sort_order

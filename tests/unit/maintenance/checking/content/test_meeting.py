@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from icekeep.maintenance.checking.content import meeting
-from icekeep.maintenance.checking.content.job import check_data_files
-from icekeep.maintenance.checking.faults import Tally
+from icekeep.maintenance.check import content as meeting
+from icekeep.maintenance.check.content import check_data_files
+from icekeep.maintenance.check.faults import Tally
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import all_faults, listed, subject_of
 from kit.choices import Choices

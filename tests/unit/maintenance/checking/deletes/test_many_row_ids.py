@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from icekeep.maintenance.checking.deletes import caps, row_ids, row_runs
+from icekeep.maintenance.check import row_ids
+from icekeep.maintenance.check import row_ids as caps
+from icekeep.maintenance.check import row_ids as row_runs
 from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.tables.verbs import append
 from kit.cases import for_each

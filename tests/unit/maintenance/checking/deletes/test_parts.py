@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
-from icekeep.maintenance.checking.deletes import caps, data_entries, examining
+from icekeep.maintenance.check import deletes as examining
+from icekeep.maintenance.check import row_ids as caps
+from icekeep.maintenance.check import row_ids as data_entries
 from icekeep.spec.manifests.structs import FileContent
 from kit.checked_deletes import POSITIONS, checked, damager, made, rows, with_files, written
 from kit.limits import limited

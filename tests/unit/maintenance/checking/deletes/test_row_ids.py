@@ -4,7 +4,8 @@ import pytest
 
 from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.retry import commit
-from icekeep.maintenance.checking.deletes import caps, row_ids
+from icekeep.maintenance.check import row_ids
+from icekeep.maintenance.check import row_ids as caps
 from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.tables.verbs import append, upgrade_format_version

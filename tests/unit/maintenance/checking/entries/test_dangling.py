@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.checking.entries.job import check_entries
-from icekeep.maintenance.checking.faults import Fault
-from icekeep.maintenance.checking.job import check
-from icekeep.maintenance.repairing.job import plan_repair, repair
+from icekeep.maintenance.check.entries import check_entries
+from icekeep.maintenance.check.faults import Fault
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import DataFile
 from kit.checked_entries import add_blindly, all_faults, checked, listed, put_files, subject_of
 from kit.no_spark import no_spark

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
-from icekeep.maintenance.checking.faults import Fault
+from icekeep.maintenance.check.faults import Fault
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import add_blindly, all_faults, checked, put_files
 from kit.limits import limited

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 from pyroaring import BitMap
 
-from icekeep.maintenance.checking.entries import comparing
-from icekeep.maintenance.checking.entries.meeting import Meeting, twice
-from icekeep.maintenance.checking.entries.suspects import doubled_keys
+from icekeep.maintenance.check import entries as comparing
+from icekeep.maintenance.check.entries import doubled_keys
+from icekeep.maintenance.check.reading import Meeting, twice
 from icekeep.planning.spark.session import Engine
 from kit.cases import for_each
 from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told

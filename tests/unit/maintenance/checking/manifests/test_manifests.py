@@ -5,11 +5,10 @@ from msgspec.structs import replace
 from pyroaring import BitMap
 
 from icekeep.events import SILENT
-from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.manifests.lists import read_lists
-from icekeep.maintenance.checking.manifests.manifests import check_manifests
-from icekeep.maintenance.checking.manifests.totals import check_totals
-from icekeep.maintenance.checking.subject import Subject
+from icekeep.maintenance.check.faults import Tally
+from icekeep.maintenance.check.job import check_totals
+from icekeep.maintenance.check.lists import Subject, read_lists
+from icekeep.maintenance.check.manifests import check_manifests
 from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.types import STRING

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.checking.manifests import metrics
-from icekeep.maintenance.checking.manifests.metrics import METRIC_COLUMNS, ColumnTypes, check_metrics
+from icekeep.maintenance.check import manifests as metrics
+from icekeep.maintenance.check.manifests import METRIC_COLUMNS, ColumnTypes, check_metrics
 from icekeep.planning.manifests import STORED
 from icekeep.spec.types import INT, LONG, STRING, UNKNOWN, UUID, decimal
 from icekeep.spec.values import value_from_bytes

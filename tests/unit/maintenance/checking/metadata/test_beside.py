@@ -6,9 +6,9 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.errors import UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT
-from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.metadata.beside import check_logs
-from icekeep.maintenance.checking.subject import Subject
+from icekeep.maintenance.check.faults import Tally
+from icekeep.maintenance.check.lists import Subject
+from icekeep.maintenance.check.metadata import check_logs
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.faults import told
 from kit.memory_catalog import MemoryCatalog

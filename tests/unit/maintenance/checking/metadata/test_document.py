@@ -1,8 +1,8 @@
 """The metadata file against the spec: each fault, with its place and no other."""
 
-from icekeep.maintenance.checking.faults import Tally
-from icekeep.maintenance.checking.metadata.document import check_loads
-from icekeep.maintenance.checking.metadata.findings import Findings
+from icekeep.maintenance.check.faults import Tally
+from icekeep.maintenance.check.metadata import check_loads
+from icekeep.maintenance.check.metadata_files import Findings
 from kit.cases import for_each
 from kit.faults import WHERE, Edit, add, checked, drop, edited, facts, put, snapshot, the_fault, told
 from kit.metadata import full_document

@@ -1,0 +1,179 @@
+"""Earlier metadata of a table whose metadata is damaged: what the table can be registered by.
+
+The metadata log says which files were the table. Where it cannot be read, the names beside the damaged file are all there is;
+among those may be files that lost a race and never were the table, so that a log which is read on the way goes before them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.metadata_files import file_version, is_metadata_file
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.maintenance.check.faults import CLASSES, Tally
+from icekeep.maintenance.check.metadata import check_metadata, is_uuid
+from icekeep.spec.metadata import TableMetadata, metadata_document, metadata_from_json
+from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.locations import canonical, is_location
+
+_FOUND_MAX = 5
+_READ_MAX = 20
+"""So many files are read for those: a table whose writer broke metadata long ago is not read to its beginning."""
+
+_TENS = 3
+"""Of versions whose names begin alike, so many tens are listed below the damaged one."""
+
+
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """A sound metadata file.
+
+    Attributes:
+        timestamp_ms: when it was written, epoch milliseconds: its `last-updated-ms`.
+        snapshot_ids: of its snapshots, in its order; their files may be gone by now.
+    """
+
+    location: str
+    timestamp_ms: int
+    last_sequence_number: int
+    snapshot_ids: tuple[int, ...]
+    current_snapshot_id: int | None
+
+
+def last_sound(storage: Storage, location: str, raw: object, *, without: Iterable[str] = ()) -> list[Earlier]:
+    """The newest metadata files before one that load, have no fault but notices, and are of the same table.
+
+    Args:
+        location: of the damaged metadata file, which may be missing.
+        raw: its decoded JSON, as far as there is any; `None` if there is none. Its log and `table-uuid` are looked at, so leave
+            the latter out where it is known to be wrong.
+        without: locations of files that are passed over.
+
+    Returns:
+        At most 5, the newest first. Where `raw` says no `table-uuid`, the first that is found says what it is for the others.
+
+    Raises:
+        UnavailableError: storage is out of reach for now.
+        UsageError: it denies access, so that nobody knows what is there.
+    """
+    search = _Search(storage, location, _uuid(raw), without)
+    found = [one for one, _ in islice(search.sound(_logged(raw)), _FOUND_MAX)] or search.beside()
+    return sorted(found, key=lambda one: (one.timestamp_ms, file_version(one.location)), reverse=True)
+
+
+class _Search:
+    """Reads metadata files for sound ones of one table, each once and not too many."""
+
+    def __init__(self, storage: Storage, location: str, table_uuid: str | None, without: Iterable[str]) -> None:
+        self._storage = storage
+        self._location = location
+        self._table_uuid = table_uuid
+        self._passed = {canonical(one) for one in (location, *without) if is_location(one)}
+        self._read: set[str] = set()
+
+    def sound(self, locations: Iterable[str]) -> Iterator[tuple[Earlier, TableMetadata]]:
+        """Those that are sound, in their order."""
+        for location in locations:
+            if not is_location(location) or canonical(location) in self._read | self._passed:
+                continue
+            if len(self._read) >= _READ_MAX:
+                return
+            self._read.add(canonical(location))
+            metadata = _sound(self._storage, location)
+            if metadata is None:
+                continue
+            its_uuid = metadata.table_uuid and metadata.table_uuid.lower()
+            self._table_uuid = self._table_uuid or its_uuid
+            if its_uuid == self._table_uuid:
+                yield _earlier(location, metadata), metadata
+
+    def beside(self) -> list[Earlier]:
+        """Those in the directory of the damaged one: the newest, others of its version, and what its log names."""
+        names = _beside(self._storage, self._location)
+        first = next(self.sound(names), None)
+        if first is None:
+            return []
+        newest, metadata = first
+        others = [name for name in names if _version(name) == _version(newest.location)]
+        logged = [entry.metadata_file for entry in reversed(metadata.metadata_log)]
+        return [newest, *(one for one, _ in islice(self.sound([*others, *logged]), _FOUND_MAX - 1))]
+
+
+def _sound(storage: Storage, location: str) -> TableMetadata | None:
+    """The metadata of a file; `None` if it is not sound."""
+    try:
+        raw = metadata_document(storage.read(location), location)
+        tally = Tally()
+        check_metadata(raw, location, tally)
+        if any(not CLASSES[number].is_notice for number in tally.counts):
+            return None
+        return metadata_from_json(raw)
+    except (InvalidTableError, UnsupportedError):
+        return None
+
+
+def _earlier(location: str, metadata: TableMetadata) -> Earlier:
+    return Earlier(
+        location=location,
+        timestamp_ms=metadata.last_updated_ms,
+        last_sequence_number=metadata.last_sequence_number,
+        snapshot_ids=tuple(snapshot.snapshot_id for snapshot in metadata.snapshots),
+        current_snapshot_id=metadata.current_snapshot_id,
+    )
+
+
+def _uuid(raw: object) -> str | None:
+    """What a damaged file says that the table is, unless that is what is damaged."""
+    value = raw.get("table-uuid") if isinstance(raw, Mapping) else None
+    return value.lower() if isinstance(value, str) and is_uuid(value) else None
+
+
+def _logged(raw: object) -> list[str]:
+    """The files of a metadata log, the newest first, as far as it can be read."""
+    log: Any = raw.get("metadata-log") if isinstance(raw, Mapping) else None
+    if not isinstance(log, list):
+        return []
+    names = [entry.get("metadata-file") for entry in reversed(log) if isinstance(entry, Mapping)]
+    return [name for name in names if isinstance(name, str) and is_location(name)]
+
+
+def _beside(storage: Storage, location: str) -> list[str]:
+    """Metadata files in the directory of one, the newest first by their versions; none that is not older."""
+    directory, _, name = location.rpartition("/")
+    version = file_version(name)
+    infos = {info.location: info for info in _listed(storage, directory, name, version)}
+    older = [(_version(one), infos[one].modified_ms, one) for one in infos if _is_right_in(one, directory)]
+    ranked = [one for one in older if one[0] >= 0 and (version < 0 or one[0] < version)]
+    return [one for _, _, one in sorted(ranked, reverse=True)]
+
+
+def _listed(storage: Storage, directory: str, name: str, version: int) -> Iterator[FileInfo]:
+    """Files beside one; of a version that is known only names like it, since manifests lie there too, a hundred thousand."""
+    starts: list[str] = []
+    if version >= 0:
+        tens = range(version // 10, max(-1, version // 10 - _TENS), -1)
+        starts = ["v"] if name.startswith("v") else [f"{ten:04d}" for ten in tens]
+    try:
+        infos = [
+            info
+            for start in starts
+            for info in storage.list_share(ListingShare(directory, is_deep=False, starts_with=start))
+        ]
+    except UnsupportedError:
+        # What begins alike is not together in this store's listings.
+        infos = []
+    if any(0 <= _version(info.location) < version for info in infos):
+        yield from infos
+    else:
+        yield from storage.list(directory)
+
+
+def _version(location: str) -> int:
+    """The version in the name of a metadata file, -1 for any other file."""
+    name = location.rsplit("/", 1)[-1]
+    return file_version(name) if is_metadata_file(name) else -1
+
+
+def _is_right_in(location: str, directory: str) -> bool:
+    return location.rpartition("/")[0] == directory

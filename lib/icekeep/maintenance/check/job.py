@@ -1,0 +1,478 @@
+"""The totals in the summaries of snapshots, against the sums of their manifests' entries.
+
+What `check` says: the classes of which faults were found, each with what it does to readers and what mends it.
+
+The job `check`: each level in its turn, on what the one before could read.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
+from icekeep.commit.summary import made_by
+from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
+from icekeep.events import Listener, StepFinished, StepStarted
+from icekeep.maintenance.check.content import check_data_files
+from icekeep.maintenance.check.deletes import check_delete_content
+from icekeep.maintenance.check.earlier_metadata import Earlier, last_sound
+from icekeep.maintenance.check.entries import check_entries
+from icekeep.maintenance.check.faults import (
+    CLASSES,
+    LIST_UNREADABLE,
+    MAX_EXAMPLES,
+    METADATA_UNREADABLE,
+    OF_EXPIRED,
+    Fault,
+    Gap,
+    Tally,
+)
+from icekeep.maintenance.check.lists import SUMS, Listed, Subject, read_lists
+from icekeep.maintenance.check.manifests import CheckedManifests, check_manifests
+from icekeep.maintenance.check.metadata import check_logs, check_metadata
+from icekeep.maintenance.jobs import JobRequest, takes
+from icekeep.planning.spark.session import SparkSource
+from icekeep.rendered import Rendered
+from icekeep.runs import Run
+from icekeep.spec.metadata import metadata_document, metadata_to_json
+from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical_or_text
+
+_TOTALS: Mapping[str, tuple[str, ...]] = {
+    "total-data-files": ("data_files",),
+    "total-records": ("records",),
+    "total-delete-files": ("delete_files",),
+    "total-position-deletes": ("position_deletes",),
+    "total-equality-deletes": ("equality_deletes",),
+}
+_BYTES: Mapping[str, tuple[str, ...]] = {"total-files-size": ("bytes", "own_bytes")}
+"""Engines count of a deletion vector its file or its blob."""
+
+_ADDED: Mapping[str, tuple[str, ...]] = {
+    "added-data-files": ("added_data_files",),
+    "added-records": ("added_records",),
+    "added-delete-files": ("added_delete_files",),
+    "added-position-deletes": ("added_position_deletes",),
+    "added-equality-deletes": ("added_equality_deletes",),
+}
+
+_MAX_DIGITS = 19
+
+_Sums = Mapping[str, int]
+
+
+def check_totals(subject: Subject, checked: CheckedManifests) -> None:
+    """Hold summaries against what was counted; a snapshot of which something was not read is passed over."""
+    rows = [[getattr(one, name) for name in SUMS] for one in checked.counted]
+    largest = max((abs(number) for row in rows for number in row), default=0)
+    # What damaged manifests count may be more than 64 bits hold.
+    columns = np.array(rows, np.int64 if largest * len(rows) < 1 << 62 else object)
+    columns = columns.reshape(len(checked.counted), len(SUMS))
+    members = checked.listed.members
+    written: dict[int | None, BitMap] = {}
+    for index, manifest in enumerate(checked.listed.manifests):
+        written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
+    wrong: dict[int, dict[str, int | None]] = {}
+    for snapshot in subject.snapshots:
+        if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.listed.unread:
+            continue
+        indices = members[snapshot.snapshot_id]
+        sums = _summed(columns, indices)
+        _check(subject, snapshot, sums, wrong)
+        own = indices & written.get(snapshot.snapshot_id, BitMap())
+        _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), number=232)
+
+
+def _check(subject: Subject, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
+    """A total that a snapshot only carries on is told for the one that made it wrong."""
+    for number, names in ((215, _TOTALS), (233, _BYTES)):
+        found = _differences(snapshot, sums, names)
+        wrong.setdefault(snapshot.snapshot_id, {}).update(found)
+        before = {} if snapshot.parent_snapshot_id is None else wrong.get(snapshot.parent_snapshot_id, {})
+        _tell(subject, snapshot, {k: v for k, v in found.items() if k not in before or before[k] != v}, number=number)
+
+
+def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str, ...]]) -> dict[str, int | None]:
+    """By key of the summary how much it says too much, `None` where it says no number; keys that it lacks are not wrong."""
+    summary = snapshot.summary or {}
+    found: dict[str, int | None] = {}
+    for key, ways in names.items():
+        said = summary.get(key)
+        if said is None:
+            continue
+        number = int(said) if said.isdecimal() and len(said) <= _MAX_DIGITS else None
+        if number is None:
+            found[key] = None
+        elif number not in [sums[way] for way in ways]:
+            found[key] = number - sums[ways[0]]
+    return found
+
+
+def _tell(subject: Subject, snapshot: Snapshot, found: Mapping[str, int | None], *, number: int) -> None:
+    if not found:
+        return
+    summary = snapshot.summary or {}
+    wrongs = [
+        f"{key} {summary[key][:_MAX_DIGITS]!r} is {'no number' if by is None else f'wrong by {by}'}"
+        for key, by in sorted(found.items())
+    ]
+    said = ", ".join(wrongs)
+    hint = (
+        "; the manifest list may be cut short" if number == 215 and any((by or 0) > 0 for by in found.values()) else ""
+    )
+    subject.tally.add(
+        Fault(
+            number=number,
+            where=f"snapshot {snapshot.snapshot_id}",
+            detail=f"{said}{hint}",
+            snapshot_id=snapshot.snapshot_id,
+            facts={"totals": {key: {"recorded": summary[key], "difference": by} for key, by in found.items()}},
+        )
+    )
+
+
+def _summed(columns: NDArray[np.int64], indices: BitMap | Iterable[int]) -> _Sums:
+    at = np.fromiter(indices, np.int64)
+    return dict(zip(SUMS, columns[at].sum(axis=0).tolist(), strict=True))
+
+
+_OLDER = "no branch has it at its head, only other snapshots or tags; it goes when they expire"
+
+
+class FaultExample(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of a class.
+
+    Attributes:
+        where: the file that has it, or the part of the metadata.
+        detail: what is wrong there.
+        snapshot_id: the oldest snapshot that has it; `None` where it is of none.
+        made_by: the engine that made that snapshot, as far as its summary says; `None` where the fault may be older: the
+            snapshot before is expired, or this one is a rewrite, which lists files of others again.
+    """
+
+    where: str
+    detail: str
+    snapshot_id: int | None = None
+    made_by: str | None = None
+
+
+class FaultsFound(msgspec.Struct, frozen=True, kw_only=True):
+    """All faults of a class.
+
+    Attributes:
+        fault_id, name: number and name of the class.
+        faults_count: of all, of which `examples` are the first; all of them where all were asked for.
+        readers: what a reader gets wrong.
+        mend: what an operator can do about it.
+        since_snapshot_id, since_timestamp_ms: the oldest snapshot of the examples.
+        made_by: who made that snapshot; `None` where the fault may be older.
+        is_only_older: no branch has any of them at its head, only other snapshots or tags, with which they go. Given only where
+            it is sure: of missing files and manifests, among others, where the heads of all branches were read whole.
+    """
+
+    fault_id: int
+    name: str
+    faults_count: int
+    readers: str
+    mend: str
+    since_snapshot_id: int | None = None
+    since_timestamp_ms: int | None = None
+    made_by: str | None = None
+    examples: tuple[FaultExample, ...] = ()
+    is_only_older: bool = False
+
+
+class SoundMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier metadata file that loads; commits after `timestamp_ms`, epoch milliseconds, are not in it."""
+
+    metadata_location: str
+    timestamp_ms: int
+    current_snapshot_id: int | None
+
+
+class CheckResult(Rendered, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        status: `faulty` where there is a fault; else `partial` where something could not be looked at; else `sound`.
+        is_deep: whether the rows were looked at.
+        snapshots_count, manifests_count, entries_count: that were looked at; `None` where that level was not come to.
+        faults: by class; each makes the table faulty.
+        notices: reported in addition to faults: no reader gets a wrong row because of them.
+        sound_metadata: where the metadata does not load: the newest metadata files that do, by which the table can be registered.
+        not_checked: what could not be looked at, and why; of very many the first.
+        not_checked_count: of all.
+    """
+
+    status: str
+    is_deep: bool
+    snapshots_count: int | None = None
+    manifests_count: int | None = None
+    entries_count: int | None = None
+    faults_count: int = 0
+    not_checked_count: int = 0
+    faults: tuple[FaultsFound, ...] = ()
+    notices: tuple[FaultsFound, ...] = ()
+    not_checked: tuple[Gap, ...] = ()
+    sound_metadata: tuple[SoundMetadata, ...] = ()
+    elapsed_ms: int = 0
+
+
+def result(
+    table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool, earlier: Sequence[Earlier] = ()
+) -> CheckResult:
+    """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
+    snapshots = {} if table is None else table.metadata.snapshots_by_id
+    in_heads = _in_heads(table, listed, tally.unread_manifests) if tally.counts else None
+    found = [_found(number, tally, snapshots, in_heads) for number in sorted(tally.counts)]
+    faults = tuple(one for one in found if not CLASSES[one.fault_id].is_notice)
+    return CheckResult(
+        status="faulty" if faults else "partial" if tally.gaps_count else "sound",
+        is_deep=deep,
+        snapshots_count=None if listed is None else len(listed.members),
+        manifests_count=None if listed is None else len(listed.manifests),
+        entries_count=None if listed is None else sum(_entries_count(listed)),
+        faults_count=sum(one.faults_count for one in faults),
+        not_checked_count=tally.gaps_count,
+        faults=faults,
+        notices=tuple(one for one in found if CLASSES[one.fault_id].is_notice),
+        not_checked=tally.gaps(),
+        sound_metadata=tuple(
+            SoundMetadata(
+                metadata_location=one.location,
+                timestamp_ms=one.timestamp_ms,
+                current_snapshot_id=one.current_snapshot_id,
+            )
+            for one in earlier
+        ),
+    )
+
+
+def _entries_count(listed: Listed) -> list[int]:
+    return [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in listed.manifests]
+
+
+def _in_heads(table: Table | None, listed: Listed | None, unread_manifests: Iterable[str]) -> Collection[str] | None:
+    """The keys of the manifest lists and manifests of the heads of all branches; `None` where not all of these could be read.
+
+    A fault of what is not known of a head would else be taken for one that only older snapshots have.
+    """
+    if table is None or listed is None:
+        return None
+    metadata = table.metadata
+    names = {MAIN} | {name for name, ref in metadata.refs.items() if ref.is_branch}
+    heads = [head for name in names if (head := metadata.head(name)) is not None]
+    if any(head.snapshot_id not in listed.members or head.snapshot_id in listed.unread for head in heads):
+        return None
+    lists = {head.manifest_list for head in heads if head.manifest_list is not None}
+    indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
+    # Each list may spell a manifest in its own way.
+    found = {
+        canonical_or_text(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))
+    }
+    return found if found.isdisjoint(map(canonical_or_text, unread_manifests)) else None
+
+
+def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
+    """Whether no head has a fault, as far as it tells all that have it."""
+    facts = fault.facts
+    entries = facts.get("entries", ())
+    if facts.get("entries_count", 0) > len(entries):
+        return False
+    told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
+    if fault.number == LIST_UNREADABLE or fault.where == facts.get("manifest"):
+        told.add(fault.where)
+    return bool(told) and not any(canonical_or_text(path) in in_heads for path in told)
+
+
+def _found(
+    number: int, tally: Tally, snapshots: Mapping[int, Snapshot], in_heads: Collection[str] | None
+) -> FaultsFound:
+    described, kept = CLASSES[number], tally.faults(number)
+    is_only_older = (
+        in_heads is not None and len(kept) == tally.counts[number] and all(_is_older(fault, in_heads) for fault in kept)
+    )
+    oldest = min(
+        (snapshots[one.snapshot_id] for one in kept if one.snapshot_id is not None and one.snapshot_id in snapshots),
+        key=lambda one: (one.sequence_number, one.timestamp_ms),
+        default=None,
+    )
+    return FaultsFound(
+        fault_id=number,
+        name=described.name,
+        faults_count=tally.counts[number],
+        readers=described.readers,
+        mend=_OLDER if is_only_older else described.mend,
+        since_snapshot_id=None if oldest is None else oldest.snapshot_id,
+        since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
+        made_by=None if oldest is None else _maker(oldest, snapshots, of_file=any(_is_of_file(one) for one in kept)),
+        examples=tuple(_example(one, snapshots) for one in kept[: None if number in tally.whole else MAX_EXAMPLES]),
+        is_only_older=is_only_older,
+    )
+
+
+def _example(fault: Fault, snapshots: Mapping[int, Snapshot]) -> FaultExample:
+    snapshot = None if fault.snapshot_id is None else snapshots.get(fault.snapshot_id)
+    return FaultExample(
+        where=fault.where,
+        detail=fault.detail,
+        snapshot_id=fault.snapshot_id,
+        made_by=None if snapshot is None else _maker(snapshot, snapshots, of_file=_is_of_file(fault)),
+    )
+
+
+def _is_of_file(fault: Fault) -> bool:
+    """Whether a fault is one of a file, or of what an entry says of it."""
+    return "file_path" in fault.facts
+
+
+def _maker(snapshot: Snapshot, snapshots: Mapping[int, Snapshot], *, of_file: bool) -> str | None:
+    """Who made the oldest snapshot that has a fault, where it began with that snapshot."""
+    parent = snapshot.parent_snapshot_id
+    may_be_older = (parent is not None and parent not in snapshots) or (of_file and snapshot.operation == "replace")
+    return None if may_be_older else made_by(snapshot.summary or {})
+
+
+_MOVES_MAX = 3
+_BELOW = "manifest lists, manifests and files"
+
+
+class CheckRequest(JobRequest, frozen=True, kw_only=True):
+    """The arguments of `check`, which says what each means."""
+
+    deep: bool = False
+    all_of: Sequence[int] = ()
+    ref: str | None = None
+
+
+@takes(CheckRequest)
+def check(table: Table, request: CheckRequest) -> CheckResult:
+    """Check a table against the spec, and report each fault: its class, where it is, since which snapshot. Writes nothing.
+
+    Args:
+        deep: read data and delete files too, and hold counts, bounds, partitions, orders and deletes against their rows.
+        all_of: numbers of kinds of faults of which every fault is reported, and not only the first 20.
+        ref: look only at the snapshot of this branch or tag; by default at all snapshots of the table.
+
+    Raises:
+        NotFoundError: there is no such branch or tag.
+        UsageError: there is no such kind of faults.
+        TryAgainError: the catalog, the store or Spark is out of reach.
+    """
+    whole = known_numbers(request.all_of)
+    for _ in range(_MOVES_MAX):
+        tally = Tally(whole)
+        listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
+        if not tally.counts.keys() & OF_EXPIRED or not _has_lost_snapshots(now := table.refresh(), table):
+            return result(table, tally, listed, deep=request.deep)
+        table = now
+    tally.gap(table.name, "its snapshots were expired while it was checked, again and again")
+    return result(table, tally, listed, deep=request.deep)
+
+
+def check_unreadable(
+    catalog: Catalog, identifier: Identifier, error: InvalidTableError, run: Run | None = None, **arguments: Any
+) -> CheckResult:
+    """What can be said of a table whose metadata does not load.
+
+    Args:
+        error: what its catalog raised.
+        run: which run it is; nothing is written.
+        arguments: those of `check`; but for `all_of` they have no effect.
+
+    Raises:
+        NotFoundError: the catalog has no such table.
+        TryAgainError: the catalog or the store is out of reach.
+    """
+    tally = Tally(known_numbers(CheckRequest(**arguments).all_of))
+    pointer = catalog.find(identifier)
+    raw = raw_metadata(pointer.storage, pointer.metadata_location, tally)
+    if raw is not None:
+        check_metadata(raw, pointer.metadata_location, tally)
+    if not tally.counts:
+        tally.add(Fault(number=METADATA_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
+    tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
+    earlier = last_sound(pointer.storage, pointer.metadata_location, raw)
+    return result(None, tally, None, deep=False, earlier=earlier)
+
+
+def _has_lost_snapshots(now: Table, before: Table) -> bool:
+    return not before.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys()
+
+
+def examined(
+    table: Table, spark: SparkSource, tally: Tally, listener: Listener, *, deep: bool, ref: str | None = None
+) -> Listed | None:
+    """Look at each level; returns the manifests that were readable, `None` where that level was not come to."""
+    with _step(listener, "checking metadata"):
+        raw = raw_metadata(table.storage, table.metadata_location, tally)
+        # What the catalog gave us loads; a REST catalog may not let us read the file that it came from.
+        document = metadata_to_json(table.metadata) if raw is None else raw
+        check_metadata(document, table.metadata_location, tally)
+        subject = Subject(
+            table=table,
+            raw=document,
+            snapshots=_snapshots(table, ref),
+            spark=spark,
+            listener=listener,
+            tally=tally,
+        )
+        check_logs(subject)
+    if table.metadata.is_encrypted:
+        tally.gap(_BELOW, "the table is encrypted")
+        return None
+    with _step(listener, "checking manifests"):
+        checked = check_manifests(subject, read_lists(subject))
+        check_totals(subject, checked)
+        listed = checked.listed
+    with _step(listener, "checking files"):
+        check_entries(subject, listed)
+    if deep:
+        with _step(listener, "checking data"):
+            check_data_files(subject, listed)
+        with _step(listener, "checking deletes"):
+            check_delete_content(subject, listed)
+    return listed
+
+
+def known_numbers(numbers: Sequence[int]) -> Sequence[int]:
+    """The numbers of kinds of faults; raises `UsageError` for one that there is not."""
+    unknown = [number for number in numbers if number not in CLASSES]
+    if unknown:
+        raise UsageError(
+            f"there is no kind of faults {unknown[0]}; give numbers such as 301, `icekeep check` prints those that it finds",
+            fault_id=unknown[0],
+        )
+    return numbers
+
+
+def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
+    """A metadata file's JSON; `None`, and a fault or a gap, where it cannot be read."""
+    try:
+        return metadata_document(storage.read(location), location)
+    except InvalidTableError as error:
+        tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail=first_line(error)))
+    except (UnsupportedError, UsageError) as error:
+        # A store that denies access raises the latter.
+        tally.gap(location, first_line(error))
+    return None
+
+
+def _snapshots(table: Table, ref: str | None) -> tuple[Snapshot, ...]:
+    if ref is not None:
+        head = table.metadata.head(ref)
+        return () if head is None else (head,)
+    return tuple(sorted(table.metadata.snapshots, key=lambda one: (one.sequence_number, one.timestamp_ms)))
+
+
+@contextmanager
+def _step(listener: Listener, name: str) -> Iterator[None]:
+    listener.on(StepStarted(name))
+    yield
+    listener.on(StepFinished(name))

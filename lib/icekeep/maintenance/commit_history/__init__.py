@@ -1,1 +1,0 @@
-"""The command `history`: what each commit did to files, bytes, deletes and metadata."""

@@ -1,0 +1,315 @@
+"""File groups -> new data files, in Spark tasks; groups run side by side and come back as they finish.
+
+Nothing is committed here. A group either comes back with all its new files, or none of them is left.
+"""
+
+import logging
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
+from icekeep.errors import IcekeepBug, IcekeepError
+from icekeep.events import Listener
+from icekeep.formats.rewrite.moves import moves_locations
+from icekeep.formats.rewrite.task import RewriteOutcome
+from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.maintenance.compact.method import ordering_of, whole_task
+from icekeep.maintenance.compact.options import RewriteMethod
+from icekeep.maintenance.compact.plan import FileGroup, RewritePlan, group_files
+from icekeep.maintenance.compact.tasks import (
+    STITCHED_FILES_A_JOB,
+    Done,
+    GroupTask,
+    GroupWork,
+    MetricsInParts,
+    Ran,
+    rewritten,
+    run_group_task,
+    run_ordered,
+)
+from icekeep.maintenance.rewrite.commit import FailedGroup, of_partition
+from icekeep.maintenance.rewrite.groups import (
+    TASKS_A_JOB,
+    ByteProgress,
+    groups_at_once,
+    in_one_job,
+    jobs_of,
+    side_by_side,
+    told,
+)
+from icekeep.maintenance.rewrite.run import WrittenFiles
+from icekeep.planning.spark.failures import spark_failed
+from icekeep.planning.spark.jobs import described
+from icekeep.planning.spark.tasks import finished_tasks
+from icekeep.planning.spark.workers import Workers
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spelling import counted
+from icekeep.storage.base import Storage
+from icekeep.storage.stopping import stopping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+STEP = "rewriting data files"
+
+
+class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group and the files that hold its live rows now.
+
+    Attributes:
+        outcomes: of its tasks.
+        cpu_ms: of its tasks together.
+    """
+
+    group: FileGroup
+    outcomes: tuple[RewriteOutcome, ...]
+    cpu_ms: int = 0
+
+    @property
+    def added(self) -> tuple[DataFile, ...]:
+        """The new files."""
+        return tuple(file for outcome in self.outcomes for file in outcome.files)
+
+    @property
+    def stitched_count(self) -> int:
+        """How many of the new files were put together from whole row groups."""
+        return sum(outcome.stitched_count for outcome in self.outcomes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory of a task's process."""
+        return max((outcome.peak_bytes for outcome in self.outcomes), default=0)
+
+    @property
+    def deleted_records_count(self) -> int:
+        """Rows of the group's files that are in none of the new ones."""
+        return self.group.record_count - sum(file.record_count for file in self.added)
+
+
+Finished = RewrittenGroup | FailedGroup[FileGroup]
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What all groups of a run are rewritten with.
+
+    Attributes:
+        work: what tasks share, but for metrics; its groups are those of the plan.
+        metrics: of the files that are put together byte for byte.
+        concurrency: how many groups are rewritten at a time; `None` for as many as fill the slots.
+        written: what hears of the files of tasks.
+    """
+
+    table: Table
+    workers: Workers
+    work: GroupWork
+    metrics: MetricsInParts
+    shuffle_partitions_per_file: int
+    concurrency: int | None
+    written: WrittenFiles
+    listener: Listener
+
+
+def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None, None]:
+    """Rewrite the groups of a plan, at most `concurrency` at a time, and yield each as it is finished.
+
+    When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
+    that were not yielded are removed.
+    """
+    workers, table = execution.workers, execution.table
+    storage, stop = stopping(table.storage, in_threads=workers.spark is None)
+    if workers.spark is not None:
+        storage = execution.written.telling(storage)
+    progress = ByteProgress(
+        execution.listener,
+        STEP,
+        plan.rewritten_bytes_count,
+        are_workers_here=workers.spark is not None and workers.is_local,
+    )
+    running = _Running(plan, execution, progress.counting(storage))
+
+    def undo(finished: Finished) -> None:
+        if isinstance(finished, RewrittenGroup):
+            discard(table, finished.outcomes, execution.written)
+
+    def tell(finished: Finished) -> None:
+        number, line = finished.group.number + 1, _outcome_line(finished)
+        context = log_context(table, STEP)
+        _LOG.info("%s: group %d of %d: %s", table.name, number, len(plan.groups), line, extra=context)
+        added = finished.added if isinstance(finished, RewrittenGroup) else ()
+        progress.finish(finished.group.bytes, sum(file.file_size_in_bytes for file in added))
+
+    finished_groups = side_by_side(
+        running.items(),
+        running.rewrite,
+        workers.spark,
+        tag=f"icekeep-rewrite-{execution.work.context.run_id}",
+        concurrency=running.concurrency,
+        stop=stop,
+        undo=undo,
+    )
+    with progress:
+        yield from told(finished_groups, tell, undo)
+
+
+class _Running:
+    """The groups of a plan on their way: those whose tasks need nothing of each other in one Spark job, others each by itself."""
+
+    def __init__(self, plan: RewritePlan, execution: Execution, storage: Storage) -> None:
+        self._plan, self._execution = plan, execution
+        self._work = msgspec.structs.replace(execution.work, storage=storage)
+        self.concurrency = execution.concurrency or groups_at_once(execution.workers)
+
+    def items(self) -> list[Sequence[FileGroup]]:
+        """Groups that go together, and groups alone."""
+        workers, groups = self._execution.workers, self._plan.groups
+        if workers.spark is None or self._execution.concurrency is not None:
+            return [(group,) for group in groups]
+        methods = self._work.methods
+        return jobs_of(
+            groups,
+            self._is_alone,
+            (lambda group: methods[group.number].tasks_count, TASKS_A_JOB),
+            (lambda group: methods[group.number].stitched_files_count, STITCHED_FILES_A_JOB),
+        )
+
+    def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
+        """Rewrite groups that go together."""
+        spark = self._execution.workers.spark
+        with described(f"rewriting {_groups_text(groups, len(self._plan.groups))}"):
+            if spark is None or self._is_alone(groups[0]):
+                for group in groups:
+                    yield self._rewritten_alone(group)
+            else:
+                yield from self._rewritten_together(groups, spark)
+
+    def _is_alone(self, group: FileGroup) -> bool:
+        """Whether its rows are divided among tasks by keys that are not known yet."""
+        method = self._work.methods[group.number].method
+        return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self._execution.workers.is_local)
+
+    def _rewritten_together(
+        self, groups: Sequence[FileGroup], spark: "SparkSession"
+    ) -> Generator[Finished, None, None]:
+        try:
+            work = self._part(groups)
+        except IcekeepError as error:
+            yield from (FailedGroup(group, error) for group in groups)
+            return
+        with_tasks = [
+            (group, [GroupTask(group.number, one) for one in range(work.methods[group.number].tasks_count)])
+            for group in groups
+        ]
+        run = partial(finished_tasks, spark, work=run_group_task, shared=work)
+        with closing(in_one_job(with_tasks, run)) as answered:
+            for one in answered:
+                yield self._finished(one.group, one.results, one.errors)
+
+    def _part(self, groups: Sequence[FileGroup]) -> GroupWork:
+        """What the tasks of some groups share."""
+        part = self._work.part([group.number for group in groups])
+        return msgspec.structs.replace(part, metrics=self._execution.metrics.of(groups))
+
+    def _rewritten_alone(self, group: FileGroup) -> Finished:
+        try:
+            ran = self._run(group)
+        except IcekeepError as error:
+            return FailedGroup(group, error)
+        except Exception as error:  # noqa: BLE001 - a lost executor, a worker without our packages: the other groups go on
+            return FailedGroup(group, spark_failed(error))
+        return self._finished(group, ran.done, ran.errors)
+
+    def _run(self, group: FileGroup) -> Ran:
+        work, workers = self._work, self._execution.workers
+        if ordering_of(group, work.context) is None:
+            return rewritten(workers, work.storage, self._part([group]).tasks(group))
+        return run_ordered(
+            whole_task(group, group_files(group, work.storage), work.context),
+            group,
+            work.methods[group.number].method,
+            workers,
+            work.storage,
+            slots=max(1, workers.slots // min(len(self._plan.groups), self.concurrency)),
+            parts_a_file=self._execution.shuffle_partitions_per_file,
+        )
+
+    def _finished(self, group: FileGroup, done: Sequence[Done], errors: Sequence[IcekeepError]) -> Finished:
+        execution = self._execution
+        outcomes = tuple(one.outcome for one in done)
+        execution.written.hear(_locations(outcomes))
+        wrong = errors[0] if errors else _count_problem(group, done)
+        if wrong is not None:
+            discard(execution.table, outcomes, execution.written)
+            return FailedGroup(group, wrong)
+        if (wrong := _content_problem(outcomes)) is not None:
+            # The new files are kept as evidence.
+            settle(execution.table, outcomes, execution.written)
+            return FailedGroup(group, wrong)
+        return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in done))
+
+
+def _groups_text(groups: Sequence[FileGroup], groups_count: int) -> str:
+    """What Spark's pages say of groups that go together."""
+    files_count = sum(group.files_count for group in groups)
+    if len(groups) > 1:
+        return f"{len(groups)} of {groups_count} groups, {counted(files_count, 'files')}"
+    where = f" of {groups[0].partition}" if groups[0].partition else ""
+    return f"group {groups[0].number + 1} of {groups_count}, {counted(files_count, 'files')}{where}"
+
+
+def _outcome_line(finished: Finished) -> str:
+    group = finished.group
+    before = f"{counted(group.files_count, 'files')}{of_partition(group.partition)}, {group.bytes} bytes"
+    if isinstance(finished, FailedGroup):
+        return f"{before}, failed: {finished.error.message}"
+    added = finished.added
+    after = f"{counted(len(added), 'files')}, {sum(f.file_size_in_bytes for f in added)} bytes"
+    return f"{before} -> {after}, {finished.cpu_ms} ms of CPU"
+
+
+def discard(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:
+    """Remove new files that no snapshot names, and what was kept of where rows went."""
+    outcomes = tuple(outcomes)
+    written.discard(_locations(outcomes))
+    _forget_moves(table, outcomes)
+
+
+def settle(table: Table, outcomes: Iterable[RewriteOutcome], written: WrittenFiles) -> None:
+    """Forget what is of use to nobody once a commit has ended."""
+    outcomes = tuple(outcomes)
+    written.settle(_locations(outcomes))
+    _forget_moves(table, outcomes)
+
+
+def _locations(outcomes: Iterable[RewriteOutcome]) -> list[str]:
+    return [file.file_path for outcome in outcomes for file in outcome.files]
+
+
+def _forget_moves(table: Table, outcomes: Sequence[RewriteOutcome]) -> None:
+    with suppress(Exception):
+        table.storage.delete_many(moves_locations([*outcomes]))
+
+
+def _count_problem(group: FileGroup, done: Sequence[Done]) -> IcekeepError | None:
+    """Every row was read, and every one that no delete removes was written; else nothing of it may be committed."""
+    read = sum(one.outcome.read_count for one in done)
+    live = sum(one.outcome.live_count for one in done)
+    written = sum(file.record_count for one in done for file in one.outcome.files)
+    if read != group.record_count:
+        return IcekeepBug(f"a rewrite of {group.record_count} rows read {read}; nothing of it is committed")
+    if written != live:
+        return IcekeepBug(f"a rewrite of {live} live rows wrote {written}; nothing of it is committed")
+    return None
+
+
+def _content_problem(outcomes: Sequence[RewriteOutcome]) -> IcekeepError | None:
+    """Where rows were hashed, those that stand in the new files are those that went in."""
+    read = [outcome.hash_in for outcome in outcomes if outcome.hash_in is not None]
+    written = [outcome.hash_out for outcome in outcomes if outcome.hash_out is not None]
+    return problem_of_rows(read, written, [file for outcome in outcomes for file in outcome.files])

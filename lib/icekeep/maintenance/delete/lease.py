@@ -1,0 +1,442 @@
+"""Which process of which machine this is, in a text that another process of the machine can hold against what runs there.
+
+A run that was killed says nothing any more. Who finds its name on the same machine, in the same container, sees at once that
+nobody is behind it; from anywhere else only time tells.
+
+Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
+
+    <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", ...}
+
+A claim is a file that is created, so that of two runs one gets it. The claim of the highest number counts, for as long as
+`LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
+owner. A process that is gone from this machine has no claim any more, without a wait.
+
+Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
+losing the claim, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
+says so in a claim first (`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back. That a
+restore was at work is repeated too (`restored_ms`), until a run has made sure that nothing came back and goes on.
+
+What time it is for a job that deletes by age: a clock that is wrong may only make it keep more.
+
+The store's clock is seen in a file that is made for it. A plan writes nothing, and so asks our own clock alone: the run that
+deletes looks again.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from threading import Event, Thread
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.decoding import from_json
+from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, SafetyError
+from icekeep.runtime import Runtime, cleaning_up
+from icekeep.spec.properties import own_directory
+from icekeep.spec.types import DAY_MS, MINUTE_MS
+from icekeep.storage.base import FileInfo, Storage
+
+_PROC = Path("/proc")
+
+
+def process_name() -> str:
+    """The name of this process; empty where the system does not tell enough to make one."""
+    return _own_name(os.getpid())
+
+
+def has_ended(name: str) -> bool:
+    """Whether the process of a name is gone for certain; false for one of another machine or container."""
+    where, _, number = name.rpartition("/pid:")
+    pid = number.partition("@")[0]
+    if not where or not pid.isdecimal() or where != _where():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # It is there, and somebody else's.
+        pass
+    # What cannot be looked at may be the one that is meant.
+    found = _name(int(pid))
+    return found not in ("", name)
+
+
+@cache
+def _own_name(pid: int) -> str:
+    """Remembered by the number, since a process that was forked remembers what its parent does."""
+    return _name(pid)
+
+
+def _name(pid: int) -> str:
+    """The process of a number, told apart from later ones of the same number by when it began; empty if there is none."""
+    where = _where()
+    try:
+        # The name of the program is in parentheses and may hold any character; what follows does not.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return f"{where}/pid:{pid}@{fields[19]}" if where and len(fields) > 19 else ""
+
+
+def _where() -> str:
+    """The machine since it was started, and its name space of process numbers, which containers have of their own."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"boot:{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+LEASE_MS = 10 * MINUTE_MS
+
+_CALL_MS = DAY_MS
+"""For so long a call may be under way whose run has lost the plan."""
+
+RESTORE = "restore"
+"""The job that brings a plan's files back, by this plan or by another that names some of them."""
+
+CLAIMS = "claims"
+"""The directory of claims in that of a plan."""
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """What a claim says; without an owner the plan is free again, and `job` is who was at work last.
+
+    `deletes`, `restored_ms` and, for a day, `preempted` are repeated by all later claims.
+    """
+
+    owner: str = ""
+    job: str = ""
+    process: str = ""
+    deletes: bool = False
+    preempted: str = ""
+    preempted_ms: int = 0
+    restored_ms: int = 0
+
+
+class LastWork(msgspec.Struct, frozen=True):
+    """What the claims say of the work on a plan; nothing if there is none.
+
+    Attributes:
+        at_ms: when the job that was, or is, at work on it last said so, epoch milliseconds.
+        deletes: files of the plan have been deleted for good, or were about to be.
+        is_held: the job has not said that it has ended.
+        restored_ms: when a restore said last that it is at work, if no run has carried the plan out since; 0 if not.
+    """
+
+    at_ms: int = 0
+    deletes: bool = False
+    is_held: bool = False
+    restored_ms: int = 0
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """The right to work on a plan; it travels to the tasks that do the work.
+
+    Attributes:
+        directory: of the plan.
+        owner: of this claim and of no other.
+        number: of the newest claim of the owner that is known here.
+        since_ms: when that was made or seen, by the monotonic clock of this process.
+        process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
+        preempted: the job other than a restore of which a call may be under way, noted at `preempted_ms` within the last day: it
+            ended without a word, or a call of it failed. Empty for none.
+        restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
+        is_unchanged: this restore has changed nothing yet; if it ends so, it does not count as one.
+        deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
+    """
+
+    directory: str
+    owner: str
+    job: str
+    number: int
+    since_ms: int
+    process: str
+    preempted: str = ""
+    preempted_ms: int = 0
+    deletes: bool = False
+    restored_ms: int = 0
+    is_unchanged: bool = False
+
+    def arrived(self, runtime: Runtime) -> "Claim":
+        """The same claim in another process, which has a monotonic clock of its own."""
+        return msgspec.structs.replace(self, since_ms=runtime.monotonic_ms())
+
+    def check(self, storage: Storage, runtime: Runtime) -> None:
+        """Look whether the claim still holds, and renew it where half of its time is over.
+
+        Raises:
+            ClaimedError: it does not.
+        """
+        # Asked before the claims are: a thread of this process may renew the claim while they are listed.
+        known = self.number
+        newest = _newest(self.directory, storage)
+        if newest is None or newest[0] < known:
+            raise ClaimedError(f"plan {self.directory!r} is gone: another run has finished it")
+        number, info = newest
+        self._follow(number, storage, runtime)
+        age_ms = max(runtime.now_ms() - info.modified_ms, runtime.monotonic_ms() - self.since_ms)
+        if age_ms > LEASE_MS // 2:
+            try:
+                _create(self.directory, number + 1, self._content, storage)
+            except FileExistsError:
+                # Another task of this run was faster, or another run.
+                self._follow(number + 1, storage, runtime)
+            else:
+                self.number, self.since_ms = number + 1, runtime.monotonic_ms()
+
+    def begin_deleting(self, storage: Storage, runtime: Runtime) -> None:
+        """Say, before the first call that deletes for good, that nothing of the plan comes back.
+
+        Raises:
+            ClaimedError: the claim does not hold.
+        """
+        while not self.deletes:
+            self.check(storage, runtime)
+            # A thread renews the claim meanwhile.
+            number = self.number + 1
+            with suppress(FileExistsError):
+                _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
+                self._follow(number, storage, runtime)
+
+    def note_failed_call(self, runtime: Runtime) -> None:
+        """A call of this job has failed: it may take effect all the same, and much later."""
+        self.preempted, self.preempted_ms = self.job, runtime.now_ms()
+
+    def release(self, storage: Storage) -> None:
+        """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
+        newest = _newest(self.directory, storage)
+        if newest is None:
+            return
+        content = _read(self.directory, newest[0], storage)
+        if content.owner == self.owner:
+            with suppress(FileExistsError):
+                job = "" if self.is_unchanged else self.job
+                free = msgspec.structs.replace(
+                    self._content, owner="", process="", job=job, deletes=self.deletes or content.deletes
+                )
+                _create(self.directory, newest[0] + 1, free, storage)
+
+    @property
+    def _content(self) -> _Content:
+        return _Content(
+            owner=self.owner,
+            job=self.job,
+            process=self.process,
+            deletes=self.deletes,
+            preempted=self.preempted,
+            preempted_ms=self.preempted_ms,
+            restored_ms=self.restored_ms,
+        )
+
+    def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
+        """Go on with a newer claim, if it is of the same owner."""
+        content = _read(self.directory, number, storage)
+        if content.owner != self.owner:
+            raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'}")
+        self.deletes = self.deletes or content.deletes
+        if number > self.number:
+            self.number, self.since_ms = number, runtime.monotonic_ms()
+
+
+def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> Claim:
+    """The claim on a plan that is about to be written: there is none before it."""
+    claim = _made(directory, job, 1, runtime)
+    _create(directory, 1, claim._content, storage)
+    return claim
+
+
+def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
+    """Claim a plan that is on disk.
+
+    Nobody takes a plan from a run that is at work: a call of it that is under way cannot be seen, nor stopped.
+
+    Args:
+        now_ms: what time it is, epoch milliseconds; the earlier of the clocks, so that a claim ends rather too late.
+
+    Raises:
+        ClaimedError: another run is at work on it.
+    """
+    number, content, at_ms = _not_held(directory, storage, now_ms)
+    preempted, preempted_ms = content.preempted, content.preempted_ms
+    if content.owner and content.job != RESTORE:
+        # Its time is over, or its process gone: a call of it may be under way all the same.
+        preempted, preempted_ms = content.job, at_ms
+    if preempted and now_ms - preempted_ms > _CALL_MS:
+        preempted, preempted_ms = "", 0
+    claim = msgspec.structs.replace(
+        _made(directory, job, number + 1, runtime),
+        preempted=preempted,
+        preempted_ms=preempted_ms,
+        deletes=content.deletes,
+        restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
+    )
+    try:
+        _create(directory, number + 1, claim._content, storage)
+    except FileExistsError:
+        raise ClaimedError(f"another run has just begun with plan {directory!r}; run it again later") from None
+    return claim
+
+
+def refuse_held(directory: str, storage: Storage, now_ms: int) -> None:
+    """Raise `ClaimedError` where `take_claim` would, since another run is at work on a plan; nothing is written."""
+    _not_held(directory, storage, now_ms)
+
+
+def _not_held(directory: str, storage: Storage, now_ms: int) -> tuple[int, _Content, int]:
+    """The number of the newest claim, what it says and when it was made, epoch milliseconds; zeros and nothing without one."""
+    newest = _newest(directory, storage)
+    if newest is None:
+        return 0, _Content(), 0
+    number, at_ms = newest[0], newest[1].modified_ms
+    content = _read(directory, number, storage)
+    if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
+        minutes = LEASE_MS // MINUTE_MS
+        raise ClaimedError(
+            f"plan {directory!r} is in use by {content.job}, or that run died less than {minutes} minutes ago; try again "
+            f"when it has ended, or in {minutes} minutes"
+        )
+    return number, content, at_ms
+
+
+def last_work(directory: str, storage: Storage) -> LastWork:
+    """What the claims on a plan say; nothing where the newest cannot be read, or the plan goes at this moment."""
+    newest = _newest(directory, storage)
+    if newest is None:
+        return LastWork()
+    try:
+        content = _read(directory, newest[0], storage)
+    except (ClaimedError, InvalidTableError):
+        return LastWork()
+    at_ms = newest[1].modified_ms
+    return LastWork(
+        at_ms=at_ms,
+        deletes=content.deletes,
+        is_held=bool(content.owner),
+        restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
+    )
+
+
+@contextmanager
+def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim]:
+    """Keep a claim while the block lasts, and release it when that ends, unless the process dies in it.
+
+    A thread renews it, whatever takes long: a proof, a commit, looking at millions of files. Where it cannot be released the
+    next run waits for its end.
+    """
+    over = Event()
+    Thread(target=_keep, args=(claim, storage, runtime, over), name="claim", daemon=True).start()
+    try:
+        yield claim
+    except (Exception, KeyboardInterrupt, SystemExit):
+        over.set()
+        with suppress(Exception):
+            claim.release(storage)
+        raise
+    finally:
+        over.set()
+    with suppress(Exception), cleaning_up():
+        claim.release(storage)
+
+
+def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None:
+    while not over.wait(LEASE_MS / 4000):
+        try:
+            claim.check(storage, runtime)
+        except ClaimedError:
+            # Whoever works by it finds out before the next call.
+            return
+        except Exception:  # noqa: BLE001 - whatever it is, the next look may succeed
+            continue
+
+
+def _made(directory: str, job: str, number: int, runtime: Runtime) -> Claim:
+    return Claim(
+        directory=directory,
+        owner=str(runtime.new_uuid()),
+        job=job,
+        number=number,
+        since_ms=runtime.monotonic_ms(),
+        process=process_name(),
+    )
+
+
+def _newest(directory: str, storage: Storage) -> tuple[int, FileInfo] | None:
+    found = {_number(info.location): info for info in storage.list(f"{directory}/{CLAIMS}")}
+    found.pop(0, None)
+    return max(found.items(), key=lambda one: one[0]) if found else None
+
+
+def _number(location: str) -> int:
+    name = location.rpartition("/")[2].removesuffix(".json")
+    return int(name) if name.isdecimal() else 0
+
+
+def _location(directory: str, number: int) -> str:
+    return f"{directory}/{CLAIMS}/{number:06d}.json"
+
+
+def _create(directory: str, number: int, content: _Content, storage: Storage) -> None:
+    storage.create(_location(directory, number), msgspec.json.encode(content))
+
+
+def _read(directory: str, number: int, storage: Storage) -> _Content:
+    location = _location(directory, number)
+    try:
+        return from_json(storage.read(location), _Content)
+    except MissingFileError:
+        raise ClaimedError(f"plan {directory!r} is gone: another run has finished it") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidTableError(
+            f"claim {location!r} cannot be read: {error}; remove it if no run is at work on the plan", location=location
+        ) from None
+
+
+SKEW_MAX_MS = 10 * MINUTE_MS
+"""By how much our clock may be ahead of the store's before nothing is decided by age any more."""
+
+
+def earlier_clock_ms(table: Table, runtime: Runtime) -> int:
+    """The earlier of our clock and the store's, however far apart they are, epoch milliseconds."""
+    return earlier_clock_below(own_directory(table.metadata, "runs"), table.storage, runtime)
+
+
+def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> int:
+    """The same by a file in a directory of icekeep's own."""
+    theirs_ms = _store_now_ms(directory, storage, runtime)
+    return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
+
+
+def safe_now_ms(table: Table, runtime: Runtime) -> int:
+    """The earlier of our clock and the store's, epoch milliseconds.
+
+    Raises:
+        SafetyError: ours is far ahead, so that moments that were worked out from it before may be wrong too.
+    """
+    ours_ms = runtime.now_ms()
+    theirs_ms = _store_now_ms(own_directory(table.metadata, "runs"), table.storage, runtime)
+    if theirs_ms is None:
+        return ours_ms
+    if ours_ms - theirs_ms > SKEW_MAX_MS:
+        raise SafetyError(
+            f"the clock of this machine is {(ours_ms - theirs_ms) / MINUTE_MS:,.0f} minutes ahead of that of the store of "
+            f"{table.metadata.location!r}, so ages cannot be trusted and nothing is deleted; set the clocks right",
+            ours_ms=ours_ms,
+            store_ms=theirs_ms,
+        )
+    return min(ours_ms, theirs_ms)
+
+
+def _store_now_ms(directory: str, storage: Storage, runtime: Runtime) -> int | None:
+    """What time a store says that it is, seen in a file that is made for it; `None` where it tells nothing."""
+    location = f"{directory}/clock/{runtime.new_uuid()}"
+    storage.create(location, b"")
+    try:
+        seen = storage.head(location)
+    finally:
+        storage.delete_many([location])
+    return None if seen is None else seen.modified_ms

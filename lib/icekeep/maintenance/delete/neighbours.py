@@ -1,0 +1,590 @@
+"""One look at all tables of a catalog for the jobs of many of them: for 500 tables it is 500 pointers, and not 500 times 500.
+
+Names are listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there
+before. A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it
+deletes: what such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once
+(`catalog/pointer_lists.py`) list names in one request, and metadata that is known by then is taken as it is now.
+
+The other tables of a table's catalog: whether one of them lies where this one deletes files.
+
+catalog -> names -> pointers -> places -> compared. A table in another's directory looks like garbage of that other one, so
+nothing is deleted from a table whose place is not its own. Only places are read out of the others' metadata: a table of a
+version that is not known here has its place all the same. Of a table that cannot be loaded the catalog may tell the place.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from icekeep.catalog.base import Catalog, Identifier, NamespacesMissingError, Pointer, Table, format_identifier
+from icekeep.catalog.pointer_lists import lists_pointers
+from icekeep.errors import (
+    ConfigError,
+    IcekeepError,
+    InvalidTableError,
+    NotFoundError,
+    SafetyError,
+    TryAgainError,
+    first_line,
+)
+from icekeep.events import SILENT, Listener, Warned
+from icekeep.maintenance.delete.locations import (
+    Neighbour,
+    TableRoots,
+    compared,
+    look_at,
+    look_by,
+    named_roots,
+    recalled,
+    table_roots,
+)
+from icekeep.spec.properties import data_directory
+from icekeep.spec.types import MINUTE_MS
+from icekeep.storage.local.links import real_location
+from icekeep.storage.many import REQUESTS_AT_ONCE
+
+OLD_MS = 5 * MINUTE_MS
+"""A look that is older is made anew."""
+
+FRESH_MS = MINUTE_MS
+"""The same for a job that takes for garbage what lies in a place and no metadata names."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Where each table of a catalog lies that is still there."""
+
+    neighbours: tuple[Neighbour, ...]
+
+
+class SharedLooks:
+    """The looks of one run, for several threads; of those who ask at once one looks, and the others wait for it."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, tuple[int, Look]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def of(self, catalog: Catalog, look: Callable[[], Look | None], max_age_ms: int = OLD_MS) -> Look | None:
+        """What a look found that is not older than so many milliseconds, or finds now.
+
+        `None` where `look` says that not all could be seen.
+        """
+        key = catalog.identity
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            now_ms = catalog.runtime.monotonic_ms()
+            at_ms, known = self._looks.get(key, (0, None))
+            if known is not None and now_ms - at_ms < max_age_ms:
+                return known
+            # Dated by its beginning.
+            found = look()
+            if found is not None:
+                self._looks[key] = now_ms, found
+            return found
+
+
+_SHARED: ContextVar[SharedLooks | None] = ContextVar("shared_looks", default=None)
+
+
+def shared_looks() -> SharedLooks | None:
+    """Those of the run that this thread works for; `None` for a job by itself."""
+    return _SHARED.get()
+
+
+@contextmanager
+def sharing(looks: SharedLooks) -> Iterator[None]:
+    """Let the jobs that this thread runs while the block lasts share looks."""
+    token = _SHARED.set(looks)
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_REQUESTS_EACH = 4
+"""A thread may need a connection of its own, which fewer requests are not worth."""
+
+_CACHED_PLACES = 20_000
+"""Each table of a run is held against each other one: of 500, places are compared a million times."""
+
+_SLASHES_OF_A_STORE = 2
+"""In the key of a whole bucket or disk."""
+
+_FAILED_BESIDE: set[tuple[str, str]] = set()
+"""Catalogs by name, and metadata files of other catalogs' tables that their storage could not read."""
+
+_CONTAINS, _LIES_IN, _SAME = "contains", "lies in", "is the same place as"
+
+
+class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say of the other tables, where none of them stands in the way.
+
+    Attributes:
+        unlisted_reason: why not all tables of the catalog are known; empty if they are.
+        unreadable: names of tables whose place is not known, since they cannot be loaded and the catalog does not tell it.
+        accepted: those of them that the operator accepts by name, who says that they lie elsewhere; not in `unreadable`.
+        other_roots: places of other tables that lie in a place where files of this one may go, or hold its location, and are
+            not refused (`territory`).
+    """
+
+    unlisted_reason: str = ""
+    unreadable: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    other_roots: tuple[str, ...] = ()
+
+
+class _Overlap(msgspec.Struct, frozen=True):
+    """A place of this table and one of another that meet; `relation` says how, as "contains"."""
+
+    ours: str
+    relation: str
+    theirs: str
+
+
+def neighbours(  # noqa: PLR0913 - what a run was told
+    table: Table,
+    *,
+    roots: Sequence[str] = (),
+    looked_at: str = "",
+    refuses_overlap: bool = True,
+    accepted: Collection[str] = (),
+    dead_uuids: Collection[str] = (),
+    is_listed: bool = True,
+    listener: Listener = SILENT,
+) -> Neighbours:
+    """Look at the places of all other tables in a table's catalog, and refuse those that meet this one's.
+
+    Args:
+        roots: directories that the operator names for the run, beside those of the catalog's configuration.
+        looked_at: the directory whose files are about to be taken for garbage: then the others are held against it alone, and
+            not against this table's location and directories, where they are told only (`other_roots`).
+        refuses_overlap: false for a job that deletes only what the table's own metadata named: then places that lie in each
+            other are told (`other_roots`), and only those that are one and the same are refused.
+        accepted: names of tables that may be unreadable.
+        dead_uuids: of tables that the operator says are dead: none of the others may have one, in lower case.
+        is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
+
+    Raises:
+        TryAgainError: the catalog is out of reach while it is to list its tables.
+        ConfigError: it is not where the configuration says, and lists none.
+        SafetyError: another table's location equals, contains or lies in this one's location or directories, or this one's
+            location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
+        InvalidTableError: the table's own location is none.
+    """
+    ours, named = _own_roots(table), named_roots(table, roots)
+    judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
+    unlisted_reason, found = _others(table, FRESH_MS if looked_at else OLD_MS, is_listed=is_listed)
+    for neighbour in found:
+        _refuse_same(table, neighbour, dead_uuids)
+        _refuse_overlap(table, judged, neighbour, nested_too=refuses_overlap)
+    others = [place for neighbour in found for place in _other_roots(table, ours, named, neighbour, listener)]
+    if unlisted_reason:
+        listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
+    for neighbour in found:
+        _tell_problem(neighbour, accepted, listener)
+    unknown = [n.name for n in found if n.places is None or n.may_lie_elsewhere]
+    return Neighbours(
+        unlisted_reason=unlisted_reason,
+        unreadable=tuple(name for name in unknown if name not in accepted),
+        accepted=tuple(sorted(name for name in unknown if name in accepted)),
+        other_roots=tuple(dict.fromkeys(others)),
+    )
+
+
+def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None:
+    """Refuse to read files for a table that lie in a place of another one: a manifest can name any.
+
+    Below the table's own location, and its own data directory, another one's location alone keeps files from being read, and no
+    directory that its properties name: tables may share a data directory, and anybody may name one. The other tables are looked
+    at only where a file lies outside a location that has the table's name.
+
+    Args:
+        files: locations, in as many parts as they come in.
+
+    Raises:
+        SafetyError: one lies there, and below no `rewrite.roots` of the catalog.
+        TryAgainError, ConfigError: as `neighbours`.
+    """
+    _real.cache_clear()
+    location, data = _key(table.metadata.location), _key(data_directory(table.metadata))
+    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if _has_name(location, table) else [])]
+    own = [root for root in (location, data) if root.count("/") > _SLASHES_OF_A_STORE]
+    strangers: dict[str, str] = {}
+    for some in files:
+        for file in some:
+            strangers.setdefault(file.rpartition("/")[0], file)
+    strangers = {at: file for at, file in strangers.items() if not any(_holds(root, _key(at)) for root in allowed)}
+    if not strangers:
+        return
+    found = [(n, n.places) for n in _others(table, OLD_MS)[1] if n.places is not None]
+    locations = {_key(theirs.location): n for n, theirs in found}
+    named = {_key(at): n for n, theirs in found for at in theirs.elsewhere if not _is_wide(at, theirs)}
+    for directory, file in strangers.items():
+        key = _key(directory)
+        places = locations if any(_holds(root, key) for root in own) else {**named, **locations}
+        while key.count("/") > _SLASHES_OF_A_STORE:
+            if key in places:
+                raise SafetyError(
+                    f"file {file!r} of table {table.name!r} lies in a place of table {places[key].name!r}, whose rows would be "
+                    "copied: nothing is rewritten; if it was added on purpose, name its directory in the catalog's rewrite.roots",
+                    **_facts(table, file, places[key]),
+                )
+            key = key.rpartition("/")[0]
+
+
+def _has_name(key: str, table: Table) -> bool:
+    """Whether a location is called as the table is, as the one is that a catalog gives it, perhaps with a uuid behind."""
+    name, called = table.identifier[-1].casefold(), key.rstrip("/").rpartition("/")[2].casefold()
+    return called == name or called.startswith(f"{name}-")
+
+
+def _holds(root: str, key: str) -> bool:
+    return key == root or key.startswith(root.rstrip("/") + "/")
+
+
+def _others(table: Table, max_age_ms: int, *, is_listed: bool = True) -> tuple[str, list[Neighbour]]:
+    """Why not all other tables are known, and those that are, the tables of other catalogs in the same database among them."""
+    _real.cache_clear()
+    shared = _shared(table, max_age_ms) if is_listed else None
+    identifiers, unlisted_reason, listed = shared or _read(table, is_listed=is_listed)
+    found = [*listed, *_beside(table.catalog)]
+    if table.identifier not in identifiers:
+        # Some catalogs fold the case of names, and list this one under another spelling.
+        found = [
+            n for n in found if not (_is_same_table(table, n) and _folded(n.identifier) == _folded(table.identifier))
+        ]
+    return unlisted_reason, found
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """All tables of a catalog by name, with their pointers where it tells them at once; and why not all could be listed."""
+
+    pointers: Mapping[Identifier, Pointer | None]
+    unlisted_reason: str = ""
+
+
+def _read(table: Table, *, is_listed: bool) -> tuple[Collection[Identifier], str, list[Neighbour]]:
+    """The names of all tables of the catalog, why not all could be listed, and where the others lie."""
+    listed = _all_tables(table.catalog, {table.identifier[:-1]})
+    identifiers, unlisted_reason = listed.pointers.keys(), listed.unlisted_reason
+    if is_listed and not unlisted_reason and _folded(table.identifier) not in map(_folded, identifiers):
+        unlisted_reason = f"catalog {table.catalog.name!r} does not list the table itself, so it may not list others"
+    others = {name: pointer for name, pointer in listed.pointers.items() if name != table.identifier}
+    return identifiers, unlisted_reason, _looked_at(table.catalog, others)
+
+
+def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str, list[Neighbour]] | None:
+    """The same from a look that the jobs of a run share.
+
+    `None` where there is none, or it has not seen all, or not this table. Tables whose names are new since the look are looked
+    at, and so are those that have moved on, where their new metadata is known.
+    """
+    looks, catalog = shared_looks(), table.catalog
+    if looks is None:
+        return None
+
+    def look() -> Look | None:
+        listed = _all_tables(catalog, set())
+        return None if listed.unlisted_reason else Look(tuple(_looked_at(catalog, listed.pointers)))
+
+    found = looks.of(catalog, look, max_age_ms)
+    listed = None if found is None else _all_tables(catalog, set())
+    if found is None or listed is None or listed.unlisted_reason or table.identifier not in listed.pointers:
+        return None
+    known = {n.identifier: n for n in found.neighbours}
+    new = _looked_at(catalog, {name: pointer for name, pointer in listed.pointers.items() if name not in known})
+    old = {name: pointer for name, pointer in listed.pointers.items() if name in known}
+    moved_on = {name: None if pointer is None else recalled(name, pointer) for name, pointer in old.items()}
+    neighbours = [*(moved_on[name] or known[name] for name in old), *new]
+    return listed.pointers.keys(), "", [n for n in neighbours if n.identifier != table.identifier]
+
+
+def _beside(catalog: Catalog) -> list[Neighbour]:
+    """Where the tables of other catalogs in the same database lie, under the names of those.
+
+    This catalog's storage need not reach their metadata: then they lie around that, and it is not tried again.
+    """
+    at_once = lists_pointers(catalog)
+    told = {} if at_once is None else at_once.list_pointers_beside()
+    pointers = {name: pointer for name, pointer in told.items() if pointer is not None}
+
+    def look(name: Identifier) -> Neighbour:
+        pointer = pointers[name]
+        known = recalled(name, pointer)
+        failed = (catalog.name, pointer.metadata_location)
+        try:
+            if known is None and failed not in _FAILED_BESIDE:
+                return look_by(name, pointer)
+        except IcekeepError:
+            _FAILED_BESIDE.add(failed)
+        if known is None:
+            directory = pointer.metadata_location.rpartition("/")[0]
+            around = TableRoots(None, directory.rpartition("/")[0], (directory,))
+            return Neighbour(name, pointer.metadata_location, around)
+        return known
+
+    return _each(look, pointers)
+
+
+def _looked_at(catalog: Catalog, pointers: Mapping[Identifier, Pointer | None]) -> list[Neighbour]:
+    """Where tables lie that are still there."""
+    known = {name: None if pointer is None else recalled(name, pointer) for name, pointer in pointers.items()}
+    unknown = [name for name, neighbour in known.items() if neighbour is None]
+    looked = dict(zip(unknown, _each(lambda name: look_at(catalog, name, pointers[name]), unknown), strict=True))
+    found = [neighbour or looked[name] for name, neighbour in known.items()]
+    return [neighbour for neighbour in found if neighbour is not None]
+
+
+def _own_roots(table: Table) -> TableRoots:
+    location = table.metadata.location
+    if compared(location) is None:
+        raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
+    elsewhere = tuple(root for root in table_roots(table.metadata) if _key(root) != _key(location))
+    return TableRoots(table.metadata.table_uuid, location, elsewhere)
+
+
+def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
+    """All tables of the catalog, those of some namespaces at least.
+
+    Raises:
+        TryAgainError: the catalog is out of reach: it would list tables that must be known.
+        ConfigError: it is not where the configuration says.
+    """
+    at_once = lists_pointers(catalog)
+    if at_once is not None:
+        pointers, problem = _listed(at_once.list_pointers, f"catalog {catalog.name!r} does not list its tables")
+        return _Listed(dict(sorted((pointers or {}).items())), problem)
+
+    def list_one(namespace: Identifier) -> tuple[Sequence[Identifier], str]:
+        about = f"catalog {catalog.name!r} does not list the tables of namespace {format_identifier(namespace)!r}"
+        try:
+            listed, problem = _listed(lambda: catalog.list_tables(namespace), about)
+        except NotFoundError:
+            # Somebody dropped it since the namespaces were listed.
+            return (), ""
+        return listed or (), problem
+
+    try:
+        known, problem = _listed(catalog.list_namespaces, f"catalog {catalog.name!r} does not list its namespaces")
+    except NamespacesMissingError as error:
+        known, problem = [*error.known], first_line(error)
+    problems = [problem]
+    pointers_by_name: dict[Identifier, Pointer | None] = {}
+    for listed, problem in _each(list_one, sorted({*namespaces, *(known or ())})):
+        pointers_by_name.update(dict.fromkeys(listed))
+        problems.append(problem)
+    return _Listed(pointers_by_name, "; ".join(filter(None, problems)))
+
+
+def _listed(lists: Callable[[], R], about: str) -> tuple[R | None, str]:
+    """What a catalog lists, or why it may not or cannot.
+
+    Raises:
+        NotFoundError: what is to be listed is not there.
+        TryAgainError, ConfigError: the catalog itself is out of reach, or is not there.
+        NamespacesMissingError: it lists some namespaces.
+    """
+    try:
+        return lists(), ""
+    except (TryAgainError, ConfigError, NotFoundError, NamespacesMissingError):
+        raise
+    except IcekeepError as error:
+        return None, f"{about}: {first_line(error)}"
+
+
+def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:
+    if not neighbour.problem:
+        return
+    if neighbour.places is not None:
+        listener.on(
+            Warned(
+                f"table {neighbour.name!r} cannot be loaded and is judged by where the catalog says that it lies, "
+                f"{neighbour.places.location!r}: {neighbour.problem}"
+            )
+        )
+        return
+    is_accepted = ", which is accepted" if neighbour.name in accepted else ""
+    listener.on(Warned(f"it cannot be told where table {neighbour.name!r} lies{is_accepted}: {neighbour.problem}"))
+
+
+def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]) -> None:
+    theirs = neighbour.places
+    if theirs is None:
+        return
+    if _is_same_table(table, neighbour):
+        raise SafetyError(
+            f"table {table.name!r} at {table.metadata.location!r} is in catalog {table.catalog.name!r} a second time, as "
+            f"{neighbour.name!r} at {theirs.location!r}: what one of them expires the other may still name, so nothing is "
+            "deleted; drop one of the two names without purging it",
+            **_facts(table, table.metadata.location, neighbour),
+        )
+    if theirs.table_uuid is not None and theirs.table_uuid.lower() in dead_uuids:
+        raise SafetyError(
+            f"table {theirs.table_uuid} is said to be dead, but is {neighbour.name!r} in catalog {table.catalog.name!r}: nothing "
+            "is deleted; leave its uuid out of ignore-metadata-of",
+            **_facts(table, table.metadata.location, neighbour),
+        )
+
+
+def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, nested_too: bool) -> None:
+    for one in _overlaps(_pairs(judged, neighbour.places)):
+        if nested_too or one.relation == _SAME:
+            raise SafetyError(
+                f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: files of "
+                "one would look like garbage of the other, so nothing is deleted; move one of the two tables to a place of "
+                "its own, or drop the one that is not in use without purging it",
+                **_facts(table, judged.location, neighbour),
+            )
+
+
+def _other_roots(
+    table: Table, ours: TableRoots, roots: Sequence[str], neighbour: Neighbour, listener: Listener
+) -> list[str]:
+    """Places of a table that was not refused, where files of this one stay; warns how the two overlap."""
+    found = _overlaps(_pairs(ours, neighbour.places))
+    if found:
+        one = found[0]
+        named = ""
+        if one.relation == _LIES_IN:
+            named = f"; if files below {one.ours!r} belong to {table.name!r}, name it in reclaim.roots"
+        listener.on(
+            Warned(
+                f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: files in "
+                f"places of that table are kept{named}"
+            )
+        )
+    theirs = neighbour.places
+    if theirs is None:
+        return []
+    places = (theirs.location, *theirs.elsewhere)
+    met = _overlaps((root, place) for root in (ours.location, *roots) for place in places)
+    inner = [one for one in met if one.relation == _CONTAINS]
+    outer = [one for one in met if one.ours == ours.location and one.relation in (_LIES_IN, _SAME)]
+    outer = [one for one in outer if not _is_wide(one.theirs, theirs)]
+    # What is named for all tables of the catalog says not whose it is.
+    tied = [one for one in met if one.ours in table.catalog.reclaim_roots]
+    tied = [
+        one for one in tied if one.relation == _SAME or (one.relation == _LIES_IN and not _is_wide(one.theirs, theirs))
+    ]
+    for one in tied:
+        is_at_home = _relation(ours.location, one.ours) in (_CONTAINS, _SAME)
+        if not is_at_home and any(_relation(claim, one.ours) in (_LIES_IN, _SAME) for claim in ours.elsewhere):
+            listener.on(
+                Warned(
+                    f"{one.ours!r} in reclaim.roots of catalog {table.catalog.name!r} {one.relation} {one.theirs!r} of table "
+                    f"{neighbour.name!r}, so it does not count for table {table.name!r}; if files there are its own, name it "
+                    "with --option reclaim.roots"
+                )
+            )
+    return [
+        *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
+        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in (*outer, *tied)),
+    ]
+
+
+def _is_wide(place: str, theirs: TableRoots) -> bool:
+    """Whether a directory of a table lies above its location: such as all tables of a warehouse may share is nobody's own."""
+    return _relation(place, theirs.location) == _CONTAINS
+
+
+def _is_seen_as_outer(one: _Overlap) -> bool:
+    """Whether a place of theirs that is, or holds, ours is one by its text: one may leave out its store, or be a link."""
+    ours, theirs = compared(one.ours), compared(one.theirs)
+    return ours is not None and theirs is not None and (ours == theirs or theirs.holds(ours))
+
+
+def _spelled_as_ours(one: _Overlap) -> str:
+    """A place of another table below one of ours, which may leave out the store that our files name."""
+    below = _parts(_key(one.theirs))[2].removeprefix(_parts(_key(one.ours))[2].rstrip("/"))
+    return one.ours.rstrip("/") + below
+
+
+def _pairs(ours: TableRoots, theirs: TableRoots | None) -> list[tuple[str, str]]:
+    """The places of two tables of which none may meet."""
+    if theirs is None:
+        return []
+    return [
+        (ours.location, theirs.location),
+        *((directory, theirs.location) for directory in ours.elsewhere),
+        *((ours.location, directory) for directory in theirs.elsewhere),
+    ]
+
+
+def _overlaps(pairs: Iterable[tuple[str, str]]) -> list[_Overlap]:
+    """Those of some pairs of places that meet, one of ours and one of theirs each."""
+    related = [_Overlap(our_root, _relation(our_root, their_root), their_root) for our_root, their_root in pairs]
+    return [one for one in related if one.relation]
+
+
+def _facts(table: Table, our_root: str, neighbour: Neighbour) -> dict[str, str]:
+    theirs = "" if neighbour.places is None else neighbour.places.location
+    return {"table": table.name, "other": neighbour.name, "location": our_root, "other_location": theirs}
+
+
+def _relation(ours: str, theirs: str) -> str:
+    """How two places that meet do so; empty if they do not."""
+    our_key, their_key = _key(ours), _key(theirs)
+    (our_store, our_host, our_path), (their_store, their_host, their_path) = _parts(our_key), _parts(their_key)
+    # A location without an authority is in the store that is the default of whoever wrote it, which may be any.
+    if our_store != their_store or (our_host and their_host and our_host != their_host):
+        return ""
+    if our_path == their_path:
+        return _SAME
+    if their_path.startswith(our_path.rstrip("/") + "/"):
+        return _CONTAINS
+    return _LIES_IN if our_path.startswith(their_path.rstrip("/") + "/") else ""
+
+
+@lru_cache(_CACHED_PLACES)
+def _parts(key: str) -> tuple[str, str, str]:
+    scheme, _, rest = key.partition("://")
+    host, slash, path = rest.partition("/")
+    return scheme, host, slash + path
+
+
+def _key(location: str) -> str:
+    """How a place is compared: a directory that two links lead to is one place."""
+    return _key_of(_real(location))
+
+
+@lru_cache(_CACHED_PLACES)
+def _real(location: str) -> str:
+    return real_location(location)
+
+
+@lru_cache(_CACHED_PLACES)
+def _key_of(location: str) -> str:
+    place = compared(location)
+    return "" if place is None else place.key
+
+
+def _is_same_table(table: Table, neighbour: Neighbour) -> bool:
+    theirs, uuid = neighbour.places, table.metadata.table_uuid
+    if theirs is None:
+        return False
+    is_same_uuid = bool(uuid and theirs.table_uuid) and str(uuid).lower() == str(theirs.table_uuid).lower()
+    return is_same_uuid or _key(neighbour.metadata_location) == _key(table.metadata_location)
+
+
+def _folded(identifier: Identifier) -> tuple[str, ...]:
+    return tuple(part.casefold() for part in identifier)
+
+
+def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The answers for some items, in their order; in threads where there are many."""
+    these = list(items)
+    threads = min(REQUESTS_AT_ONCE, len(these) // _REQUESTS_EACH)
+    if threads < 2:
+        return [work(item) for item in these]
+    with ThreadPoolExecutor(threads, thread_name_prefix="neighbours") as pool:
+        return list(pool.map(work, these))

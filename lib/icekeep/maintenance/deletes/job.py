@@ -1,0 +1,400 @@
+"""The job `rewrite_position_deletes` (Iceberg's `rewrite_position_delete_files`): fewer position delete files, or vectors.
+
+equality deletes, where that is asked for, are turned into deletes of positions first; then
+live delete files -> those that reach nothing, and groups of one partition -> merged groups -> `RewriteDeletes` -> result
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
+from icekeep.commit.retry import reloaded
+from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
+from icekeep.events import StepFinished, StepStarted, Warned
+from icekeep.formats.deletes.positions import delete_format
+from icekeep.formats.deletes.read import hold_own_path
+from icekeep.maintenance.delete.neighbours import refuse_files_of_others
+from icekeep.maintenance.deletes import equality as equality_deletes
+from icekeep.maintenance.deletes.execute import (
+    STEP,
+    Commits,
+    Committer,
+    Execution,
+    Finished,
+    RewrittenGroup,
+    TaskContext,
+    execute,
+    is_small,
+)
+from icekeep.maintenance.deletes.live_rows import load_live_files
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, RewritePositionDeletesResult
+from icekeep.maintenance.deletes.plan import (
+    DeleteGroup,
+    DeletesPlan,
+    RewritePositionDeletesPlan,
+    becomes_of,
+    cost_of,
+    exact_lines,
+    group_rules,
+    plan,
+    preview,
+)
+from icekeep.maintenance.jobs import CommittingRequest, takes
+from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.commit import files_text, partial_once_landed
+from icekeep.maintenance.rewrite.run import (
+    Heartbeat,
+    WrittenFiles,
+    beating,
+    hold_start,
+    plan_till_done,
+    run_name,
+    sweep_runs,
+    written_files,
+)
+from icekeep.maintenance.saved_plans import ExactPlan, of_delete_files
+from icekeep.planning.commit_readers import SparkManifestReader
+from icekeep.planning.scan.plan import open_scan
+from icekeep.planning.spark.session import limits_of
+from icekeep.planning.spark.workers import chosen_workers
+from icekeep.runtime import Runtime
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import own_directory
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.snapshots import MAIN
+from icekeep.spelling import counted
+from icekeep.storage.base import Storage
+from icekeep.tables.refs import head_to_commit_to
+
+_LOG = logging.getLogger(__name__)
+
+
+Options = Mapping[str, Any] | RewritePositionDeletesOptions
+
+
+class RewritePositionDeletesRequest(CommittingRequest, frozen=True, kw_only=True):
+    """The arguments of `rewrite_position_deletes`, which says what each means."""
+
+    where: str | Expression = ALWAYS_TRUE
+    options: Options | None = None
+    branch: str = MAIN
+    convert_equality_deletes: bool = False
+
+
+@takes(RewritePositionDeletesRequest)
+def rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesResult:
+    """Merge small position delete files, and drop those, and rows of them, that reach no data file; no row changes.
+
+    In format version 3 position delete files become deletion vectors, one a data file. A data file that has a vector keeps
+    it: it stands for all older deletes of positions. Where others change what is being rewritten, so that a commit is
+    refused, what they changed is planned again, as often as `commit.retry.num-retries` says.
+
+    Args:
+        spark: a session, or a function that starts one; by default the session that runs, or a new one. What is too little to
+            be worth a Spark job is rewritten by threads of this process.
+        where: chooses delete files by their partition: those that a matching row may lie in.
+        options: of Iceberg's `rewrite_position_delete_files`, under its names.
+        branch: whose delete files are rewritten, and where that is committed; no other branch moves.
+        convert_equality_deletes: turn equality deletes into deletes of positions first (`convert_equality_deletes` in
+            `equality_deletes` says how), in a commit of its own.
+        given: a plan that was written before (`apply_plan` reads it): exactly that is done, or nothing.
+        snapshot_properties: keys and values of your own for the summaries of the new snapshots; none that others write.
+
+    Raises:
+        OptionError, ExpressionError, NotFoundError, UsageError: an argument is wrong, such as a tag in place of a branch, or
+            a property of the table; nothing was done.
+        UnsupportedError: the table is encrypted; nothing was done.
+        JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
+            has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
+        ConflictError: others kept changing what was to be replaced, however often it was planned again.
+        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+            delete file that is to be read lies in a place of another table.
+        OutcomeUnknownError: a commit may or may not have landed; its files are kept.
+    """
+    listener, runtime = request.listener, table.runtime
+    run = _Run(table, request, runtime)
+    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if run.given is None else 0
+    converted = None
+    if request.convert_equality_deletes:
+        converted = equality_deletes.convert_equality_deletes(
+            table, request.spark, where=request.where, branch=request.branch, listener=listener
+        )
+    try:
+        if converted is not None:
+            run.table = reloaded(table)
+        result = RewritePositionDeletesResult()
+        with run.stored():
+            planned = run.plan(run.directory)
+            if planned.groups or planned.dangling:
+                result = _rewritten(run, planned)
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if converted is None or converted.is_idle:
+            raise
+        listener.on(Warned(f"equality deletes are converted, position deletes were not rewritten: {one_line(error)}"))
+        result = RewritePositionDeletesResult(status="partial")
+    return msgspec.structs.replace(result, conversion=converted, swept_files_count=swept_count)
+
+
+@takes(RewritePositionDeletesRequest)
+def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> RewritePositionDeletesPlan:
+    """Say what `rewrite_position_deletes` with the same arguments would do; raises as it does, and writes nothing.
+
+    Position delete files are read where only their rows show that they reach nothing. Deletes that a conversion would make are
+    not planned for, since they are not known yet.
+    """
+    run = _Run(table, request, table.runtime)
+    shown = _shown(run, run.plan(None))
+    if not request.convert_equality_deletes:
+        return shown
+    conversion = equality_deletes.plan_convert_equality_deletes(
+        table, request.spark, where=request.where, branch=request.branch, listener=request.listener
+    )
+    return msgspec.structs.replace(shown, conversion=conversion)
+
+
+@takes(RewritePositionDeletesRequest, "rewrite_position_deletes")
+def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletesRequest) -> ExactPlan:
+    """What `rewrite_position_deletes` with the same arguments would do, with all files; raises as it does, and writes nothing.
+
+    Raises:
+        UsageError: equality deletes are to be converted first.
+    """
+    if request.convert_equality_deletes:
+        raise UsageError(
+            "which deletes a conversion makes is known only when it is done, so that no plan can name what is rewritten after "
+            f"it; leave out {argument('convert_equality_deletes')} for a plan, or run the job without one"
+        )
+    run = _Run(table, request, table.runtime)
+    planned = run.plan(None)
+    return ExactPlan(
+        shown=_shown(run, planned),
+        branch=planned.branch,
+        snapshot_id=planned.snapshot_id,
+        lines=exact_lines(planned, becomes_of(table.metadata.format_version)),
+        decided_by=of_delete_files(table.metadata),
+        cost=cost_of(planned),
+    )
+
+
+@takes(RewritePositionDeletesRequest)
+def check_arguments(metadata: TableMetadata, request: RewritePositionDeletesRequest) -> None:
+    """Hold the arguments against the table, before Spark starts; raises as `rewrite_position_deletes` does."""
+    if request.convert_equality_deletes:
+        equality_deletes.check_arguments(metadata)
+    group_rules(metadata, parse_options(RewritePositionDeletesOptions, request.options or {}))
+    delete_format(metadata.properties)
+
+
+def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
+    """A plan for people. As in the run, a group counts as one that reaches nothing only if its rows show that."""
+    table, swept_count = run.table, 0
+    if run.given is None:
+        swept_count = sweep_runs(table, run.runtime, keep="", listener=run.listener, is_plan=True)
+    groups = tuple(
+        msgspec.structs.replace(group, seems_dangling=group.seems_dangling and _is_of_its_paths(group, table.storage))
+        for group in planned.groups
+    )
+    shown = preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+    return msgspec.structs.replace(shown, swept_files_count=swept_count)
+
+
+def _is_of_its_paths(group: DeleteGroup, storage: Storage) -> bool:
+    return len(hold_own_path(storage, [read.entry.data_file for read in group.files])) == group.files_count
+
+
+class _Run:
+    """One run: its arguments, understood, and the version of the table that it works on, that of its `number`th plan."""
+
+    def __init__(self, table: Table, request: RewritePositionDeletesRequest, runtime: Runtime) -> None:
+        self.table, self.listener, self.runtime = table, request.listener, runtime
+        self.options = parse_options(RewritePositionDeletesOptions, request.options or {})
+        check_arguments(table.metadata, options=self.options)
+        head_to_commit_to(table.metadata, request.branch)
+        self.spark = request.spark
+        self.where, self.branch, self.given = request.where, request.branch, request.given
+        self.run_id = run_name(table)
+        self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
+        self.number = 1
+        self._has_stored = False
+
+    def plan(self, directory: str | None) -> DeletesPlan:
+        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`.
+
+        Raises:
+            SafetyError: a delete file that is to be read lies in a place of another table.
+        """
+        scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
+        planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
+        self._has_stored = self._has_stored or planned.has_stored
+        named = ([read.entry.data_file.file_path for read in group.files] for group in planned.groups)
+        refuse_files_of_others(self.table, named)
+        return planned
+
+    @contextmanager
+    def stored(self) -> Iterator[None]:
+        """Remove what plans have put into storage when the block ends."""
+        try:
+            yield
+        except BaseException:
+            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            self._has_stored = True
+            raise
+        finally:
+            # After a commit nothing that is left behind makes the run a failed one; a later run sweeps it.
+            with suppress(Exception):
+                storage = self.table.storage
+                storage.delete_many([f.location for f in storage.list(self.directory)] if self._has_stored else ())
+
+    def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> Execution:
+        """What groups of this version are rewritten with; files of each plan have names of their own."""
+        metadata = self.table.metadata
+        rules = group_rules(metadata, self.options)
+        large = [group for group in groups if not is_small(group, limits_of(self.spark))]
+        return Execution(
+            table=self.table,
+            workers=chosen_workers(
+                self.spark, sum(group.bytes for group in large), sum(group.files_count for group in large)
+            ),
+            context=TaskContext(
+                metadata=metadata,
+                sizes=rules.sizes,
+                granularity=rules.granularity,
+                file_format=delete_format(metadata.properties),
+                run_id=f"{self.run_id}-{self.number}",
+            ),
+            concurrency=self.options.max_concurrent_file_group_rewrites,
+            written=written,
+            listener=self.listener,
+        )
+
+    @contextmanager
+    def held(self, planned: DeletesPlan, heartbeat: Heartbeat) -> Iterator[None]:
+        """Keep the snapshot of a plan from expiring while the block runs, if files are read that only it may lead to."""
+        if not planned.groups:
+            yield
+            return
+        assert planned.snapshot_id is not None
+        run_id = f"{self.run_id}-{self.number}"
+        with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
+            yield
+
+    def committer(self, heartbeat: Heartbeat, written: WrittenFiles) -> Committer:
+        """What commits the groups of this run."""
+        return Committer(
+            Commits(
+                table=self.table,
+                branch=self.branch,
+                options=self.options,
+                reader=SparkManifestReader(self.spark, self.table.storage),
+                listener=self.listener,
+                runtime=self.runtime,
+                written=written,
+            ),
+            heartbeat,
+        )
+
+
+def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
+    with (
+        beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat,
+        written_files(run.table, run.run_id, run.listener) as written,
+    ):
+        return _planned_till_done(run, planned, heartbeat, written)
+
+
+def _planned_till_done(
+    run: _Run, planned: DeletesPlan, heartbeat: Heartbeat, written: WrittenFiles
+) -> RewritePositionDeletesResult:
+    _LOG.info(
+        "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
+        run.table.name,
+        run.run_id,
+        planned.snapshot_id,
+        sum(group.files_count for group in planned.groups),
+        len(planned.groups),
+        len(planned.dangling),
+        extra=log_context(run.table),
+    )
+    committer = run.committer(heartbeat, written)
+
+    def plan_and_commit(table: Table, number: int) -> None:
+        nonlocal planned
+        run.table, run.number = table, number
+        if number > 1:
+            planned = committer.without_landed(run.plan(run.directory))
+        with run.held(planned, heartbeat):
+            _run_held_plan(run, planned, committer, written)
+        if committer.refusal is not None:
+            raise committer.refusal
+
+    def what() -> str:
+        return files_text(committer.refused_files_count, Committer.files)
+
+    with partial_once_landed(lambda: committer.has_landed, lambda error: committer.end_early(error, planned)):
+        try:
+            only_once = run.given is not None
+            plan_till_done(run.table, plan_and_commit, what=what, listener=run.listener, only_once=only_once)
+        finally:
+            committer.discard(committer.take_refused())
+    return committer.result()
+
+
+def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, written: WrittenFiles) -> None:
+    """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
+    format_version = run.table.metadata.format_version
+    taken = _taken_over(planned.groups, committer.refused, format_version, run.table.storage)
+    numbers = {one.group.number for one in taken}
+    groups = [group for group in planned.groups if group.number not in numbers]
+    execution = run.execution(groups, written)
+    refused, waiting = committer.take_refused(), deque(taken)
+    files_count = sum(group.files_count for group in groups)
+    try:
+        committer.discard(group for group in refused if all(group.added is not one.added for one in taken))
+        run.listener.on(StepStarted(STEP, files_count, "files"))
+        with closing(execute(groups, execution)) as finished:
+            both: Iterator[Finished] = chain(_handed_over(waiting), finished)
+            committer.run(planned, both, format_version)
+    finally:
+        # Those that the committer has not seen, since something ended the plan before.
+        committer.discard(waiting)
+    run.listener.on(StepFinished(STEP, counted(files_count, "files")))
+
+
+def _handed_over(waiting: deque[RewrittenGroup]) -> Iterator[RewrittenGroup]:
+    while waiting:
+        yield waiting.popleft()
+
+
+def _taken_over(
+    groups: Sequence[DeleteGroup], left: Sequence[RewrittenGroup], format_version: int, storage: Storage
+) -> list[RewrittenGroup]:
+    """Groups that an earlier plan had rewritten, where that is what this one asks for."""
+    done = {group.group.digests: group for group in left}
+    taken = []
+    for group in groups:
+        before = done.get(group.digests)
+        if before is not None and _is_still_right(before, group, storage, makes_vectors=format_version > 2):
+            taken.append(msgspec.structs.replace(before, group=group))
+    return taken
+
+
+def _is_still_right(before: RewrittenGroup, group: DeleteGroup, storage: Storage, *, makes_vectors: bool) -> bool:
+    if any(is_deletion_vector(file) is not makes_vectors for file in before.added):
+        return False
+    live = load_live_files(group.live, storage)
+    for digest, named in before.named.items():
+        file = live.at(digest)
+        number, has_vector = (None, False) if file is None else (file.sequence_number, file.has_vector)
+        if named.problem(number, has_vector=has_vector, makes_vectors=makes_vectors) is not None:
+            return False
+    return True

@@ -1,0 +1,571 @@
+"""A plan that was written before -> what of it expires, or a refusal.
+
+The output columns of Iceberg's `expire_snapshots`, and what an operator wants to know besides.
+
+The job `expire_snapshots`: retention by references, then garbage collection.
+
+metadata -> expired snapshots and refs -> files that only they lead to -> plan on disk -> `ExpireSnapshots` -> reclaimed
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.snapshots import ExpireSnapshots
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import SafetyError, UsageError, and_more
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.garbage import Garbage, tell_kept
+from icekeep.maintenance.delete.kept import GivenDeletion, deletion_cost, deletion_lines
+from icekeep.maintenance.delete.lease import safe_now_ms
+from icekeep.maintenance.delete.locations import Territory, check_roots, named_roots, territory
+from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
+from icekeep.maintenance.delete.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
+from icekeep.maintenance.delete.pending import (
+    DeletionRequest,
+    Earlier,
+    finish_begun,
+    finish_earlier,
+    foreseen_earlier,
+    not_finished,
+)
+from icekeep.maintenance.delete.plan_file import (
+    ClassifiedGarbage,
+    PlanDraft,
+    classify_garbage,
+    refuse_unapproved,
+    tell_outside,
+    tell_unread,
+)
+from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.expire import JOB
+from icekeep.maintenance.expire.holdings import ref_holdings
+from icekeep.maintenance.expire.run import (
+    REST_IS_ORPHANED,
+    CleanupLevel,
+    Expiration,
+    ExpirationRequest,
+    ExpireSnapshotsPlan,
+    after_expiration,
+    cleanup_level,
+    expiration_draft,
+    expiration_plan,
+    expire_and_reclaim,
+    garbage_between,
+)
+from icekeep.maintenance.jobs import JobResult, PlannedRequest, or_warned, takes
+from icekeep.maintenance.rewrite.run import sweep_runs
+from icekeep.maintenance.saved_plans import (
+    REFERENCE,
+    SCHEMA,
+    SNAPSHOT,
+    SPEC,
+    AlreadyApplied,
+    ExactPlan,
+    GivenPlan,
+    PlanLine,
+    definition,
+    moved,
+    some_of,
+)
+from icekeep.planning.commit_readers import SparkManifestReader
+from icekeep.planning.spark.session import refuse_encrypted
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import spec_to_json
+from icekeep.spec.retention import ADDED_VECTORS, Expired, KeptForWriter
+from icekeep.spec.schema import schema_to_json
+from icekeep.spec.snapshots import MAIN
+from icekeep.spec.times import Days, Moment, format_time, moment_ms
+from icekeep.spec.types import DAY_MS
+from icekeep.storage.locations import parse_location
+
+
+def expired_lines(metadata: TableMetadata, expired: Expired) -> Iterator[PlanLine]:
+    """What leaves the metadata."""
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id in expired.snapshot_ids:
+            yield PlanLine(
+                do="expire",
+                kind=SNAPSHOT,
+                name=str(snapshot.snapshot_id),
+                says={"committed_at": format_time(snapshot.timestamp_ms), "operation": snapshot.operation},
+            )
+    for name in sorted(expired.ref_names):
+        yield PlanLine(do="remove", kind=REFERENCE, name=name, state=str(metadata.refs[name].snapshot_id))
+    for kind, number in [
+        *((SPEC, i) for i in sorted(expired.spec_ids)),
+        *((SCHEMA, i) for i in sorted(expired.schema_ids)),
+    ]:
+        yield PlanLine(do="remove", kind=kind, name=str(number), state=_definitions(metadata)[kind][number])
+
+
+def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[], Expired]) -> Expired:
+    """What leaves the metadata by a plan, all of which must be there, and may still go.
+
+    Args:
+        select: says what may go now.
+
+    Raises:
+        SafetyError: it is not so.
+        AlreadyApplied: none of it is there.
+    """
+    lines = [line for line in given.lines() if line.kind in (SNAPSHOT, REFERENCE, SCHEMA, SPEC)]
+    ids = {int(line.name) for line in lines if line.kind == SNAPSHOT}
+    refs = {line.name: int(line.state) for line in lines if line.kind == REFERENCE}
+    defined = {kind: {int(one.name): one.state for one in lines if one.kind == kind} for kind in (SPEC, SCHEMA)}
+    now = _definitions(metadata)
+    gone = [str(one) for one in sorted(ids - metadata.snapshots_by_id.keys())]
+    gone += sorted(refs.keys() - metadata.refs.keys())
+    gone += [f"{kind} {number}" for kind, some in defined.items() for number in sorted(some.keys() - now[kind].keys())]
+    if lines and len(gone) == len(lines):
+        raise AlreadyApplied(
+            "nothing of what was to expire is in the table any more: it was carried out before, or somebody else expired it"
+        )
+    if gone:
+        raise moved(given, metadata, f"{len(gone):,} of what was to expire are gone, such as {some_of(gone)}")
+    others = [f"reference {name!r}" for name, i in refs.items() if metadata.refs[name].snapshot_id != i]
+    if others:
+        raise moved(given, metadata, f"{others[0]}, which was to go, is now at another snapshot")
+    others = [f"{kind} {i}" for kind, some in defined.items() for i, state in some.items() if now[kind][i] != state]
+    if others:
+        raise moved(given, metadata, f"{others[0]}, which was to go, has another definition now")
+    if not lines:
+        return Expired(frozenset(), frozenset())
+    try:
+        selected = select()
+    except (UsageError, SafetyError) as error:
+        raise moved(given, metadata, error.message) from error
+    kept = sorted(ids - selected.snapshot_ids)
+    if kept:
+        raise moved(given, metadata, _kept_text(kept, metadata), snapshot_ids=kept)
+    kept_refs = sorted(refs.keys() - selected.ref_names)
+    if kept_refs:
+        raise moved(given, metadata, f"reference {kept_refs[0]!r}, which was to go, must stay now")
+    schema_ids, spec_ids = frozenset(defined[SCHEMA]), frozenset(defined[SPEC])
+    used = [f"{SPEC} {one}" for one in sorted(spec_ids - selected.spec_ids)]
+    used += [f"{SCHEMA} {one}" for one in sorted(schema_ids - selected.schema_ids)]
+    if used:
+        raise moved(given, metadata, f"{used[0]}, which was to go, is in use now")
+    return Expired(frozenset(ids), frozenset(refs), selected.kept, schema_ids, spec_ids)
+
+
+def _definitions(metadata: TableMetadata) -> Mapping[str, Mapping[int, str]]:
+    """What each partition spec and schema is, in a few characters: an id may be given to another one."""
+    return {
+        SPEC: {one.spec_id: definition(one.spec_id, spec_to_json(one)) for one in metadata.partition_specs},
+        SCHEMA: {one.schema_id: definition(one.schema_id, schema_to_json(one)) for one in metadata.schemas},
+    }
+
+
+def _kept_text(kept: list[int], metadata: TableMetadata) -> str:
+    """Why snapshots stay that were to expire, as far as a reference tells."""
+    named = [
+        f"snapshot {one}, which {'branch' if ref.is_branch else 'tag'} {name!r} names now"
+        for one in kept
+        for name, ref in sorted(metadata.refs.items())
+        if ref.snapshot_id == one
+    ]
+    if named:
+        return f"{named[0]}{and_more(kept)} must stay"
+    return f"{len(kept):,} snapshots that were to expire must stay now, such as {some_of([*map(str, kept)])}"
+
+
+class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
+    """What went; bytes are those that metadata records. Files in the trash count as deleted.
+
+    Attributes:
+        status: `partial` when the snapshots are gone and not all files are; the next run tries again.
+        deleted_files_count: of all kinds.
+        left_files_count: files that a later run deletes, after the grace.
+        missing_files_count: files that were gone already.
+        kept_outside_files_count: files that are garbage and lie outside the table's places: they may belong to others.
+        kept_for_writers: snapshots that stay only because a writer's progress is in them or before them.
+        unreadable_files: files of expired snapshots that cannot be read; what only they lead to stays.
+        untotalled_snapshots_count: retained snapshots whose summaries have no totals to hold their manifest lists against.
+        finished_files_count, emptied_trash_files_count, kept_again_files_count: what came of plans of earlier runs.
+        swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
+        problems: why plans of earlier runs that are due were not carried out.
+        unmoved_files_count: files that cannot be moved to the trash; they stay in their places for its days, and go then.
+        plan_location: where the plan lies, also that of files in the trash: `icekeep restore` takes its last name.
+        hash: of the plan.
+    """
+
+    work = (
+        "expired_snapshots_count",
+        "expired_ref_names",
+        "removed_schemas_count",
+        "removed_specs_count",
+        "deleted_files_count",
+        "left_files_count",
+        "unmoved_files_count",
+        "finished_files_count",
+        "emptied_trash_files_count",
+    )
+
+    status: str = "done"
+    expired_snapshots_count: int = 0
+    retained_snapshots_count: int = 0
+    expired_ref_names: tuple[str, ...] = ()
+    removed_schemas_count: int = 0
+    removed_specs_count: int = 0
+    deleted_files_count: int = 0
+    deleted_data_files_count: int = 0
+    deleted_position_delete_files_count: int = 0
+    deleted_equality_delete_files_count: int = 0
+    deleted_manifest_files_count: int = 0
+    deleted_manifest_lists_count: int = 0
+    deleted_statistics_files_count: int = 0
+    deleted_metadata_files_count: int = 0
+    deleted_bytes_count: int = 0
+    is_in_trash: bool = False
+    left_files_count: int = 0
+    left_reason: str = ""
+    missing_files_count: int = 0
+    failed_files_count: int = 0
+    kept_outside_files_count: int = 0
+    untotalled_snapshots_count: int = 0
+    kept_for_writers: tuple[KeptForWriter, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
+    finished_files_count: int = 0
+    emptied_trash_files_count: int = 0
+    kept_again_files_count: int = 0
+    swept_files_count: int = 0
+    problems: tuple[str, ...] = ()
+    unmoved_files_count: int = 0
+    unlisted_reason: str = ""
+    unreadable_tables: tuple[str, ...] = ()
+    plan_location: str | None = None
+    hash: str | None = None
+    elapsed_ms: int = 0
+    run_id: str | None = None
+
+
+def result(
+    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours
+) -> ExpireSnapshotsResult:
+    """What a run did; `metadata` is the table's before it."""
+    result = ExpireSnapshotsResult(
+        status="done" if earlier.is_complete else "partial",
+        retained_snapshots_count=len(metadata.snapshots),
+        kept_for_writers=expired.kept,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        problems=earlier.problems,
+        failed_files_count=earlier.failed_count,
+        unlisted_reason=around.unlisted_reason,
+        unreadable_tables=around.unreadable,
+    )
+    return result if done is None else _with_run(result, done)
+
+
+def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
+    plan, reclaimed = done.plan, done.reclaimed
+    counts = {} if reclaimed is None else {f.kind: f.files_count for f in reclaimed.deleted}
+    left_count = plan.files_count if plan is not None and (reclaimed is None or reclaimed.stopped) else 0
+    if left_count and reclaimed is not None:
+        left_count -= reclaimed.deleted_count + reclaimed.missing_count + reclaimed.kept_count + reclaimed.unmoved_count
+    failed_count = 0 if reclaimed is None else reclaimed.failed_count
+    is_there = plan is not None and (plan.is_trash or left_count or failed_count)
+    return msgspec.structs.replace(
+        result,
+        status="partial" if failed_count or done.is_cut_off else result.status,
+        expired_snapshots_count=done.snapshots_count,
+        retained_snapshots_count=done.retained_count,
+        expired_ref_names=done.ref_names,
+        removed_schemas_count=done.schemas_count,
+        removed_specs_count=done.specs_count,
+        deleted_files_count=sum(counts.values()),
+        deleted_data_files_count=counts.get(FileKind.DATA, 0),
+        deleted_position_delete_files_count=counts.get(FileKind.POSITION_DELETES, 0),
+        deleted_equality_delete_files_count=counts.get(FileKind.EQUALITY_DELETES, 0),
+        deleted_manifest_files_count=counts.get(FileKind.MANIFEST, 0),
+        deleted_manifest_lists_count=counts.get(FileKind.MANIFEST_LIST, 0),
+        deleted_statistics_files_count=counts.get(FileKind.STATISTICS, 0),
+        deleted_metadata_files_count=counts.get(FileKind.METADATA, 0),
+        deleted_bytes_count=0 if reclaimed is None else reclaimed.deleted_bytes_count,
+        is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
+        left_files_count=left_count,
+        left_reason=(done.kept_reason or "the grace has not passed") if left_count or done.is_cut_off else "",
+        unmoved_files_count=0 if reclaimed is None else reclaimed.unmoved_count,
+        missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
+        failed_files_count=result.failed_files_count + failed_count,
+        kept_again_files_count=result.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
+        kept_outside_files_count=done.found.outside_count,
+        untotalled_snapshots_count=done.untotalled_count,
+        unreadable_files=done.found.unreadable,
+        plan_location=plan.directory if plan is not None and is_there else None,
+        hash=None if plan is None else plan.hash,
+    )
+
+
+class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
+    """The arguments of `expire_snapshots`, which says what each means."""
+
+    older_than: Moment | None = None
+    retain_last: int | None = None
+    snapshot_ids: Sequence[int] = ()
+    clean_expired_metadata: bool = False
+    clean: str = CleanupLevel.ALL
+    max_concurrent_deletes: int | None = None
+    stream_results: bool = False
+    trash: Days | None = None
+    approve: str | None = None
+    trust_manifest_list: bool = False
+    options: Mapping[str, Any] | ExpirationOptions | None = None
+
+    def change(self, table: Table, options: ExpirationOptions, now_ms: int) -> ExpireSnapshots:
+        """What goes, within what the operator lays down; an age is counted back from `now_ms`."""
+        policy = msgspec.structs.replace(
+            options.policy(table.catalog.rules),
+            older_than_ms=None if self.older_than is None else moment_ms(self.older_than, now_ms),
+            retain_last=self.retain_last,
+            snapshot_ids=tuple(self.snapshot_ids),
+        )
+        return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
+
+    def deletion(self, options: ExpirationOptions, around: Neighbours) -> DeletionRequest:
+        """How files are to be deleted, by the arguments."""
+        return DeletionRequest(
+            options=options,
+            max_concurrent_deletes=self.max_concurrent_deletes,
+            trust_manifest_list=self.trust_manifest_list,
+            skips_trash=asked_trash_days(self.trash) == 0,
+            other_roots=around.other_roots,
+        )
+
+    @property
+    def finishes_earlier(self) -> bool:
+        """Whether the run also deals with what earlier runs left: where a plan is approved or given, that is all that goes."""
+        return self.approve is None and self.given is None and cleanup_level(self.clean) is CleanupLevel.ALL
+
+
+@takes(ExpireSnapshotsRequest)
+def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsResult:
+    """Remove snapshots that no policy keeps, and delete the files that only they led to.
+
+    What earlier runs left to be done is done too, as far as it is due.
+
+    Args:
+        spark: none is needed for small tables.
+        older_than: a moment, or how long ago; the table's `history.expire.max-snapshot-age-ms` (5 days) if `None`.
+        retain_last: how many snapshots a branch keeps whatever their age; `history.expire.min-snapshots-to-keep` if `None`.
+        snapshot_ids: snapshots that go even where they would be retained.
+        clean_expired_metadata: also remove schemas and partition specs that nothing uses any more.
+        clean: which files go: `all`; `metadata`, all but data and delete files; or `none`. Nothing remembers what stays;
+            `remove_orphan_files` finds it. Unless it is `all`, what earlier runs left to be done waits as well.
+        max_concurrent_deletes: so many calls that delete at once, at most; as many as there is work for if `None`.
+        stream_results: as Iceberg's; lists of files are never held as a whole here.
+        trash: how many days deleted files stay in `.icekeep/trash/`, from where `restore` brings them back; 0 deletes them at
+            once. `None` is 3 on local disks and HDFS, 0 elsewhere.
+        approve: the hash of a plan (`plan_expire_snapshots`): exactly that goes, or nothing; nor does what earlier runs left.
+        trust_manifest_list: go on although a snapshot's summary counts other files than its manifest list.
+        options: `deletion.options.ExpirationOptions`.
+        given: a plan that was written before (`apply_plan` reads it): exactly that goes, or nothing.
+
+    Raises:
+        SafetyError: the table has `gc.enabled=false`, another table has this very location or is this one, a writer needs one of
+            `snapshot_ids`, the plan is not the approved one or not what was given, or not everything that is retained can be
+            read: nothing is deleted.
+        UsageError: `snapshot_ids` names the head of a reference.
+        UnsupportedError: the table is of a kind that cannot be expired yet.
+        ConflictError: others kept changing the table, or what was to expire, however often it was planned again
+            (`commit.retry.num-retries`); an approved plan never is.
+        OutcomeUnknownError: the commit may or may not have landed; nothing is deleted.
+
+    Spec: "Snapshot Retention Policy"; properties `history.expire.*`, `gc.enabled`.
+    """
+    refuse_if_gc_is_disabled(table)
+    checked = _checked(table.metadata, request)
+    spark, listener, runtime = request.spark, request.listener, table.runtime
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
+    now_ms = safe_now_ms(table, runtime)
+    change = request.change(table, checked, now_ms)
+    reader = SparkManifestReader(spark, table.storage)
+    deleting = request.deletion(checked, around)
+    given, approve, earlier = request.given, request.approve, Earlier()
+    if given is not None:
+        approve = given.approve
+        earlier = finish_begun(table, spark, now_ms, deleting, approve or "", listener, runtime)
+        if earlier != Earlier():
+            return result(table.metadata, Expired(frozenset(), frozenset()), None, earlier, around)
+    expired = _expired(request, table.metadata, change, reader)
+    expiration = ExpirationRequest(
+        deletion=deleting,
+        territory=territory(table, checked.roots, around.other_roots),
+        approve=approve,
+        given=None if given is None else GivenDeletion.of(given),
+        draft=_draft(table, request, checked),
+        now_ms=now_ms,
+        began_ms=runtime.monotonic_ms(),
+        clean=cleanup_level(request.clean),
+    )
+    done, swept_count = None, 0
+    if expired.is_empty:
+        refuse_unapproved(approve, ClassifiedGarbage().hash(table, expiration.draft), "nothing is expired")
+    else:
+        done = expire_and_reclaim(table, spark, change, expired, reader, expiration, listener, runtime)
+    if request.finishes_earlier:
+        own = "" if done is None or done.plan is None else done.plan.directory
+        try:
+            earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
+        except Exception as error:
+            if done is None:
+                raise
+            earlier = not_finished(error, listener)
+        swept_count = sweep_runs(table, runtime, keep="", listener=listener)
+    whole = result(table.metadata, expired, done, earlier, around)
+    return msgspec.structs.replace(whole, swept_files_count=swept_count)
+
+
+@takes(ExpireSnapshotsRequest)
+def plan_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSnapshotsPlan:
+    """Say what `expire_snapshots` with the same arguments would do, and what each reference keeps alive; raises as it does.
+
+    Nothing is written: plans of earlier runs stay as they are, and only our clock is asked what time it is.
+    """
+    return _foreseen(table, request).plan
+
+
+@takes(ExpireSnapshotsRequest, "expire_snapshots")
+def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExactPlan:
+    """What `expire_snapshots` with the same arguments would do, with all files; raises as it does, and writes nothing."""
+    foreseen = _foreseen(table, request)
+    metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
+    head = metadata.head(MAIN)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory, table.storage)
+    return ExactPlan(
+        shown=plan,
+        snapshot_id=None if head is None else head.snapshot_id,
+        lines=chain(expired_lines(metadata, foreseen.expired), files),
+        approve=plan.hash,
+        cost=deletion_cost(plan.deleted_files_count + plan.left_files_count),
+    )
+
+
+class _Foreseen(NamedTuple):
+    """A plan, and what it is made of; `garbage` is `None` where nothing expires."""
+
+    plan: ExpireSnapshotsPlan
+    expired: Expired
+    garbage: Garbage | None
+    found: ClassifiedGarbage
+    territory: Territory
+
+
+def _expired(
+    request: ExpireSnapshotsRequest, metadata: TableMetadata, change: ExpireSnapshots, reader: ManifestReader
+) -> Expired:
+    if request.given is not None:
+        return given_expired(request.given, metadata, lambda: change.expired(metadata, reader))
+    expired = change.expired(metadata, reader)
+    _tell_histories(expired, request.listener)
+    return expired
+
+
+def _tell_histories(expired: Expired, listener: Listener) -> None:
+    """Warn of what stays until somebody does something about it."""
+    counts = Counter((kept.writer, kept.branch) for kept in expired.kept if kept.key == ADDED_VECTORS)
+    for (writer, branch), count in counts.items():
+        listener.on(
+            Warned(
+                f"snapshots that would have expired stay ({count}): {writer} writes deletion vectors to branch {branch!r}, and "
+                "could commit none any more if the branch's history were cut (Iceberg Java up to 1.12 looks through all of it); "
+                "--option keep-writer-progress=0 lets them go"
+            )
+        )
+
+
+def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
+    metadata, spark, given = table.metadata, request.spark, request.given
+    refuse_if_gc_is_disabled(table)
+    checked = _checked(metadata, request)
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
+    now_ms = table.runtime.now_ms()
+    change = request.change(table, checked, now_ms)
+    expired = _expired(request, metadata, change, SparkManifestReader(spark, table.storage))
+    after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
+    garbage, found, untotalled_count = None, ClassifiedGarbage(), 0
+    places = territory(table, checked.roots, around.other_roots)
+    planned = None if given is None else GivenDeletion.of(given)
+    if not expired.is_empty:
+        garbage = garbage_between(
+            metadata,
+            table,
+            spark,
+            now_ms,
+            trust_manifest_list=request.trust_manifest_list,
+            roots=places.roots,
+            clean=cleanup_level(request.clean),
+            after_metadata=after,
+        ).garbage
+        tell_kept(garbage, request.listener)
+        only = None if planned is None else planned.files
+        found = classify_garbage(garbage, places, None, table.storage, only)
+        tell_outside(found, table, request.listener)
+        tell_unread(found, REST_IS_ORPHANED, request.listener)
+        untotalled_count = garbage.untotalled_count
+    if planned is not None:
+        planned.hold(found, table)
+    draft = expiration_draft(_draft(table, request, checked), expired)
+    # The job asks for no such number, and goes on where manifests that stay cannot be read by it.
+    holdings = or_warned(
+        "what each reference keeps alive", lambda: ref_holdings(after, table.storage, spark), (), request.listener
+    )
+    plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, draft, found.hash(table, draft))
+    if given is None:
+        refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
+    earlier, swept_count = Earlier(), 0
+    if request.finishes_earlier:
+        left = msgspec.structs.replace(table, metadata=after)
+        earlier = foreseen_earlier(left, spark, now_ms, request.deletion(checked, around), request.listener)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
+    plan = msgspec.structs.replace(
+        plan,
+        finished_files_count=earlier.finished_count,
+        emptied_trash_files_count=earlier.emptied_count,
+        kept_again_files_count=earlier.kept_count,
+        swept_files_count=swept_count,
+        unlisted_reason=around.unlisted_reason,
+        unreadable_tables=around.unreadable,
+    )
+    return _Foreseen(plan, expired, garbage, found, places)
+
+
+def _draft(table: Table, request: ExpireSnapshotsRequest, options: ExpirationOptions) -> PlanDraft:
+    """What the plans of a run say, whatever expires."""
+    days = trash_days(asked_trash_days(request.trash), parse_location(table.metadata.location).scheme)
+    return PlanDraft(
+        job=JOB.name,
+        run="",
+        grace_ms=options.grace_ms(compares_metadata=table.catalog.compares_metadata),
+        trash_ms=days * DAY_MS,
+        roots=named_roots(table, options.roots),
+    )
+
+
+@takes(ExpireSnapshotsRequest)
+def check_arguments(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> None:
+    """Hold the arguments against the table, before anything is planned.
+
+    Raises:
+        UnsupportedError: the table is encrypted.
+        OptionError: an argument has a value that it cannot take.
+    """
+    _checked(metadata, request)
+
+
+def _checked(metadata: TableMetadata, request: ExpireSnapshotsRequest) -> ExpirationOptions:
+    """The options, of arguments that hold."""
+    refuse_encrypted(metadata, JOB.name)
+    cleanup_level(request.clean)
+    checked = checked_options(
+        ExpirationOptions, request.options, request.max_concurrent_deletes, asked_trash_days(request.trash)
+    )
+    check_roots(checked.roots)
+    return checked

@@ -1,1 +1,0 @@
-"""Delete files and vectors that are written anew."""

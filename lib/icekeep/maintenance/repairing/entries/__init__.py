@@ -1,1 +1,0 @@
-"""What entries and manifest lists say, measured again."""

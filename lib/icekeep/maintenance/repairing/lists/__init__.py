@@ -1,1 +1,0 @@
-"""Manifest lists and manifests that are gone: from the trash, or put together anew."""

@@ -1,1 +1,0 @@
-"""Rows of lost data files, from the older files that they were written of."""

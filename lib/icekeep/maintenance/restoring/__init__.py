@@ -1,1 +1,0 @@
-"""The command `restore`: what a run has removed is taken back."""

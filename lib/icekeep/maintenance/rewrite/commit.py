@@ -1,0 +1,383 @@
+"""Finished groups of files -> commits, for every job that rewrites groups: all at once, or in batches with partial progress.
+
+Commits are counted, not subtracted: what failed is what is not in a commit that landed. Groups that others changed, so that
+their commit is refused, hinder no others: they are left for another plan (`planning_anew.py`).
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.catalog.log_context import log_context
+from icekeep.commit.attempt import Change
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.retry import CommitResult, commit
+from icekeep.errors import (
+    ConflictError,
+    IcekeepBug,
+    IcekeepError,
+    JobFailedError,
+    OutcomeUnknownError,
+    TryAgainError,
+    job_failed,
+    one_line,
+    says_why,
+)
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.rewrite.options import RewriteOptions
+from icekeep.maintenance.rewrite.run import Heartbeat
+from icekeep.runtime import Runtime
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spelling import counted
+
+_LOG = logging.getLogger(__name__)
+
+
+class Group(Protocol):
+    """Files of one partition that are rewritten together."""
+
+    @property
+    def partition(self) -> str:
+        """As Iceberg's partition paths show it; empty for a table without partitions."""
+
+    @property
+    def files_count(self) -> int:
+        """How many files it replaces."""
+
+
+GroupT = TypeVar("GroupT", bound=Group)
+
+
+class FailedGroup(msgspec.Struct, Generic[GroupT], frozen=True):
+    """A group that could not be rewritten; none of its new files is left."""
+
+    group: GroupT
+    error: IcekeepError
+
+
+class Rewritten(Protocol):
+    """A group whose new files are written and not committed."""
+
+    @property
+    def group(self) -> Group:
+        """What they replace."""
+
+    @property
+    def added(self) -> Sequence[DataFile]:
+        """The new files."""
+
+
+RewrittenT = TypeVar("RewrittenT", bound=Rewritten)
+ChangeT = TypeVar("ChangeT", bound=Change)
+
+
+class GroupCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """What all commits of groups are made with; `reader` is how they read manifests."""
+
+    table: Table
+    options: RewriteOptions
+    reader: ManifestReader
+    listener: Listener
+    runtime: Runtime
+
+
+def files_text(count: int, files: str) -> str:
+    """What is planned anew, as messages call it: nobody has counted it where it is all that a plan is for."""
+    return counted(count, files) if count else files
+
+
+@contextmanager
+def partial_once_landed(has_landed: Callable[[], bool], end_early: Callable[[Exception], None]) -> Iterator[None]:
+    """Let no error but an unknown outcome leave the block once a commit of the run has landed.
+
+    Args:
+        end_early: counts what was not done for failed, and says why.
+    """
+    try:
+        yield
+    except OutcomeUnknownError:
+        raise
+    except Exception as error:
+        if not has_landed():
+            raise
+        end_early(error)
+
+
+def of_partition(partition: str) -> str:
+    """In a sentence, of which partition files are; nothing where they are of none or of several."""
+    return f" of partition {partition!r}" if partition else ""
+
+
+def _gravity(error: IcekeepError) -> int:
+    """Which of several failures explains a failed run: a fault of ours before others that stay, these before all else."""
+    if isinstance(error, IcekeepBug):
+        return 2
+    return int(says_why(error) and not isinstance(error, TryAgainError))
+
+
+def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> None:
+    """Say why a run ends though not all of it is done."""
+    hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
+    listener.on(
+        Warned(f"{counted(commits_count, 'commits')} of the run landed, the rest was not done: {one_line(error)}{hint}")
+    )
+
+
+class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
+    """Commits the groups of a run and keeps count; a job says what change replaces them, and how they are discarded.
+
+    Attributes:
+        files: what messages call the files of a group.
+        landed_groups_count: that are in a commit; what they hold is counted, and kept no longer.
+        refused: groups that are left for another plan, since others changed what was to be replaced.
+        refusal: the error that says so of the first, `None` where nothing was refused; also where that was no group.
+        commits_count: that landed, and changed something.
+        failed_commits_count: that did not land; their groups are as they were.
+        failed_files_count: files of groups that are as they were.
+    """
+
+    files: ClassVar[str]
+
+    def __init__(self, commits: GroupCommits, heartbeat: Heartbeat) -> None:
+        self._work, self._heartbeat = commits, heartbeat
+        self._options, self._listener = commits.options, commits.listener
+        self.refused: list[RewrittenT] = []
+        self.refusal: ConflictError | None = None
+        self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
+        self._first_error: IcekeepError | None = None
+        self._gravest: IcekeepError | None = None
+
+    @abstractmethod
+    def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
+        """What replaces the files of some groups.
+
+        Args:
+            is_last: no commit of the plan comes after it.
+        """
+
+    @abstractmethod
+    def discard(self, groups: Iterable[RewrittenT]) -> None:
+        """Remove the new files of groups that are not committed."""
+
+    def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
+        """Replace the files of some groups in one snapshot, but for groups that others changed: `refused` has those then.
+
+        New files of what is neither committed nor refused are removed.
+
+        Args:
+            is_last: no commit of the plan comes after it.
+
+        Raises:
+            ConflictError: each attempt met other writers; no other plan helps.
+            OutcomeUnknownError, IcekeepError: as `commit` raises it.
+        """
+        left = list(groups)
+        while True:
+            try:
+                change = self.change(left, is_last=is_last)
+            except BaseException:
+                self.discard(left)
+                raise
+            try:
+                result = self.send(change, left)
+            except OutcomeUnknownError:
+                raise
+            except IcekeepError as error:
+                # Only an error of ours proves that nothing landed.
+                left = self._without_hindered(left, error)
+                if not left:
+                    return
+            else:
+                self.count(left, change, result)
+                return
+
+    def send(self, change: ChangeT, groups: Sequence[RewrittenT]) -> CommitResult:
+        """Commit a change that replaces some groups.
+
+        An error of ours that leaves here proves that it did not land, unless it is an unknown outcome. An interrupt proves
+        nothing: the groups' new files are removed already where it came before the commit.
+        """
+        work = self._work
+        looking = self._heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
+        return commit(
+            work.table,
+            looking,
+            reader=work.reader,
+            runtime=work.runtime,
+            listener=work.listener,
+            undo=partial(self.discard, groups),
+        )
+
+    def count(self, groups: Sequence[RewrittenT], change: ChangeT, result: CommitResult) -> None:
+        """Take some groups, whose change has landed, for done."""
+        self.landed_groups_count += len(groups)
+        self.commits_count += result.changed
+
+    def hindered(self, groups: Sequence[RewrittenT], error: ConflictError) -> list[RewrittenT]:
+        """The groups that others changed; all where a job, or the error, does not tell them apart."""
+        return [*groups]
+
+    def refuse(self, groups: Sequence[RewrittenT]) -> None:
+        """Leave groups, with what was written for them, for another plan."""
+        self.refused += groups
+
+    @property
+    def refused_files_count(self) -> int:
+        """How many files are left for another plan to replace."""
+        return sum(one.group.files_count for one in self.refused)
+
+    def _without_hindered(self, groups: Sequence[RewrittenT], error: IcekeepError) -> list[RewrittenT]:
+        """The groups that an error does not stand in the way of.
+
+        Raises the error, with nothing left of any group, where another plan would not help.
+        """
+        if not isinstance(error, ConflictError) or error.is_outpaced:
+            self.discard(groups)
+            raise error
+        table = self._work.table
+        context = log_context(table)
+        try:
+            hindered = self.hindered(groups, error)
+            _LOG.info(
+                "%s: %d groups are left for another plan: %s", table.name, len(hindered), error.message, extra=context
+            )
+            self.refuse(hindered)
+        except BaseException:
+            self.discard(groups)
+            raise
+        self.refusal = self.refusal or error
+        return [one for one in groups if all(one is not other for other in hindered)]
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether something was not done that another run may do."""
+        return bool(self.failed_files_count or self.failed_commits_count)
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether a commit of the run is in the table: then nothing but an unknown outcome ends it with an error."""
+        return self.commits_count > 0
+
+    def commit_finished(
+        self, finished: Iterator[RewrittenT | FailedGroup[Any]], groups_count: int, *, has_more: bool
+    ) -> None:
+        """Commit the groups of one plan as they come.
+
+        Args:
+            groups_count: how many come.
+            has_more: there is something to commit beside groups, so that a last commit is made though no group is left.
+
+        Raises:
+            JobFailedError: a group failed, and partial progress is off.
+            UnsupportedError: the same, by what is not supported.
+            ConflictError, OutcomeUnknownError: as `commit` raises them.
+        """
+        if self._options.partial_progress_enabled:
+            self._commit_in_batches(finished, groups_count, has_more=has_more)
+        else:
+            self._commit_at_once(finished)
+
+    def check_failures(self) -> None:
+        """Warn where more commits failed than are allowed.
+
+        Raises:
+            JobFailedError: so it is, or all groups or the only commit failed, and no commit landed.
+            UnsupportedError: the same, and the gravest failure is that something is not supported.
+        """
+        options = self._options
+        allowed = options.partial_progress_max_failed_commits
+        allowed = options.partial_progress_max_commits if allowed is None else allowed
+        nothing_came_of_it = self.has_failures and not (self.landed_groups_count or self.refusal)
+        are_too_many = self.failed_commits_count > allowed
+        what = "no file group could be rewritten"
+        if self.failed_commits_count:
+            what = f"{counted(self.failed_commits_count, 'commits')} failed ({self.commits_count} landed), {allowed} are allowed"
+        first = "" if self._first_error is None else self._first_error.message
+        text = f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {first}"
+        if self._gravest is not None and self._gravest is not self._first_error:
+            text = f"{text}; the gravest: {self._gravest.message}"
+        if not self.has_landed and (are_too_many or nothing_came_of_it):
+            raise job_failed(text, self._gravest) from self._gravest
+        if are_too_many:
+            self._listener.on(Warned(text))
+
+    def _commit_at_once(self, finished: Iterator[RewrittenT | FailedGroup[Any]]) -> None:
+        done: list[RewrittenT] = []
+        try:
+            for group in finished:
+                if isinstance(group, FailedGroup):
+                    raise self._failed_job(group) from group.error
+                done.append(group)
+        except BaseException:
+            self.discard(done)
+            raise
+        try:
+            self.commit(done, is_last=True)
+        except (OutcomeUnknownError, TryAgainError):
+            raise
+        except IcekeepError as error:
+            error.append(f"its {self.files} are as they were and the new files are removed")
+            raise
+
+    def _commit_in_batches(
+        self, finished: Iterator[RewrittenT | FailedGroup[Any]], groups_count: int, *, has_more: bool
+    ) -> None:
+        groups_a_commit = max(1, -(-groups_count // self._options.partial_progress_max_commits))
+        batch: list[RewrittenT] = []
+        seen_count = 0
+        try:
+            for group in finished:
+                seen_count += 1
+                if isinstance(group, FailedGroup):
+                    self.failed_files_count += group.group.files_count
+                    self._note_failure(group.error)
+                    self._listener.on(Warned(self._left_message(group)))
+                else:
+                    batch.append(group)
+                if len(batch) >= groups_a_commit and seen_count < groups_count:
+                    groups, batch = batch, []
+                    self._commit_batch(groups, is_last=False)
+            if batch or has_more:
+                groups, batch = batch, []
+                self._commit_batch(groups, is_last=True)
+        except BaseException:
+            self.discard(batch)
+            raise
+
+    def _commit_batch(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
+        """Commit a batch of its own accord: that it is refused does not hinder the others."""
+        try:
+            self.commit(groups, is_last=is_last)
+        except (OutcomeUnknownError, IcekeepBug):
+            raise
+        except IcekeepError as error:
+            self.failed_commits_count += 1
+            self._note_failure(error)
+            self.failed_files_count += sum(group.group.files_count for group in groups)
+            self._listener.on(Warned(f"a commit of {counted(len(groups), 'file groups')} failed: {error.message}"))
+
+    def _note_failure(self, error: IcekeepError) -> None:
+        self._first_error = self._first_error or error
+        if self._gravest is None or _gravity(error) > _gravity(self._gravest):
+            self._gravest = error
+
+    def _failed_job(self, failed: FailedGroup[Any]) -> IcekeepError:
+        cannot = f"cannot rewrite {self._named(failed.group)}"
+        if failed.error.facts.get("kept_files"):
+            # It says itself what became of the old files and the new.
+            return JobFailedError(f"{cannot}: {failed.error.message}")
+        text = f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
+        return job_failed(text, failed.error)
+
+    def _named(self, group: Any) -> str:
+        return f"{counted(group.files_count, self.files)}{of_partition(group.partition)}"
+
+    def _left_message(self, failed: FailedGroup[Any]) -> str:
+        left = "is left as it is" if failed.group.files_count == 1 else "are left as they are"
+        return f"{self._named(failed.group)} {left}: {failed.error.message}"

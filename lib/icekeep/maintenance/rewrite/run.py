@@ -1,0 +1,755 @@
+"""What others changed is planned anew: the one loop around the plans of a job.
+
+A commit follows what others do to the table, as far as its change can (`commit/retry.py`). Where they changed what it replaces
+it is refused, and no attempt helps: the job plans again, on the table as it is by then. That a commit was refused proves that
+nothing of it landed, so no plan can be committed twice; what an earlier commit of the job replaced is not there any more when
+it plans again.
+
+Removing new files that no snapshot names, after work that came to nothing; what cannot be removed is told.
+
+A run says that it is alive, for as long as it is: a file below `.icekeep/runs/<run>/`, written anew every few minutes.
+
+Whoever cleans up goes by it. `sweep_runs` leaves all that a run keeps below `.icekeep/` while it beats, and orphan removal
+leaves new files with the name of a living run in theirs (`living_runs`), however old they are: a run of three days has files
+of three days that no snapshot names yet. A run that was killed, or lost its machine, beats no more and its last beat ages.
+
+Ages are those of files by the store's own clock, so that a machine with a wrong one can neither kill a run nor keep a dead one
+alive; the times in a beat are for people. Storage overwrites nothing, so each beat is a file of its own, and the one before
+stays for another round: a listing that runs meanwhile sees one of them at least.
+
+Other engines know nothing of beats. So a commit of a run that is older than what orphan removal lets be looks first whether
+its new files are still there (`Heartbeat.looking`), and the snapshot that a run reads is held by a tag (`start_tag.py`).
+
+The snapshot that a run started from, held by a tag until the run is over.
+
+While groups are rewritten others may expire snapshots, and with the starting one its files would go, which the run is still
+reading. A tag keeps it. The age of a reference is that of its snapshot, so the tag is given that age and a day: a run that
+died without dropping its tag hinders nobody for longer. A run that lives longer gives it another day with its heartbeat, twice
+a day.
+
+Every run pays for its tag, short ones too: beats say nothing to other engines, whose expiration the tag alone stops. How long a
+run takes does not tell what it risks: in a table that was idle for a week the snapshot it reads is old enough to expire with
+the first commit of somebody else. The price is two versions of the metadata a run. A writer that needs `w` ms from load to swap
+and commits every `c` ms meets one of them in `2 w / c` of the runs and tries again at once: measured on a SQL catalog 0.2
+conflicts a run for a writer of 80 ms that commits three times a second, 0.1 for one that commits once a second; a stream that
+commits every minute meets one in hundreds of runs.
+
+The names of files that tasks write, told before each is made, so that what a task leaves that dies is known all the same.
+
+A name is a file below `.icekeep/runs/<run>/written/`, from before its file is made until that is committed or removed. Spark may
+do a task twice, and end one in the middle: the driver hears of one attempt, or of none. At the end of a run it removes the
+files of attempts that it never heard of. Of those that it heard of it removes none here: they may be in a commit. What is left
+by a driver that died names files that no snapshot may have; orphan removal looks at them as at any others.
+
+How a run names what it keeps below `.icekeep/`, its new files, plans and tags: by its id, which snapshots have too.
+
+What runs that died have left under a table's `.icekeep/`, removed by the next run.
+
+A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
+Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
+for a day, no beat either (`heartbeat.py`): a living run writes one every few minutes. Where a run could write none for a day,
+it fails for want of a file and commits nothing.
+
+A plan of deletion that has a head is not left over: it waits to be carried out, or says what is in the trash. Files
+in the trash never go with the rest. Where their plan is gone, a move came too late that was taken for one that failed: the table
+may lead to them.
+
+Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from itertools import count
+from typing import Any, BinaryIO, TypeVar, cast
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.catalog.dropped_versions import DROPPED_PREFIX
+from icekeep.catalog.log_context import log_context
+from icekeep.commit.attempt import Attempt, Change
+from icekeep.commit.changes.snapshots import CreateRef, DropRef
+from icekeep.commit.retry import RetryPolicy, check_submitter, commit, reloaded
+from icekeep.errors import (
+    ConflictError,
+    IcekeepError,
+    InvalidTableError,
+    OutcomeUnknownError,
+    PropertyError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    one_line,
+    reason_of,
+)
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.delete.lease import earlier_clock_ms
+from icekeep.maintenance.delete.plan_file import FILES, HEAD
+from icekeep.runtime import Runtime, cleaning_up, interrupt_behind
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import own_directory
+from icekeep.spec.snapshots import SnapshotRef
+from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
+from icekeep.spec.updates import SetSnapshotRef, Update
+from icekeep.spelling import counted
+from icekeep.storage.base import DeleteOutcome, DeleteStatus, FileInfo, Storage
+from icekeep.storage.many import REQUESTS_AT_ONCE, head_many
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def plan_till_done(
+    table: Table,
+    plan_and_commit: Callable[[Table, int], T],
+    *,
+    what: Callable[[], str],
+    listener: Listener,
+    only_once: bool = False,
+) -> T:
+    """Plan and commit, and again for as long as others change what a plan replaces.
+
+    A job plans as often as a commit is tried: once, and `commit.retry.num-retries` times anew. It waits in between as a commit
+    does (`commit.retry.min-wait-ms`, `max-wait-ms`). How long the plans take together is not limited, as nobody knows how long
+    the work of one takes. Nothing but a conflict is a reason to plan anew, and not each of them: see
+    `ConflictError.is_outpaced`.
+
+    Args:
+        table: what the first plan is made on; its properties say how often there is another.
+        plan_and_commit: takes the table as it is, and the number of the plan, from 1. Where it raises nothing is left of what
+            it has written and not committed, but for what it keeps for the next plan.
+        what: it is that is planned anew, for messages, such as `6 data files`; asked after each refusal.
+        only_once: the plan is one that was given: that, or nothing.
+
+    Returns:
+        What came of the plan that no conflict ended. A job of several commits adds up by itself what earlier ones did.
+
+    Raises:
+        ConflictError: another plan would not help, or the last one that is allowed was refused as well.
+        InvalidTableError: two plans in a row were refused on a table that nobody else has changed, so that no plan would help;
+            one alone may have met a file that was.
+        SafetyError: the table was dropped and made again meanwhile, or moved: it is another table, which nobody asked for.
+        NotFoundError, UnavailableError: the table cannot be loaded; or this process is abandoned (`Runtime.is_abandoned`), and
+            may not commit what it would plan.
+        Exception: whatever else `plan_and_commit` raises.
+    """
+    runtime, policy = table.runtime, RetryPolicy.of(table.metadata)
+    was_alone = False
+    for number in count(1):
+        try:
+            return plan_and_commit(table, number)
+        except ConflictError as error:
+            if error.is_outpaced or only_once:
+                raise
+            refusal = error
+        check_submitter(runtime)
+        before, was_alone = was_alone, _is_same(table.metadata, reloaded(table).metadata)
+        if before and was_alone:
+            raise InvalidTableError(
+                f"cannot commit the plan for {what()} of {table.name!r}: {refusal.message}; nobody else has changed the table, "
+                "so its metadata contradicts itself; run `icekeep check --table NAME --deep` to find where",
+                location=table.metadata_location,
+            ) from refusal
+        if number > policy.num_retries:
+            raise ConflictError(
+                f"others kept changing {what()} of {table.name!r}: gave up after {number} plans ({refusal.message}); "
+                "run it again",
+                plans=number,
+            ) from refusal
+        listener.on(Warned(f"{what()} of {table.name!r} are planned again: {refusal.message}"))
+        runtime.sleep_ms(policy.wait_ms(number, runtime))
+        table = reloaded(table)
+        _LOG.info(
+            "%s: plan %d is made on %s", table.name, number + 1, table.metadata_location, extra=log_context(table)
+        )
+    raise AssertionError("count() does not end")
+
+
+def _is_same(one: TableMetadata, other: TableMetadata) -> bool:
+    """Whether two versions of a table say the same, but for tags, such as a job holds its start by."""
+    return _without_tags(one) == _without_tags(other)
+
+
+def _without_tags(metadata: TableMetadata) -> TableMetadata:
+    branches = {name: ref for name, ref in metadata.refs.items() if ref.is_branch}
+    return msgspec.structs.replace(metadata, refs=branches, metadata_log=(), last_updated_ms=0)
+
+
+def discard_files(storage: Storage, locations: Iterable[str], listener: Listener) -> None:
+    """Remove files that a job wrote and nothing names; warn of those that stay."""
+    failed = [one for one in storage.delete_many({*locations}) if one.status is DeleteStatus.FAILED]
+    if failed:
+        listener.on(
+            Warned(
+                f"{len(failed)} new files that no snapshot names could not be removed, {failed[0].location!r} among them "
+                f"({failed[0].reason}); they stay until orphan files are removed"
+            )
+        )
+
+
+BEAT = "alive-"
+"""So begin the names of the files."""
+
+EVERY_MS = 5 * MINUTE_MS
+
+LOOK_AFTER_MS = 23 * HOUR_MS
+"""Orphan removal, ours and Spark's, leaves what is younger than 24 hours; the hour is for clocks that differ."""
+
+_GOODBYE_SECONDS = 10.0
+_NAMED = 3
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says to a person who finds it; times are epoch milliseconds by the clock of the run's machine."""
+
+    run: str
+    job: str
+    began_ms: int
+    beat_ms: int
+
+
+class Heartbeat:
+    """The beats of one run; `run_id` is in the names of all its new files."""
+
+    def __init__(self, table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener) -> None:
+        self._table, self.run_id, self._job = table, run_id, job
+        self._runtime, self._listener = runtime, listener
+        self._began_ms, self._began_monotonic_ms = runtime.now_ms(), runtime.monotonic_ms()
+        self._written: list[str] = []
+        self._count = 0
+        self._has_warned = False
+        self._also: Callable[[], None] = lambda: None
+
+    def beat(self) -> None:
+        """Write the next beat, and do what goes with it; a failure is warned of once, and fails nothing."""
+        try:
+            self._write()
+            self._also()
+        except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
+            if not self._has_warned:
+                self._has_warned = True
+                self._listener.on(
+                    Warned(
+                        f"run {self.run_id} of {self._job} cannot say that it is alive: {one_line(error)}; jobs that clean up "
+                        "may take it for dead after a day"
+                    )
+                )
+
+    def with_each_beat(self, act: Callable[[], None]) -> None:
+        """Do something with each beat from now on."""
+        self._also = act
+
+    def end(self) -> None:
+        """Remove the beats; what stays of them ages."""
+        with suppress(Exception):
+            self._table.storage.delete_many(self._written)
+        self._written = []
+
+    def looking(self, change: Change, locations: Sequence[str]) -> Change:
+        """The change, applied only where new files of an old run are still there; they are looked at with each attempt."""
+        return _Looking(change, tuple(locations), self)
+
+    def check_there(self, locations: Sequence[str]) -> None:
+        """Look whether new files are there, if the run is old enough for somebody to have taken them for garbage.
+
+        Raises:
+            SafetyError: some are not.
+        """
+        spans = self._runtime.now_ms() - self._began_ms, self._runtime.monotonic_ms() - self._began_monotonic_ms
+        if max(spans) < LOOK_AFTER_MS:
+            return
+        found = head_many([*locations], self._table.storage)
+        lost = [location for location, file in zip(locations, found, strict=True) if file is None]
+        if lost:
+            raise SafetyError(
+                f"{len(lost)} of {len(locations)} new files of {self._table.name!r} are gone before their commit, "
+                f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / HOUR_MS:.0f} hours "
+                "that the run took; they are not committed; let orphan removals leave younger files than that, and run it again",
+                locations=lost[:100],
+            )
+
+    def _write(self) -> None:
+        self._count += 1
+        location = own_directory(self._table.metadata, f"runs/{self.run_id}/{BEAT}{self._count:06d}.json")
+        beat = Beat(run=self.run_id, job=self._job, began_ms=self._began_ms, beat_ms=self._runtime.now_ms())
+        # Before it is tried: what failed may be there all the same.
+        self._written.append(location)
+        try:
+            self._table.storage.create(location, msgspec.json.encode(beat))
+        except FileExistsError:
+            # Another process works under the id of this run, and its beat says that it is alive.
+            self._written.remove(location)
+            raise
+        context = log_context(self._table)
+        _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location, extra=context)
+        spare, self._written = self._written[:-2], self._written[-2:]
+        self._table.storage.delete_many(spare)
+
+
+class _Looking(msgspec.Struct, frozen=True):
+    """A change that looks, at the end of each attempt, whether the files that it adds are there."""
+
+    change: Change
+    locations: tuple[str, ...]
+    heartbeat: Heartbeat
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        updates = self.change.apply(base, attempt)
+        if updates:
+            self.heartbeat.check_there(self.locations)
+        return updates
+
+
+@contextmanager
+def beating(
+    table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener, *, every_ms: int = EVERY_MS
+) -> Iterator[Heartbeat]:
+    """Say that a run is alive while the block lasts, from a thread of its own; begins before the run writes its first file.
+
+    Args:
+        run_id: in the names of all new files of the run.
+        job: its name, for people.
+    """
+    heartbeat = Heartbeat(table, run_id, job, runtime, listener)
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(every_ms / 1000):
+            heartbeat.beat()
+
+    heartbeat.beat()
+    thread = threading.Thread(target=go_on, name=f"heartbeat {run_id}", daemon=True)
+    thread.start()
+    may_land = False
+    try:
+        yield heartbeat
+    except OutcomeUnknownError:
+        # Its files must not be taken for garbage before the commit can land: the last beats are left to age.
+        may_land = True
+        raise
+    finally:
+        over.set()
+        # A beat that hangs in its store is left to age.
+        thread.join(_GOODBYE_SECONDS)
+        if not may_land:
+            heartbeat.end()
+
+
+TAG_PREFIX = "icekeep-rewrite-"
+TAG_AGE_MS = DAY_MS
+RENEW_AFTER_MS = TAG_AGE_MS // 2
+
+
+@contextmanager
+def hold_start(
+    table: Table,
+    snapshot_id: int,
+    run_id: str,
+    runtime: Runtime,
+    listener: Listener,
+    heartbeat: Heartbeat | None = None,
+) -> Iterator[str]:
+    """Keep a snapshot from expiring while the block runs, by a tag with the run's name; yields that name.
+
+    The tag goes at the end, whatever came of the block; where it cannot be dropped the listener is warned, and nothing else
+    happens. Tags that other runs have left go too, if their age has passed; those of runs that may be alive stay.
+
+    A catalog may refuse tags for good. The tag is an aid, so the listener is warned and the block begins without it: what it
+    could lose is its own work, where others expire the snapshot and delete a file before it is read.
+
+    Args:
+        heartbeat: renews the tag while the block lasts.
+
+    Raises:
+        TryAgainError: the snapshot is gone already, or the tag could not be made now; the block has not begun.
+        IcekeepError: as `commit` raises it, where the table is another one, for example; the block has not begun.
+    """
+    name = f"{TAG_PREFIX}{run_id}"
+    try:
+        _create(table, name, snapshot_id, runtime, listener)
+    except PropertyError:
+        # It stops every commit, such as a codec that the catalog cannot write metadata with.
+        raise
+    except (UsageError, UnsupportedError) as error:
+        listener.on(
+            Warned(
+                f"snapshot {snapshot_id} of {table.name!r} is not held by a tag: {error.message}; the run goes on, and fails "
+                "if others expire it meanwhile"
+            )
+        )
+        yield name
+        return
+    _LOG.info("%s: tag %r holds snapshot %d", table.name, name, snapshot_id, extra=log_context(table))
+    if heartbeat is not None:
+        heartbeat.with_each_beat(_renewal(table, name, snapshot_id, runtime))
+    try:
+        _drop_left_over(table, runtime, listener)
+        yield name
+    finally:
+        if heartbeat is not None:
+            heartbeat.with_each_beat(lambda: None)
+        _drop(table, name, snapshot_id, runtime, listener)
+
+
+class _Hold(msgspec.Struct, frozen=True):
+    """The tag to make, where its snapshot is still there."""
+
+    name: str
+    ref: SnapshotRef
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        if self.ref.snapshot_id not in base.snapshots_by_id:
+            raise ConflictError(f"snapshot {self.ref.snapshot_id}, which was planned on, expired meanwhile")
+        return CreateRef(self.name, self.ref).apply(base, attempt)
+
+
+class _Renew(msgspec.Struct, frozen=True):
+    """The tag with another age, if it is there: one that was dropped meanwhile is not made again."""
+
+    name: str
+    snapshot_id: int
+    max_ref_age_ms: int
+
+    def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
+        ref = base.refs.get(self.name)
+        if ref is None or ref.snapshot_id != self.snapshot_id:
+            return ()
+        return (SetSnapshotRef(self.name, msgspec.structs.replace(ref, max_ref_age_ms=self.max_ref_age_ms)),)
+
+
+def _renewal(table: Table, name: str, snapshot_id: int, runtime: Runtime) -> Callable[[], None]:
+    """What gives the tag another day, when the half of its last one is over."""
+    renewed_ms = runtime.monotonic_ms()
+
+    def renew() -> None:
+        nonlocal renewed_ms
+        if runtime.monotonic_ms() - renewed_ms < RENEW_AFTER_MS:
+            return
+        commit(table, _Renew(name, snapshot_id, _age_ms(table, snapshot_id, runtime)), runtime=runtime)
+        renewed_ms = runtime.monotonic_ms()
+        _LOG.info("%s: tag %r is renewed", table.name, name, extra=log_context(table))
+
+    return renew
+
+
+def _age_ms(table: Table, snapshot_id: int, runtime: Runtime) -> int:
+    """The age that a snapshot has, and a day."""
+    return max(0, runtime.now_ms() - table.metadata.snapshot(snapshot_id).timestamp_ms) + TAG_AGE_MS
+
+
+def _create(table: Table, name: str, snapshot_id: int, runtime: Runtime, listener: Listener) -> None:
+    ref = SnapshotRef(snapshot_id=snapshot_id, type="tag", max_ref_age_ms=_age_ms(table, snapshot_id, runtime))
+    try:
+        commit(table, _Hold(name, ref), runtime=runtime)
+    except OutcomeUnknownError as error:
+        # If it lands later than this it goes when its age has passed.
+        _drop(table, name, snapshot_id, runtime, listener)
+        interrupt = interrupt_behind(error)
+        if interrupt is not None:
+            raise interrupt from error
+        raise UnavailableError(
+            f"it is not known whether tag {name!r} of {table.name!r}, which is to hold snapshot {snapshot_id}, was made "
+            f"({error.message}); nothing else was done, run it again"
+        ) from error
+
+
+def _drop(table: Table, name: str, snapshot_id: int, runtime: Runtime, listener: Listener) -> None:
+    try:
+        with cleaning_up():
+            commit(table, DropRef(name=name, type="tag", expected_id=snapshot_id), runtime=runtime)
+    except Exception as error:  # noqa: BLE001 - whatever it is, what the block has committed is done
+        listener.on(
+            Warned(
+                f"tag {name!r} of {table.name!r}, which held the starting snapshot of a run, could not be dropped: "
+                f"{reason_of(error)}; drop it, or leave it to expire"
+            )
+        )
+
+
+def _drop_left_over(table: Table, runtime: Runtime, listener: Listener) -> None:
+    """Drop what runs have left that must be dead, by the same clock that retention goes by."""
+    metadata = table.metadata
+    for name, ref in metadata.refs.items():
+        snapshot = metadata.snapshots_by_id.get(ref.snapshot_id)
+        if ref.is_branch or not name.startswith(TAG_PREFIX) or ref.max_ref_age_ms is None or snapshot is None:
+            continue
+        if runtime.now_ms() - snapshot.timestamp_ms > ref.max_ref_age_ms:
+            _drop(table, name, ref.snapshot_id, runtime, listener)
+
+
+WRITTEN = "written"
+"""The directory of the names, in that of the run."""
+
+
+class TellingStorage:
+    """All of a storage; before a file of a run is made below the table, its name is put into a directory. For tasks."""
+
+    def __init__(self, storage: Storage, directory: str, own: str) -> None:
+        self._storage, self._directory, self._own = storage, directory, own
+
+    def __reduce__(self) -> tuple[type["TellingStorage"], tuple[Storage, str, str]]:
+        return TellingStorage, (self._storage, self._directory, self._own)
+
+    @contextmanager
+    def write(self, location: str) -> Iterator[BinaryIO]:
+        # What lies below the table's own directory goes with its run.
+        is_told = not location.startswith(self._own)
+        if is_told:
+            self._storage.create(name_of(location, self._directory), location.encode())
+        try:
+            with self._storage.write(location) as stream:
+                yield stream
+        except Exception:
+            if is_told:
+                self._forget([location])
+            raise
+
+    def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
+        outcomes = self._storage.delete_many(locations)
+        gone = (DeleteStatus.DELETED, DeleteStatus.MISSING)
+        self._forget([one.location for one in outcomes if one.status in gone])
+        return outcomes
+
+    def _forget(self, locations: Iterable[str]) -> None:
+        with suppress(Exception):
+            self._storage.delete_many([name_of(location, self._directory) for location in locations])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+class WrittenFiles:
+    """The new files of a run, as the driver hears of them."""
+
+    def __init__(self, table: Table, run_id: str, listener: Listener) -> None:
+        self._storage, self._listener, self._run_id = table.storage, listener, run_id
+        self._own = own_directory(table.metadata, "")
+        self._directory = own_directory(table.metadata, f"runs/{run_id}/{WRITTEN}")
+        self._heard: set[bytes] = set()
+        self._are_told = False
+
+    def telling(self, storage: Storage) -> Storage:
+        """The storage for tasks of Spark, whose files are told here; of threads of this process all is known."""
+        self._are_told = True
+        told: Any = TellingStorage(storage, self._directory, self._own)
+        return cast(Storage, told)
+
+    def hear(self, locations: Iterable[str]) -> None:
+        """Take files for those of attempts that have told the driver what they did; called before any of them is committed."""
+        self._heard.update(_digest(name_of(location, self._directory)) for location in locations)
+
+    def discard(self, locations: Iterable[str]) -> None:
+        """Remove files that no snapshot names."""
+        locations = [*locations]
+        discard_files(self._storage, locations, self._listener)
+        self.settle(locations)
+
+    def settle(self, locations: Iterable[str]) -> None:
+        """Forget files that are committed, or removed, or left for somebody to look at."""
+        if self._are_told:
+            with suppress(Exception):
+                self._storage.delete_many([name_of(location, self._directory) for location in locations])
+
+    def remove_unheard(self) -> None:
+        """Remove the files of attempts that the driver never heard of, so that no commit has them; raises nothing.
+
+        The name of a file that is not there stays: a task that is about to be ended may still make it.
+        """
+        if not self._are_told:
+            return
+        with suppress(Exception):
+            names = [file.location for file in self._storage.list(self._directory)]
+            unheard = [name for name in names if _digest(name) not in self._heard]
+            if not unheard:
+                return
+            with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(unheard))) as pool:
+                told = [*zip(unheard, pool.map(self._told, unheard), strict=True)]
+            named = [(name, location) for name, location in told if location is not None]
+            infos = head_many([location for _, location in named], self._storage)
+            # Object stores say of a file that is not there that it is deleted.
+            there = [one for one, info in zip(named, infos, strict=True) if info is not None]
+            outcomes = self._storage.delete_many([location for _, location in there])
+            removed = [
+                name
+                for (name, _), one in zip(there, outcomes, strict=True)
+                if one.status in (DeleteStatus.DELETED, DeleteStatus.MISSING)
+            ]
+            _LOG.info("%d of %d files of attempts that came to nothing are removed", len(removed), len(unheard))
+            self._storage.delete_many(removed)
+
+    def _told(self, name: str) -> str | None:
+        """The file of a name; `None` where that is none of this run's: whoever may write below the table may write names too."""
+        try:
+            location = self._storage.read(name).decode()
+        except (IcekeepError, UnicodeDecodeError):
+            return None
+        is_of_run = self._run_id in location.rpartition("/")[2]
+        return location if is_of_run and name_of(location, self._directory) == name else None
+
+
+@contextmanager
+def written_files(table: Table, run_id: str, listener: Listener) -> Iterator[WrittenFiles]:
+    """Hear of the files of a run while the block lasts."""
+    written = WrittenFiles(table, run_id, listener)
+    try:
+        yield written
+    finally:
+        written.remove_unheard()
+
+
+def name_of(location: str, directory: str) -> str:
+    """Where the name of a file lies; the file's own name has the number of the attempt in it."""
+    return f"{directory}/{location.rpartition('/')[2]}"
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.rpartition("/")[2].encode(), digest_size=16).digest()
+
+
+def run_name(table: Table, number: int = 1) -> str:
+    """The id of the run that works on a table, with the number of the plan from the second on: what each keeps is its own."""
+    run_id = str(table.runtime.new_uuid()) if table.run is None else table.run.run_id
+    return run_id if number == 1 else f"{run_id}-{number}"
+
+
+DEAD_AFTER_MS = DAY_MS
+"""Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
+
+_RUNS, _TRASH = "runs", "trash"
+_DIRECTORIES = (_RUNS, "plans", "purges", _TRASH)
+
+
+def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener, is_plan: bool = False) -> int:
+    """Remove the files of runs that wrote none for a day, by the store's clock and by ours.
+
+    Empty directories stay, where a store has any. Nothing is raised: a run can do its work beside what another has left.
+
+    Args:
+        keep: the name of the run that asks; its files stay, whatever their age.
+        is_plan: nothing is removed, and nothing written to ask the store for its clock.
+
+    Returns:
+        How many files are gone, or would go; the listener is warned of those that could not be removed or looked for.
+    """
+    try:
+        left, strays_count, stray = _left_by_the_dead(table, runtime, keep, is_plan=is_plan)
+        directory = own_directory(table.metadata, "")
+        context = log_context(table)
+        _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), directory, extra=context)
+        outcomes = [] if is_plan else table.storage.delete_many(left)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run's own work does not hang on it
+        listener.on(
+            Warned(f"what runs that died have left below {table.metadata.location!r} stays: {reason_of(error)}")
+        )
+        return 0
+    if strays_count:
+        listener.on(
+            Warned(
+                f"{counted(strays_count, 'files')} in the trash {'belongs' if strays_count == 1 else 'belong'} to no plan, "
+                f"{stray!r} among them: they stay. If readers of the "
+                f"table miss one, move it back (its path is that without `.icekeep/trash/<run>/{FILES}/`), else delete it"
+            )
+        )
+    for outcome in outcomes:
+        if outcome.status is DeleteStatus.FAILED:
+            listener.on(Warned(f"could not delete {outcome.location!r}, left by a run that died: {outcome.reason}"))
+    return len(left) if is_plan else sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
+
+
+def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> frozenset[str]:
+    """The runs that are at work on a table: files with one of these names in theirs are not garbage, whatever their age.
+
+    Asked before the table is loaded: a run that is over by then has committed its files or removed them, and one that began
+    since has files that are younger.
+
+    Args:
+        is_plan: nothing is deleted by it, and nothing written: only our clock is asked.
+
+    Raises:
+        IcekeepError: the store cannot be asked, so nobody knows.
+    """
+    newest_ms: dict[str, int] = {}
+    for run, file in _beats(table):
+        newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
+    return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime, is_plan=is_plan))
+
+
+class _Left:
+    """What a run has left that no plan keeps; of its files in the trash, which may be millions, no more than one name."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.newest_ms = self.trashed_count = 0
+        self.trashed = ""
+        self.has_head = False
+
+    def add(self, directory: str, storage: Storage) -> None:
+        """Take in the files in one of the run's directories."""
+        trash = f"{directory}/{FILES}/" if directory.rsplit("/", 2)[-2] == _TRASH else None
+        for file in storage.list(directory):
+            self.has_head = self.has_head or file.location == f"{directory}/{HEAD}"
+            if trash is not None and file.location.startswith(trash):
+                self.trashed_count += 1
+                self.trashed = self.trashed or file.location
+            else:
+                self.files.append(file.location)
+                self.newest_ms = max(self.newest_ms, file.modified_ms)
+
+
+def _left_by_the_dead(
+    table: Table, runtime: Runtime, keep: str, *, is_plan: bool = False
+) -> tuple[list[str], int, str]:
+    """What goes, how many files are in the trash to which no plan leads, and the first of these.
+
+    Of a run that keeps its plan no more is looked at than the head of that.
+    """
+    storage = table.storage
+    directories: dict[str, list[str]] = {}
+    for above in (own_directory(table.metadata, name) for name in _DIRECTORIES):
+        for run in storage.child_names(above):
+            directories.setdefault(run, []).append(f"{above}/{run}")
+    runs: dict[str, _Left] = {}
+    for run, own in directories.items():
+        if run == keep or run.startswith(DROPPED_PREFIX) or _have_head(own, storage):
+            continue
+        left = _Left()
+        for directory in own:
+            left.add(directory, storage)
+        # It may have been written just now.
+        if not left.has_head:
+            runs[run] = left
+    dead = _dead({run: left.newest_ms for run, left in runs.items() if left.files}, table, runtime, is_plan=is_plan)
+    strays = [left for left in runs.values() if left.trashed_count and not left.files]
+    count = sum(left.trashed_count for left in strays)
+    return [location for run in dead for location in runs[run].files], count, strays[0].trashed if strays else ""
+
+
+def _have_head(directories: Iterable[str], storage: Storage) -> bool:
+    return any(storage.head(f"{directory}/{HEAD}") is not None for directory in directories)
+
+
+def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime, *, is_plan: bool = False) -> list[str]:
+    """The runs whose newest file is too old by the earlier of our clock and the store's; the store is asked only if need be."""
+    now_ms = runtime.now_ms()
+    if not is_plan and any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
+        now_ms = earlier_clock_ms(table, runtime)
+    return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
+
+
+def _is_dead(newest_ms: int, now_ms: int) -> bool:
+    return now_ms - newest_ms > DEAD_AFTER_MS
+
+
+def _beats(table: Table) -> Iterator[tuple[str, FileInfo]]:
+    """The beats of all runs, each with the run's name."""
+    directory = own_directory(table.metadata, _RUNS)
+    for file in table.storage.list(directory):
+        run, slash, name = file.location[len(directory) :].lstrip("/").partition("/")
+        if slash and name.rpartition("/")[2].startswith(BEAT):
+            yield run, file

@@ -1,0 +1,343 @@
+"""A job's real plan as a value: all that it does, line by line. A later run that is given it does exactly that, or refuses.
+
+A job hands out an `ExactPlan`, and takes a `GivenPlan`. What it is given it never trusts: it finds its own work on the table as
+it is by then, leaves out what is not in the plan, and refuses where anything of the plan is missing in what it found. So a
+plan can only make a run do less than the job alone would.
+
+What of a table's metadata decides what comes of a rewrite, beside the files: a plan says it, and is held against it.
+
+Who has approved a plan has approved files in that order, of that partition spec, with those columns and in that format.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from icekeep.catalog.base import Table
+from icekeep.commit.file_sets import entry_digest
+from icekeep.commit.summary import PLAN_KEY, made_by
+from icekeep.errors import SafetyError, and_more
+from icekeep.runs import Run, new_run
+from icekeep.runtime import Runtime
+from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.partitioning import spec_to_json
+from icekeep.spec.reach import is_deletion_vector
+from icekeep.spec.schema import schema_to_json
+from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.sorting import sort_order_to_json
+from icekeep.spec.times import format_time
+from icekeep.spelling import counted
+
+NOTE_OF_REMOVALS = (
+    "which delete files are taken out is known only when it commits, since rows move to another partition spec, or the plan has "
+    "too many files"
+)
+
+_SHOWN = 3
+"""So many files or snapshots are named in a refusal."""
+
+
+REWRITE, APPLY, REMOVE = "rewrite", "apply", "remove"
+"""What is done with files: they are replaced, their deletes are applied, or they go since nothing needs them."""
+
+POSITION_DELETES, EQUALITY_DELETES, VECTOR = "position delete file", "equality delete file", "deletion vector"
+_DELETES = frozenset({POSITION_DELETES, EQUALITY_DELETES, VECTOR})
+
+GROUP, SNAPSHOT, REFERENCE, FAULT, PART, TABLE = "group", "snapshot", "reference", "fault", "part", "table"
+SCHEMA, SPEC = "schema", "partition spec"
+_NO_FILES = frozenset({GROUP, SNAPSHOT, REFERENCE, SCHEMA, SPEC, FAULT, PART, TABLE})
+
+
+class PlanLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One thing that is done.
+
+    Attributes:
+        do: such as `rewrite`, `remove`, `expire`, `delete`, `mend`.
+        kind: of what, such as `data file`, `manifest`, `snapshot`, `group`.
+        name: a file's location, a reference's name, the id of a snapshot, schema or partition spec.
+        group: what is done together has one number.
+        size_bytes, record_count: of the file, or of all files of a group.
+        state: a hash of what must be so still, beside the name.
+        says: what else people may want to know.
+    """
+
+    do: str
+    kind: str
+    name: str = ""
+    group: int | None = None
+    size_bytes: int | None = None
+    record_count: int | None = None
+    state: str = ""
+    says: Mapping[str, Any] = {}
+
+    @property
+    def is_of_a_file(self) -> bool:
+        """Whether it says what becomes of a file."""
+        return self.do != APPLY and self.kind not in _NO_FILES
+
+
+class PlanCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan will take, as far as that is known before: bytes, requests of storage, milliseconds of all cores."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    requests_count: int = 0
+    cpu_ms: int = 0
+
+
+class ExactPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job hands out.
+
+    Attributes:
+        shown: the job's public plan, as `--dry-run` shows it.
+        snapshot_id: that it was made of: the head of `branch`, which `None` says for a table without one.
+        lines: all that is done; they may be read once, while the session runs that the plan was made in.
+        close: lets go of what the lines are read from; called in any case.
+        approve: the hash that the job's `approve` takes, if it has one.
+        decided_by: what of the table's metadata decides of the outcome, beside the lines (`deciding.py`).
+        notes: what is done beside the lines, and can only be told then.
+    """
+
+    shown: Any
+    snapshot_id: int | None
+    branch: str = MAIN
+    lines: Iterable[PlanLine] = ()
+    close: Callable[[], None] | None = None
+    approve: str | None = None
+    decided_by: Mapping[str, str] = {}
+    cost: PlanCost = PlanCost()
+    notes: tuple[str, ...] = ()
+
+
+class GivenPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is given: the same, by a file of it.
+
+    Attributes:
+        hash: of the file.
+        created_ms: when the plan was made, epoch milliseconds.
+        metadata_location: of the table as it was then.
+        lines: reads all lines, each time anew.
+        catalog: the identity of its catalog; `None` where the file does not say it, nor `decided_by`.
+    """
+
+    hash: str
+    created_ms: int
+    table_uuid: str | None
+    location: str
+    metadata_location: str
+    snapshot_id: int | None
+    branch: str
+    approve: str | None
+    lines: Callable[[], Iterator[PlanLine]]
+    catalog: str | None = None
+    decided_by: Mapping[str, str] | None = None
+
+
+class AlreadyApplied(Exception):
+    """A plan that was given has been carried out before: there is nothing to do. Only `apply` meets it.
+
+    Attributes:
+        snapshots: by which it was; none where it shows in another way.
+    """
+
+    def __init__(self, message: str, snapshots: Sequence[Snapshot] = ()) -> None:
+        super().__init__(message)
+        self.snapshots = tuple(snapshots)
+
+
+def refuse_other_table(given: GivenPlan, table: Table) -> None:
+    """Raise `SafetyError` where a table is not the one that a plan was made of, whatever its name is."""
+    uuid = table.metadata.table_uuid
+    if given.table_uuid != uuid:
+        raise SafetyError(
+            f"the plan is of another table that was called {table.name!r} (uuid {given.table_uuid}, this one has {uuid}): it "
+            "was dropped and made again; nothing is changed; make a new plan",
+            hash=given.hash,
+        )
+    if uuid is None and given.location != table.metadata.location:
+        raise SafetyError(
+            f"the plan is of a table at {given.location!r}, and {table.name!r} lies at {table.metadata.location!r}; nothing is "
+            "changed; make a new plan",
+            hash=given.hash,
+        )
+
+
+def run_of_plan(given: GivenPlan, job: str, runtime: Runtime) -> Run:
+    """A run that carries a plan out: its snapshots say which."""
+    return msgspec.structs.replace(new_run(job, runtime), plan=given.hash)
+
+
+def delete_file_line(entry: ManifestEntry, do: str, group: int | None = None) -> PlanLine:
+    """The line of a live delete file; its state is the digest of its entry."""
+    file = entry.data_file
+    kind = VECTOR if is_deletion_vector(file) else POSITION_DELETES
+    return PlanLine(
+        do=do,
+        kind=EQUALITY_DELETES if file.content is FileContent.EQUALITY_DELETES else kind,
+        name=file.file_path,
+        group=group,
+        size_bytes=file.own_bytes,
+        record_count=file.record_count,
+        state=entry_digest(entry).hex(),
+    )
+
+
+def held_removals(given: GivenPlan, found: Sequence[ManifestEntry], metadata: TableMetadata) -> list[ManifestEntry]:
+    """Those of the delete files that would be taken out of the table as it is, `found`, which the plan names as well.
+
+    Raises:
+        SafetyError: the plan names one that is not among `found`, and no part of the plan has landed yet.
+    """
+    lines = {line.state: line.name for line in given.lines() if line.do == REMOVE and line.kind in _DELETES}
+    states = {entry_digest(entry).hex(): entry for entry in found}
+    gone = [name for state, name in lines.items() if state not in states]
+    if gone and not landed(given, metadata):
+        files = counted(len(gone), "delete files")
+        problem = (
+            f"{files} to remove {'is' if len(gone) == 1 else 'are'} gone, or needed again, such as {some_of(gone)}"
+        )
+        raise moved(given, metadata, problem, gone_count=len(gone))
+    return [entry for state, entry in states.items() if state in lines]
+
+
+def landed(given: GivenPlan, metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots that carried a plan out, or a part of it; none where they have expired."""
+    return [one for one in metadata.snapshots if (one.summary or {}).get(PLAN_KEY) == given.hash]
+
+
+def already(given: GivenPlan, metadata: TableMetadata) -> AlreadyApplied:
+    """That snapshots of the table carried the plan out."""
+    snapshots = landed(given, metadata)
+    return AlreadyApplied(f"it was carried out before, by {_snapshots(snapshots)}", snapshots)
+
+
+def moved(given: GivenPlan, metadata: TableMetadata, problem: str, **facts: Any) -> SafetyError:
+    """The refusal of a plan since the table moved in a way that matters.
+
+    Args:
+        problem: what of the plan does not hold any more.
+    """
+    return SafetyError(
+        f"the table moved, and the plan does not hold any more: {problem}; {came_since(given, metadata)}; nothing is changed; "
+        "make a new plan",
+        hash=given.hash,
+        **facts,
+    )
+
+
+def some_of(names: Sequence[str], total: int | None = None) -> str:
+    """The first of some names, and how many more there are."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    more = (len(names) if total is None else total) - min(len(names), _SHOWN)
+    return f"{shown} and {more:,} more" if more else shown
+
+
+def came_since(given: GivenPlan, metadata: TableMetadata) -> str:
+    """Which snapshots a branch got since a plan was made of it, and who made them."""
+    head = metadata.head(given.branch)
+    if head is None:
+        return f"branch {given.branch!r} is gone" if given.snapshot_id is not None else "no snapshot came since"
+    if head.snapshot_id == given.snapshot_id:
+        return f"branch {given.branch!r} has the same head {head.snapshot_id} as then"
+    newer: list[Snapshot] = []
+    for one in _back_from(head, metadata):
+        if one.snapshot_id == given.snapshot_id:
+            return f"since it was made came {_snapshots(newer)}"
+        newer.append(one)
+    if given.snapshot_id is None:
+        return f"since it was made came {_snapshots(newer)}"
+    if given.snapshot_id in metadata.snapshots_by_id:
+        return f"branch {given.branch!r} was moved away from snapshot {given.snapshot_id} to {_snapshots([head])}"
+    return f"the head of {given.branch!r} is {_snapshots([head])}, and snapshot {given.snapshot_id} of then has expired"
+
+
+def _back_from(head: Snapshot, metadata: TableMetadata) -> Iterator[Snapshot]:
+    one: Snapshot | None = head
+    seen: set[int] = set()
+    while one is not None and one.snapshot_id not in seen:
+        seen.add(one.snapshot_id)
+        yield one
+        one = None if one.parent_snapshot_id is None else metadata.snapshots_by_id.get(one.parent_snapshot_id)
+
+
+def _snapshots(some: Sequence[Snapshot]) -> str:
+    told = []
+    for one in islice(some, _SHOWN):
+        by = made_by(one.summary)
+        told.append(
+            f"{one.snapshot_id} ({one.operation or 'unknown'} at {format_time(one.timestamp_ms)}{f' by {by}' if by else ''})"
+        )
+    return f"{'snapshot' if len(some) == 1 else 'snapshots'} {', '.join(told)}{and_more(some, _SHOWN)}"
+
+
+_PLACES = (
+    "write.data.path",
+    "write.folder-storage.path",
+    "write.location-provider.impl",
+    "write.object-storage.",
+)
+_FORMATS = ("write.format.default", "write.parquet.", "write.orc.", "write.avro.", "parquet.enable.dictionary")
+_DATA = (*_PLACES, *_FORMATS, "write.target-file-size-bytes", "write.metadata.metrics.", "schema.name-mapping.default")
+_deciding_DELETES = (
+    "write.delete.format.default",
+    "write.delete.granularity",
+    "write.delete.target-file-size-bytes",
+    "write.delete.parquet.",
+    "write.delete.orc.",
+    "write.delete.avro.",
+)
+_MANIFESTS = ("commit.manifest.target-size-bytes", "write.manifest.compression-")
+_DIGEST_BYTES = 4
+
+
+def of_data_files(metadata: TableMetadata) -> dict[str, str]:
+    """What decides how data files are written; of deletes too, which may be carried over to them."""
+    return {
+        "schema": definition(metadata.current_schema_id, schema_to_json(metadata.schema)),
+        "partition spec": definition(metadata.default_spec_id, spec_to_json(metadata.spec)),
+        "sort order": definition(metadata.default_sort_order_id, sort_order_to_json(metadata.sort_order)),
+        **_properties(metadata, (*_DATA, *_deciding_DELETES)),
+    }
+
+
+def of_delete_files(metadata: TableMetadata) -> dict[str, str]:
+    """What decides how position deletes are written: where nothing is said of them, what is said of data files."""
+    return _properties(metadata, (*_PLACES, *_FORMATS, *_deciding_DELETES))
+
+
+def of_manifests(metadata: TableMetadata) -> dict[str, str]:
+    """What decides how manifests are written."""
+    return _properties(metadata, _MANIFESTS)
+
+
+def hold_decided(given: GivenPlan, metadata: TableMetadata, now: Mapping[str, str]) -> None:
+    """Raise `SafetyError` where what decides of the outcome is not what it was when a plan was made."""
+    then = given.decided_by
+    if then is None:
+        # It was written before plans said it.
+        return
+    differ = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    if differ:
+        told = [f"{name} is {now.get(name, 'not set')} by now, and was {then.get(name, 'not set')}" for name in differ]
+        raise moved(given, metadata, f"the table's {'; '.join(told[:3])}", changed=differ)
+
+
+def definition(number: int, document: Any) -> str:
+    """An id, and a hash of what it stands for: a number may be given anew."""
+    told = json.dumps(document, sort_keys=True).encode()
+    return f"{number} ({blake2b(told, digest_size=_DIGEST_BYTES).hexdigest()})"
+
+
+def _properties(metadata: TableMetadata, names: Iterable[str]) -> dict[str, str]:
+    """Those of some names; one that ends in a dot or a dash stands for all that begin so."""
+    known = tuple(names)
+    return {
+        f"property {key}": value
+        for key, value in metadata.properties.items()
+        if any(key == name or (name[-1] in ".-" and key.startswith(name)) for name in known)
+    }
