@@ -15,13 +15,10 @@ from icekeep.events import Event, StepStarted
 from icekeep.formats.deletes.read import read_position_deletes
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
-from icekeep.playground.clock import PastRuntime
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
-from icekeep.playground.maker import Maker
-from icekeep.playground.rows import orders
+from icekeep.playground.maker import Maker, PastRuntime, orders
 from icekeep.playground.states import STATES, State
-from icekeep.reports.file_layout import file_layout
-from icekeep.reports.layout_picture import layouts_svg, svg_file, text_element
+from icekeep.reports.layout_picture import file_layout, layouts_svg, svg_file, text_element
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS, format_bytes

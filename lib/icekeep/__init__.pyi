@@ -127,10 +127,10 @@ from icekeep.planning.scan.tasks import ReadOptions as ReadOptions
 from icekeep.planning.scan.tasks import plan_tasks as plan_tasks
 from icekeep.planning.spark.session import build_session as build_session
 from icekeep.planning.spark.session import stop_session as stop_session
-from icekeep.reports.file_layout import FileLayout as FileLayout
-from icekeep.reports.file_layout import file_layout as file_layout
 from icekeep.reports.job import report as report
+from icekeep.reports.layout_picture import FileLayout as FileLayout
 from icekeep.reports.layout_picture import LayoutPicture as LayoutPicture
+from icekeep.reports.layout_picture import file_layout as file_layout
 from icekeep.reports.layout_picture import layout_picture as layout_picture
 from icekeep.reports.page.page import report_page as report_page
 from icekeep.reports.values import MaintenanceRun as MaintenanceRun

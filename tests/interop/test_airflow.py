@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.arguments import parse_command
-from icekeep.policies.scheduling import parse_schedule
+from icekeep.policies.resolution import parse_schedule
 from icekeep.tables.verbs import append, create_table
 from kit.in_airflow import look, run, takes_schedules
 from kit.lake import SCHEMA, events

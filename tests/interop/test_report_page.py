@@ -11,7 +11,7 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
-from icekeep.reports.since import read_earlier, with_changes
+from icekeep.reports.values import read_earlier, with_changes
 from icekeep.tables.verbs import append, create_table
 from kit.chromium import Browser, chromium
 from kit.job_world import World

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.catalog.base import SwapOutcome, Table
-from icekeep.catalog.wrapped import WrappedCatalog
+from icekeep.catalog.base import SwapOutcome, Table, WrappedCatalog
 from icekeep.events import Event, StepAdvanced, StepStarted
 from icekeep.maintenance.compact.execute import STEP
 

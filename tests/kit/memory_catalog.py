@@ -16,11 +16,14 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     as_identifier,
+    check_meant,
     in_parts,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     encode,
@@ -29,7 +32,6 @@ from icekeep.catalog.metadata_files import (
     next_metadata,
     read_table,
 )
-from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.maintenance.delete.locations import forget_roots

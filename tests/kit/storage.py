@@ -17,9 +17,9 @@ from icekeep.storage.base import (
     FileInfo,
     ListingShare,
     MoveOutcome,
+    moved_one_by_one,
 )
 from icekeep.storage.locations import canonical, parse_location
-from icekeep.storage.many import moved_one_by_one
 
 Hook = Callable[[str, str], None]
 

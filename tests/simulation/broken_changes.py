@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from icekeep.catalog import filesystem, version_files
+from icekeep.catalog import filesystem
+from icekeep.catalog import metadata_files as version_files
 from icekeep.catalog.base import Committed
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import dropped_from_log

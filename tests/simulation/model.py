@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
-from icekeep.catalog.metadata_files import file_version, read_table
-from icekeep.catalog.version_files import HINT
+from icekeep.catalog.metadata_files import HINT, file_version, read_table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata

@@ -18,7 +18,7 @@ from icekeep.errors import UnavailableError
 from icekeep.events import Event
 from icekeep.fleet import overview as looking
 from icekeep.fleet.job import Fleet, Night
-from icekeep.fleet.leases import LEASE_MS
+from icekeep.fleet.overview import LEASE_MS
 from icekeep.fleet.values import Assignment, MaintainResult, Ran
 from icekeep.health.values import (
     DataHealth,

@@ -22,7 +22,7 @@ from icekeep.planning.manifest_lists import ListedManifests
 from icekeep.planning.spark import tasks
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage import many
+from icekeep.storage import base as many
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import location_keys
 

@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from icekeep.catalog.base import Committed, Conflict, Identifier, OperatorRules, Pointer, SwapOutcome, Table, Unknown
+from icekeep.catalog.base import (
+    Committed,
+    Conflict,
+    Identifier,
+    OperatorRules,
+    Pointer,
+    SwapOutcome,
+    Table,
+    Unknown,
+    no_such_table,
+)
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.metadata_files import (
     dropped_from_log,
@@ -15,7 +25,6 @@ from icekeep.catalog.metadata_files import (
     read_current,
     read_table,
 )
-from icekeep.catalog.name_errors import no_such_table
 from icekeep.errors import IcekeepError, InvalidTableError, NotFoundError, OutcomeUnknownError, UnavailableError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import metadata_directory
@@ -34,8 +43,8 @@ from icekeep.storage.base import (
     FileInfo,
     ListingShare,
     MoveOutcome,
+    moved_one_by_one,
 )
-from icekeep.storage.many import moved_one_by_one
 from simulation.faults import CREATE_VERSION, SWAP, Fault
 from simulation.world import EVENTS, WAREHOUSE, Direct
 

@@ -7,8 +7,7 @@ from random import Random
 from typing import Any
 
 from icekeep.catalog.base import Identifier
-from icekeep.catalog.metadata_files import file_version, read_table
-from icekeep.catalog.version_files import HINT, parse_version_name
+from icekeep.catalog.metadata_files import HINT, file_version, parse_version_name, read_table
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.storage.base import DeleteStatus

@@ -12,8 +12,8 @@ from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError, UnsupportedError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.loading import open_settings
-from icekeep.storage.first_answer import FIRST_ANSWER_TIMEOUT, first_answer_ms
 from icekeep.storage.open import open_storage
+from icekeep.storage.ranges import FIRST_ANSWER_TIMEOUT, first_answer_ms
 from kit.cases import for_each
 
 ROOT = Path(__file__).parents[2]

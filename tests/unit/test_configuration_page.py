@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from icekeep.health.files import Sickness, score_of
 from icekeep.health.prices import Prices
-from icekeep.health.score import Sickness, score_of
 from icekeep.operations.configuration import file as config
 from icekeep.operations.configuration import receivers as telling_settings
 from icekeep.operations.configuration import runs as runs_settings
@@ -15,8 +15,8 @@ from icekeep.operations.configuration.layers import KEYS as LAYER_KEYS
 from icekeep.operations.configuration.layers import WINDOW_KEYS
 from icekeep.operations.configuration.policies import POLICY_KEYS, SCHEDULE_KEYS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.policies.triggers import CONDITIONS
 from icekeep.policies.values import KEYS_OF_JOBS
+from icekeep.policies.windows import CONDITIONS
 from icekeep.spec.times import format_span
 from kit.cases import for_each
 

@@ -30,8 +30,7 @@ from icekeep.reports.job import merged, report
 from icekeep.reports.prometheus import REPORT_METRICS, report_figures
 from icekeep.reports.values import NotRead
 from icekeep.tables.verbs import append, create_table
-from icekeep.telemetry.figures import RunTally
-from icekeep.telemetry.metrics import RUN_METRICS
+from icekeep.telemetry.figures import RUN_METRICS, RunTally
 from kit.cases import for_each
 from kit.job_world import World
 from kit.lake import SCHEMA, events

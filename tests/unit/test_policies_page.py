@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.catalog.stored_policies import StoredPolicy
+from icekeep.catalog.base import StoredPolicy
 from icekeep.errors import ExpressionError
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.configuration.file import parse_config
-from icekeep.policies.globs import parse_glob
-from icekeep.policies.polaris import told_by_polaris
+from icekeep.policies.polaris import OWNERS_SETTINGS, told_by_polaris, told_by_properties
 from icekeep.policies.resolution import rules_for
-from icekeep.policies.texts import OWNERS_SETTINGS, told_by_properties
-from icekeep.policies.triggers import CONDITIONS
+from icekeep.policies.values import parse_glob
+from icekeep.policies.windows import CONDITIONS
 from icekeep.spec.filters.parsing import parse_where
 
 DOCS = Path(__file__).parents[2] / "docs"

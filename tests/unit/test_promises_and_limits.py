@@ -11,7 +11,7 @@ from icekeep.formats.machine import COMFORTABLE_BYTES
 from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
 from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
 from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
-from icekeep.health.references import MAX_HEADS
+from icekeep.health.files import MAX_HEADS
 from icekeep.maintenance.check import row_ids as caps
 from icekeep.maintenance.delete.execute import CALL_FILES
 from icekeep.planning.spark.session import LIMITS

@@ -5,7 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from icekeep.catalog.status_checks import StatusChecks
+from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
@@ -14,7 +14,7 @@ from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, Par
 from icekeep.maintenance.delete.reachable import is_gc_enabled
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.tasks import read_options
-from icekeep.policies.texts import told_by_properties
+from icekeep.policies.polaris import told_by_properties
 from icekeep.spec.properties import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
 from kit.cases import for_each

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from icekeep.airflow.units import Call
-from icekeep.policies.scheduling import window_of
+from icekeep.policies.resolution import window_of
 from icekeep.policies.values import Policy, Rules
 from icekeep.policies.windows import closes_ms
 

@@ -26,7 +26,7 @@ from icekeep.airflow.units import Call
 from icekeep.airflow.versions import DAG, task_group
 from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import Config, read_config
-from icekeep.policies.scheduling import Schedule, schedule_of
+from icekeep.policies.resolution import Schedule, schedule_of
 from icekeep.policies.values import Policy, Rules
 
 UNITS_COUNT_MAX = 256

@@ -9,7 +9,7 @@ import msgspec
 
 from icekeep.airflow.units import Call
 from icekeep.operations.configuration.file import CONFIG_VARIABLE
-from icekeep.policies.scheduling import DRY_RUN
+from icekeep.policies.resolution import DRY_RUN
 from icekeep.runtime import SUBMITTER
 
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"

@@ -21,7 +21,7 @@ from icekeep.errors import UsageError
 from icekeep.names import FullName
 from icekeep.operations.configuration.setting_values import setting_arguments
 from icekeep.operations.help_texts import option_names
-from icekeep.policies.scheduling import DRY_RUN
+from icekeep.policies.resolution import DRY_RUN
 from icekeep.settings import Job, Kind, Setting
 from icekeep.spelling import named_or_known, near_words
 

@@ -2,30 +2,44 @@
 
 A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what
 a change wrote belong to `commit`; jobs never call `swap` themselves.
+
+What log lines about a table say beside their message, for `logging`'s `extra`.
+
+Whether the table at a name is the one that is meant: looked at before the table is dropped.
+
+Catalogs that tell where the metadata of all their tables is in one request, as those in a database do.
+
+A catalog all of whose tables are wrapped, such as by what counts their requests or remembers their files.
+
+Errors about names that a catalog has, has not, or must not have; they say what there is, or what to do.
+
+Policies that a catalog stores for those who maintain its tables; it runs nothing by them itself. Polaris does so.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from icekeep.errors import UnsupportedError, UsageError
+from icekeep.errors import ConfigError, ConflictError, NotFoundError, UnsupportedError, UsageError
 from icekeep.names import full_name, join_parts, split_name
 from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked, without_secrets
 from icekeep.settings import CatalogChange
-from icekeep.spec.metadata import HistoryEntry, TableMetadata, history
+from icekeep.spec.metadata import HistoryEntry, TableMetadata, history, parse_metadata
 from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time, span_ms
 from icekeep.spec.updates import Requirement, Update
+from icekeep.spelling import did_you_mean, with_one_typo
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import split_locations
+from icekeep.storage.locations import canonical, split_locations
 
 RECLAIM_ROOTS = "reclaim.roots"
 """The property of a catalog in the configuration, and the option of a run, that name places where files of tables may go."""
@@ -472,3 +486,216 @@ def validate_namespace(namespace: Identifier) -> Identifier:
                 "directories of that name; give another"
             )
     return namespace
+
+
+def log_context(table: Table, step: str | None = None) -> dict[str, Any]:
+    """The table's full name, the run and the job that work on it, and the step that the line is about."""
+    run = table.run
+    return {
+        "table": table.full_name,
+        "run": None if run is None else run.run_id,
+        "job": None if run is None else run.job,
+        "step": step,
+    }
+
+
+def check_meant(
+    catalog: Catalog, identifier: Identifier, pointer: Pointer, table_uuid: str | None, metadata_location: str | None
+) -> None:
+    """Hold the table at a name against the one that is meant.
+
+    Args:
+        pointer: where the catalog says that the metadata is now.
+        table_uuid: of the table that is meant; `None` where any will do.
+        metadata_location: the metadata file that it is meant to have; `None` where any will do.
+
+    Raises:
+        ConflictError: it is another table, or the same with other metadata.
+        InvalidTableError: its metadata cannot be read.
+    """
+    name = format_identifier(identifier)
+    if metadata_location is not None and canonical(pointer.metadata_location) != canonical(metadata_location):
+        raise ConflictError(
+            f"table {name!r} in catalog {catalog.name!r} is not dropped: its metadata is {pointer.metadata_location!r} by now, "
+            f"and not {metadata_location!r}; another writer committed, or created it again; look at it, and drop it again",
+            table=name,
+            metadata_location=pointer.metadata_location,
+        )
+    if table_uuid is None:
+        return
+    found = parse_metadata(pointer.storage.read(pointer.metadata_location), pointer.metadata_location).table_uuid
+    if found is None or found.lower() != table_uuid.lower():
+        raise ConflictError(
+            f"table {name!r} in catalog {catalog.name!r} is not dropped: it has the uuid {found} by now, and not {table_uuid}; "
+            "it was dropped and created again; look at it, and drop it again",
+            table=name,
+            table_uuid=found,
+        )
+
+
+@runtime_checkable
+class ListsPointers(Protocol):
+    """A catalog that knows all its tables at once."""
+
+    def list_pointers(self) -> Mapping[Identifier, Pointer | None]:
+        """Each table of each namespace, with what `Catalog.find` says of it; `None` where that raises `InvalidTableError`.
+
+        Raises:
+            UnavailableError: the catalog is out of reach.
+        """
+
+    def list_pointers_beside(self) -> Mapping[Identifier, Pointer | None]:
+        """The same of tables of other catalogs in the same database, by the names of these catalogs and their own."""
+
+
+def lists_pointers(catalog: Catalog) -> ListsPointers | None:
+    """The catalog, if it is such a one; also where another object stands before it and passes on what it is asked."""
+    return catalog if hasattr(catalog, "list_pointers") else None  # type: ignore[return-value]
+
+
+class WrappedCatalog:
+    """All of a catalog, but that the tables that it loads and commits to are wrapped by `over`; a swap gets the plain table."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def over(self, table: Table) -> Table:
+        """A table of the catalog itself, wrapped."""
+        raise NotImplementedError  # each kind of wrapping says its own
+
+    def plain(self, table: Table) -> Table:
+        """A wrapped table as the catalog itself knows it."""
+        return msgspec.structs.replace(table, catalog=self._catalog)
+
+    def load(self, identifier: Identifier | str) -> Table:
+        return self.over(self._catalog.load(identifier))
+
+    def swap(self, table: Table, requirements: Sequence[Requirement], updates: Sequence[Update]) -> SwapOutcome:
+        outcome = self._catalog.swap(self.plain(table), requirements, updates)
+        return Committed(self.over(outcome.table)) if isinstance(outcome, Committed) else outcome
+
+    def __repr__(self) -> str:
+        return repr(self._catalog)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+
+_NAMED = 3
+"""Of no more names than these all are told."""
+
+
+def no_such_table(catalog: Catalog, identifier: Identifier) -> NotFoundError:
+    """The error for a table that is not there, with names that the user may have meant, or how to list those that there are."""
+    name, namespace = format_identifier(identifier), format_identifier(identifier[:-1])
+    listed = ["icekeep", "report", "--catalog", catalog.name]
+    try:
+        tables = catalog.list_tables(identifier[:-1])
+    except NotFoundError:
+        problem = f", nor a namespace {namespace!r}"
+        try:
+            namespaces = catalog.list_namespaces()
+        except NamespacesMissingError as error:
+            namespaces = [*error.known]
+        hint = _hint(identifier[:-1], namespaces, f"catalog {catalog.name!r}", "namespaces", listed)
+        if quoted := _with_dots(catalog, identifier, namespaces):
+            hint = f"{did_you_mean(map(format_identifier, quoted))} Put a part that has a dot in quotes"
+    else:
+        problem = ""
+        listed += ["--match", f"{namespace}.*"]
+        hint = _hint(identifier, tables, f"namespace {namespace!r}", "tables", listed)
+    return NotFoundError(
+        f"there is no table {name!r} in catalog {catalog.name!r}{problem}; {hint}", catalog=catalog.name, table=name
+    )
+
+
+def _hint(wanted: Identifier, known: Sequence[Identifier], place: str, kind: str, listed: Sequence[str]) -> str:
+    """Names that are mistyped in one that is not there; else all names or, of many, how to list them.
+
+    Only names beside the wanted one are compared, and only their last parts: the parts before are the same, and would make any
+    two of them look alike. A command that deletes may be run with what is proposed here.
+    """
+    beside = {one[-1]: format_identifier(one) for one in known if one[:-1] == wanted[:-1]}
+    near = with_one_typo(wanted[-1], beside) if wanted else []
+    if wanted in known:
+        # Some servers answer so for what the user may not read.
+        return "the catalog lists it, and says that it is not there: see whether you may read it"
+    if near:
+        return did_you_mean(beside[one] for one in near)
+    if not known:
+        return f"{place} has no {kind}"
+    if len(known) <= _NAMED:
+        return f"there is {', '.join(repr(format_identifier(one)) for one in known)}"
+    return f"{place} has {len(known):,} {kind}; `{shlex.join(listed)}` lists them"
+
+
+def _with_dots(catalog: Catalog, wanted: Identifier, namespaces: Sequence[Identifier]) -> list[Identifier]:
+    """The tables of the wanted name whose dots are not all between parts."""
+    text, found = ".".join(wanted), []
+    for namespace in namespaces:
+        if text.startswith(f"{'.'.join(namespace)}."):
+            with suppress(NotFoundError):
+                found += [one for one in catalog.list_tables(namespace) if ".".join(one) == text]
+    return found
+
+
+class _Named(Protocol):
+    name: str
+
+
+def no_such_namespace(catalog: _Named, namespace: Identifier) -> NotFoundError:
+    """The error for a namespace that is not there; says how to make one."""
+    text = format_identifier(namespace)
+    return NotFoundError(
+        f"there is no namespace {text!r} in catalog {catalog.name!r}; create it first with "
+        f"load_catalog({catalog.name!r}).create_namespace({namespace!r})",
+        catalog=catalog.name,
+        namespace=text,
+    )
+
+
+def namespace_exists(catalog: _Named, namespace: Identifier) -> UsageError:
+    """The error for a namespace that is there although it must not be."""
+    return UsageError(f"namespace {format_identifier(namespace)!r} exists already in catalog {catalog.name!r}")
+
+
+def namespace_not_empty(catalog: _Named, namespace: Identifier) -> UsageError:
+    """The error for a namespace that cannot be dropped."""
+    return UsageError(
+        f"namespace {format_identifier(namespace)!r} in catalog {catalog.name!r} is not empty; drop what is in it first"
+    )
+
+
+def no_warehouse(catalog: _Named) -> ConfigError:
+    """The error for a catalog that is to say where a new table lies, and cannot."""
+    return ConfigError(
+        f"catalogs.{catalog.name}.warehouse",
+        "is missing, so that new tables have no location; give a directory as a URI, or each table a location",
+    )
+
+
+def table_exists(catalog: Catalog, identifier: Identifier) -> UsageError:
+    """The error for a table that is there although it must not be."""
+    return UsageError(f"table {format_identifier(identifier)!r} exists already in catalog {catalog.name!r}")
+
+
+class StoredPolicy(msgspec.Struct, frozen=True):
+    """One that holds for a table; `content` is as it was written, JSON as a rule, and `None` where there is none."""
+
+    type: str
+    name: str
+    content: str | None = None
+    is_inherited: bool = False
+
+
+@runtime_checkable
+class StoresPolicies(Protocol):
+    """A catalog whose server may have policies."""
+
+    def stored_policies(self, identifier: Identifier) -> Sequence[StoredPolicy]:
+        """Those that hold for a table, inherited ones too, one of each type; none where the server stores no policies.
+
+        Raises:
+            NotFoundError: the catalog has no such table.
+            UnavailableError: the server is out of reach.
+        """

@@ -1,4 +1,14 @@
-"""The database behind a SQL catalog: its address, its connections, its transactions.
+"""How the database of a catalog is opened: the parameters of its connections, and how their transactions begin.
+
+SQLite opens a file for writing only if it is there, but for the engine that is to make one.
+
+What a database's error proves about the transaction that it ended: a closed list, by the codes that databases give.
+
+A transaction lands only if its COMMIT is sent, so whatever fails before that has changed nothing, also where the
+connection broke. Of an error that meets the COMMIT itself only the codes listed here prove that the database refused
+it; anything else leaves the outcome unknown.
+
+The database behind a SQL catalog: its address, its connections, its transactions.
 
 SQLite and PostgreSQL through SQLAlchemy Core. A transaction ends in one of three ways, and callers can tell them apart:
 it is committed, it is proved rolled back, or nobody knows.
@@ -11,15 +21,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy
-from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
-from icekeep.catalog.database_engine import WRITES, file_of, make_engine
-from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
@@ -28,9 +39,179 @@ from icekeep.errors import (
     UnavailableError,
     UnsupportedError,
     UsageError,
+    brought_by,
     first_line,
 )
 from icekeep.secrets import without_secrets
+
+WRITES = {"icekeep_writes": True}
+"""The option of a connection whose transaction is to change something."""
+
+_BUSY_TIMEOUT_SECONDS = 30
+_POSTGRESQL_CONNECTION = {
+    "application_name": "icekeep",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""In seconds, but for the last, in milliseconds: a server that vanished is noticed within a minute or so."""
+_POSTGRESQL_TRANSACTION = sqlalchemy.text(
+    """
+    SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE :timeout END, true) FROM pg_settings
+    WHERE setting = '0' AND name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
+    OR setting = 'off' AND name = 'synchronous_commit'
+    """
+).bindparams(timeout=f"{_BUSY_TIMEOUT_SECONDS}s")
+"""Bounds where the server or the user set none; and a commit that is confirmed must survive a crash of the server, since
+files that it replaced may be deleted the moment after."""
+
+
+def file_of(url: URL) -> str | None:
+    """The path of the file that a database is; `None` for one in memory or on a server."""
+    path = url.database
+    return path if url.get_backend_name() == "sqlite" and path and path != ":memory:" else None
+
+
+def make_engine(url: URL, *, creates: bool = False) -> Engine:
+    """An engine for the database at an address that is understood (`parse_url`).
+
+    Args:
+        creates: whether SQLite may make the file if it is not there.
+
+    Raises:
+        UsageError: its driver is not installed, or there is none.
+    """
+    is_sqlite, path = url.get_backend_name() == "sqlite", file_of(url)
+    options: dict[str, Any] = {"hide_parameters": True}
+    if not is_sqlite:
+        given = {name: value for name, value in _POSTGRESQL_CONNECTION.items() if name not in url.query}
+        options |= {"poolclass": NullPool, "isolation_level": "READ COMMITTED", "connect_args": given}
+    elif path is not None:
+        options |= {"poolclass": NullPool}
+    if is_sqlite and "timeout" not in url.query:
+        options["connect_args"] = {"timeout": _BUSY_TIMEOUT_SECONDS}
+    try:
+        engine = sqlalchemy.create_engine(url, **options)
+    except ImportError as error:
+        raise UsageError(
+            f"the driver of {url.get_backend_name()} is not installed: {brought_by('postgres', 'psycopg')}, for addresses that "
+            f"begin with postgresql:// ({first_line(error)})",
+            module=error.name,
+        ) from error
+    except ArgumentError as error:
+        raise UsageError(f"cannot open a database with {url.drivername!r}: {first_line(error)}") from error
+    if path is not None and not creates:
+        _open_only_what_is_there(engine, path)
+    if is_sqlite:
+        event.listen(engine, "connect", _leave_transactions_to_us)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "begin", _begin_postgresql)
+    return engine
+
+
+def _open_only_what_is_there(engine: Engine, path: str) -> None:
+    # SQLite takes the path out of an address again, whatever characters it has.
+    address = f"{Path(path).as_uri()}?mode=rw"
+
+    def connect(dialect: Dialect, _record: object, _arguments: object, parameters: dict[str, Any]) -> Any:
+        return dialect.connect(address, **{**parameters, "uri": True})
+
+    event.listen(engine, "do_connect", connect)
+
+
+def _leave_transactions_to_us(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Take SQLite's write lock before anything is read: a lock that is taken later may be refused at the commit."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    if _writes(connection):
+        connection.execute(_POSTGRESQL_TRANSACTION)
+
+
+def _writes(connection: Connection) -> bool:
+    return WRITES.items() <= connection.get_execution_options().items()
+
+
+_SQLITE_BUSY = (5, 6)
+_SQLITE_ERROR = 1
+_SQLITE_LASTING = (_SQLITE_ERROR, 3, 8, 14, 23)
+"""Wrong SQL or no such table, no permission, read-only, cannot open, not authorized: trying again does not help."""
+_SQLITE_CONSTRAINT = 19
+_SQLITE_DUPLICATE_KEY = 1555
+
+_POSTGRESQL_DUPLICATE_KEY = "23505"
+_POSTGRESQL_REFUSED = ("22", "23", "P0")
+"""Data that does not fit, a constraint, what a trigger raises."""
+_POSTGRESQL_ROLLED_BACK = ("40001", "40P01")
+"""Serialization failure, deadlock."""
+_POSTGRESQL_BUSY = (*_POSTGRESQL_ROLLED_BACK, "55P03")
+"""These, and a lock that was not to be had in time."""
+_POSTGRESQL_ABSENT = ("42P01", "42703")
+"""No such table, no such column."""
+_POSTGRESQL_PASSING = ("08", "25P", "40", "53", "55", "57", "58", "XX")
+"""The connection, a transaction that waited too long, rollbacks, resources, objects in use, an operator or a timeout,
+the system, the server itself: the same again may succeed."""
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another transaction was in the way."""
+    return _sqlite_code(error) & 0xFF in _SQLITE_BUSY or _sqlstate(error) in _POSTGRESQL_BUSY
+
+
+def is_duplicate(error: Exception) -> bool:
+    """Whether a row with the same key exists."""
+    return _sqlite_code(error) == _SQLITE_DUPLICATE_KEY or _sqlstate(error) == _POSTGRESQL_DUPLICATE_KEY
+
+
+def is_absent(error: Exception) -> bool:
+    """Whether the query named a table or a column that is not there."""
+    return _sqlite_code(error) & 0xFF == _SQLITE_ERROR or _sqlstate(error) in _POSTGRESQL_ABSENT
+
+
+def refuses_change(error: Exception) -> bool:
+    """Whether the database's own rules reject what is written: a constraint, a trigger, a value that does not fit.
+
+    >>> refuses_change(ValueError("no database said this"))
+    False
+    """
+    return _sqlite_code(error) & 0xFF == _SQLITE_CONSTRAINT or _sqlstate(error).startswith(_POSTGRESQL_REFUSED)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same again may succeed, as far as the database says."""
+    sqlstate = _sqlstate(error)
+    if sqlstate:
+        return sqlstate.startswith(_POSTGRESQL_PASSING)
+    if _sqlite_code(error) & 0xFF in _SQLITE_LASTING:
+        return False
+    return not isinstance(error, DBAPIError) or isinstance(error, OperationalError | InterfaceError | InternalError)
+
+
+def proves_refusal(error: Exception) -> bool:
+    """Whether an error at the COMMIT itself proves that the database rolled back.
+
+    PostgreSQL answers a COMMIT so where a check was put off until then. SQLite's are not among them: its transaction is
+    still open after a failed COMMIT, and what became of its files is not told.
+    """
+    return _sqlstate(error) in _POSTGRESQL_ROLLED_BACK or _sqlstate(error).startswith("23")
+
+
+def _sqlstate(error: Exception) -> str:
+    cause = getattr(error, "orig", None)
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
+
+
+def _sqlite_code(error: Exception) -> int:
+    return int(getattr(getattr(error, "orig", None), "sqlite_errorcode", 0))
+
 
 T = TypeVar("T")
 

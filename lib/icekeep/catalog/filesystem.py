@@ -1,11 +1,19 @@
-"""A catalog in a directory, with the layout of Iceberg's HadoopCatalog.
+"""Namespaces that are directories: what lies where in a warehouse, and which directory is a table.
+
+The version files of a dropped table in a filesystem catalog: moved aside by the drop, and back when it is registered again.
+
+They lie in `<table>/.icekeep/trash/drop-<uuid>/`, under their names. As long as they do the table can come back, whatever table
+has its place meanwhile: no job takes its files for garbage, and none deletes the version files of another table.
+
+A catalog in a directory, with the layout of Iceberg's HadoopCatalog.
 
 A table is a directory, its metadata are numbered files, and a commit creates the next number: whoever creates it first
 has committed. That is safe only where a name cannot be created twice, which is proved before each commit; other engines
 may still overwrite what they should not, so a commit is looked at again after it landed.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from icekeep.catalog.base import (
@@ -19,30 +27,34 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     as_identifier,
+    check_meant,
     format_identifier,
+    in_parts,
     named_roots_of,
+    namespace_exists,
+    no_such_namespace,
+    no_such_table,
     show_catalog,
+    table_exists,
+    validate_namespace,
+    validate_table_identifier,
 )
-from icekeep.catalog.directory_namespaces import DirectoryNamespaces
-from icekeep.catalog.dropped_versions import is_moved_aside, move_aside, move_back, new_trash
-from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
+    HINT,
     METADATA_PATH,
     attached_metadata,
     compression_suffix,
     delete_dropped,
     encode,
     file_version,
-    next_metadata,
-    read_table,
-)
-from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
-from icekeep.catalog.registering import read_unregistered
-from icekeep.catalog.version_files import (
-    HINT,
     find_head,
+    list_versions,
+    next_metadata,
+    parse_version_name,
+    read_table,
     version_locations,
 )
+from icekeep.catalog.registering import read_unregistered
 from icekeep.errors import (
     ConfigError,
     ConflictError,
@@ -56,11 +68,182 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata, format_metadata
+from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import Requirement, Update, log_previous
-from icekeep.storage.base import DirectoryStorage
+from icekeep.storage.base import DirectoryStorage, Storage
 from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, join
+
+
+class DirectoryNamespaces:
+    """Tables at `<warehouse>/<namespace>/<table>`, each a directory; raises as the catalog protocol says."""
+
+    def __init__(self, name: str, warehouse: str, storage: DirectoryStorage) -> None:
+        self.name = name
+        self.warehouse = warehouse
+        self._storage = storage
+
+    def default_location(self, identifier: Identifier) -> str:
+        return self._location(validate_table_identifier(identifier))
+
+    def list_tables(self, namespace: Identifier) -> list[Identifier]:
+        if not self._has_namespace(in_parts(namespace)):
+            raise no_such_namespace(self, namespace)
+        children = [(*namespace, name) for name in self._storage.child_directories(self._location(namespace))]
+        return [child for child in children if self._is_table(child)]
+
+    def list_namespaces(self) -> list[Identifier]:
+        found: list[Identifier] = []
+        ahead: list[Identifier] = [()]
+        while ahead:
+            parent = ahead.pop()
+            children = [(*parent, name) for name in self._storage.child_directories(self._location(parent))]
+            namespaces = [child for child in children if self._has_namespace(child)]
+            found += namespaces
+            ahead += namespaces
+        return sorted(found)
+
+    def create_namespace(
+        self, namespace: Identifier, properties: Mapping[str, str] | None = None, *, exists_ok: bool = False
+    ) -> None:
+        validate_namespace(namespace)
+        if properties:
+            raise UnsupportedError(f"a namespace of catalog {self.name!r} is a directory and cannot have properties")
+        if self._has_namespace(namespace):
+            if exists_ok:
+                return
+            raise namespace_exists(self, namespace)
+        for level in range(1, len(namespace) + 1):
+            if self._storage.directory_exists(self._location(namespace[:level])) and not self._has_namespace(
+                namespace[:level]
+            ):
+                raise UsageError(
+                    f"cannot create namespace {format_identifier(namespace)!r} in catalog {self.name!r}: "
+                    f"{self._location(namespace[:level])!r} holds a table, or what a dropped table left"
+                )
+        self._storage.make_directory(self._location(namespace))
+
+    def drop_namespace(self, namespace: Identifier) -> None:
+        if not self._has_namespace(namespace):
+            raise no_such_namespace(self, namespace)
+        location = self._location(namespace)
+        names = self._storage.child_names(location)
+        if names:
+            raise UsageError(
+                f"namespace {format_identifier(namespace)!r} in catalog {self.name!r} is not empty: {location!r} holds "
+                f"{names[0]!r}; drop the tables in it and remove what they left"
+            )
+        self._storage.remove_directory(location)
+
+    def _has_namespace(self, namespace: Identifier) -> bool:
+        """A directory that neither is a table nor was one: a dropped table leaves its data behind."""
+        location = self._location(validate_namespace(namespace))
+        inside = join(location, "metadata")
+        # A directory called metadata may itself be a table of that name.
+        is_table = self._storage.directory_exists(inside) and not self._storage.directory_exists(
+            join(inside, "metadata")
+        )
+        return self._storage.directory_exists(location) and not is_table
+
+    def _is_table(self, identifier: Identifier) -> bool:
+        return bool(list_versions(self._storage, join(self._location(identifier), "metadata")))
+
+    def _metadata_directory(self, identifier: Identifier) -> str:
+        return join(self.default_location(identifier), "metadata")
+
+    def _location(self, identifier: Identifier) -> str:
+        if hidden := next((part for part in identifier if part.startswith(".")), None):
+            raise UnsupportedError(
+                f"catalog {self.name!r} cannot have {hidden!r}: directories whose names begin with a dot are not listed"
+            )
+        return join(self.warehouse, *identifier)
+
+
+_TRASH = f"{OWN_DIRECTORY}/trash"
+DROPPED_PREFIX = "drop-"
+"""So begin the names of the directories in the trash that hold them."""
+
+_ASIDE = rf"(?:^|/){re.escape(_TRASH)}/{DROPPED_PREFIX}[^/]+/"
+_VERSION_NAME = r"v[0-9]+\.(?:[a-z]+\.)?metadata\.json(?:\.gz)?"
+
+MOVED_ASIDE = f"{_ASIDE}{_VERSION_NAME}$"
+"""A location of one of them, whatever is before that, as a pattern for Python and for Arrow."""
+
+CHECKSUM_ASIDE = rf"{_ASIDE}\.{_VERSION_NAME}\.crc$"
+"""The same of the checksum file that Hadoop wrote beside one."""
+
+
+def new_trash(table_location: str, runtime: Runtime) -> str:
+    """A directory for the version files of a table that is being dropped."""
+    return join(table_location, _TRASH, f"{DROPPED_PREFIX}{runtime.new_uuid()}")
+
+
+def move_aside(storage: Storage, directory: str, trash: str) -> str | None:
+    """Move all version files out of a metadata directory, the head last; returns where that is now.
+
+    A checksum goes before its file: one that is left behind would be that of the next file of the name, which needs none.
+    """
+    moved = None
+    for _, locations in sorted(list_versions(storage, directory).items()):
+        for location in locations:
+            moved = join(trash, _name(location))
+            _move_checksum(storage, location, moved)
+            storage.move(location, moved)
+    return moved
+
+
+def _move_checksum(storage: Storage, location: str, moved: str) -> None:
+    """Move the checksum of a file along, where Hadoop wrote one: by it readers would refuse another file of the name."""
+    source, target = checksum_location(location), checksum_location(moved)
+    if has_checksum_files(source) and storage.head(source) is not None:
+        storage.move(source, target)
+
+
+def dropped_heads(storage: Storage, table_location: str) -> Iterator[str]:
+    """The newest version file of each table that was dropped at a location and not registered again since."""
+    trash = join(table_location, _TRASH)
+    for name in sorted(storage.child_names(trash)):
+        if name.startswith(DROPPED_PREFIX):
+            versions = list_versions(storage, join(trash, name))
+            yield from versions[max(versions)] if versions else ()
+
+
+def is_moved_aside(metadata_location: str, table_location: str) -> bool:
+    """Whether a metadata file is a version that a drop of the table at a location moved aside."""
+    trash, _, name = canonical(metadata_location).rpartition("/")
+    above, _, run = trash.rpartition("/")
+    is_trash = above == canonical(join(table_location, _TRASH)) and run.startswith(DROPPED_PREFIX)
+    return is_trash and parse_version_name(name) is not None
+
+
+def move_back(storage: Storage, metadata_location: str, directory: str) -> str:
+    """Move a version file back, and then those before it; returns where it is, the head of the table from then on.
+
+    Raises:
+        FileExistsError: there is a version of its number.
+    """
+    location = join(directory, _name(metadata_location))
+    try:
+        storage.move(metadata_location, location)
+    except IcekeepError:
+        # A move is repeated until the file is there; whoever compares its bytes tells whose it is.
+        if storage.head(location) is None:
+            raise
+    version = parse_version_name(_name(metadata_location)) or 0
+    # They are history: what stays in the trash is missed by readers of the metadata log only, and checksums by nobody.
+    with suppress(Exception):
+        older = list_versions(storage, metadata_location.rpartition("/")[0])
+        names = [each for number in sorted(older) if number < version for each in older[number]]
+        storage.move_many((each, join(directory, _name(each))) for each in names)
+        for each in (metadata_location, *names):
+            _move_checksum(storage, each, join(directory, _name(each)))
+    return location
+
+
+def _name(location: str) -> str:
+    return location.rsplit("/", 1)[-1]
+
 
 VERSIONS_KEPT = 100
 """A slow writer may create a version that was deleted, and believe that it committed; so many stay in any case."""

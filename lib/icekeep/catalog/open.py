@@ -23,9 +23,9 @@ from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import masked, remember
 from icekeep.spec.retention import LEAST_AGE
 from icekeep.spec.snapshots import RESERVED, is_reserved
-from icekeep.storage.first_answer import first_answer_ms, milliseconds
 from icekeep.storage.locations import is_root
 from icekeep.storage.open import open_storage
+from icekeep.storage.ranges import first_answer_ms, milliseconds
 
 _KINDS: dict[str, type[SqlCatalog] | type[FilesystemCatalog]] = {
     "sql": SqlCatalog,

@@ -5,9 +5,8 @@ file read -> name free -> asked for -> looked at where the answer was lost. The 
 
 from collections.abc import Callable, Sequence
 
-from icekeep.catalog.base import Catalog, Identifier, Table, validate_table_identifier
+from icekeep.catalog.base import Catalog, Identifier, Table, table_exists, validate_table_identifier
 from icekeep.catalog.metadata_files import file_version, is_metadata_file, read_table
-from icekeep.catalog.name_errors import table_exists
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -20,9 +19,8 @@ from icekeep.errors import (
 )
 from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.base import ListingShare, Storage
+from icekeep.storage.base import ListingShare, Storage, head_many
 from icekeep.storage.locations import canonical
-from icekeep.storage.many import head_many
 
 
 def read_unregistered(catalog: Catalog, identifier: Identifier, metadata_location: str, storage: Storage) -> Table:

@@ -1,4 +1,6 @@
-"""A change whose answer was lost, settled by sending the very same again: a compare and swap, or a request that has a key.
+"""Asking again what became of a commit whose answer was lost: how often and how long, by `commit.status-check.*`.
+
+A change whose answer was lost, settled by sending the very same again: a compare and swap, or a request that has a key.
 
 It moves a pointer from the metadata that it is based on to a file whose name nobody else can choose. If the first request
 did not land by the time that the second does, it never will: the pointer is elsewhere then. If it did, the second finds the
@@ -7,12 +9,65 @@ of them tells what became of all.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import count
+
+import msgspec
 
 from icekeep.catalog.base import Committed, Conflict, SwapOutcome, Table, Unknown
 from icekeep.catalog.metadata_files import delete_refused
-from icekeep.catalog.status_checks import StatusChecks
-from icekeep.errors import IcekeepError, UnavailableError
-from icekeep.runtime import Runtime
+from icekeep.errors import IcekeepError, PropertyError, UnavailableError
+from icekeep.runtime import Runtime, patience_ms
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import retry_number
+
+_LONGEST_LEAST_WAIT_MS = 1000
+
+
+class StatusChecks(msgspec.Struct, frozen=True):
+    """The table properties `commit.status-check.*`, with Iceberg's defaults.
+
+    Attributes:
+        num_retries: how many answers that show nothing are followed by another question.
+        total_timeout_ms: for how long there are questions, where a catalog that is out of reach answers none.
+    """
+
+    num_retries: int = 3
+    min_wait_ms: int = 1000
+    max_wait_ms: int = 60_000
+    total_timeout_ms: int = 1_800_000
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, *, is_lenient: bool = False) -> "StatusChecks":
+        """Read the properties; a wrong value raises `PropertyError`, or counts as none where that `is_lenient`."""
+
+        def number(name: str) -> int:
+            default = int(getattr(defaults, name))
+            try:
+                return retry_number(metadata.properties, f"commit.status-check.{name.replace('_', '-')}", default)
+            except PropertyError:
+                if not is_lenient:
+                    raise
+                return default
+
+        defaults = cls()
+        return cls(*map(number, cls.__struct_fields__))
+
+    def turns(self, runtime: Runtime) -> Iterator[int]:
+        """The numbers of questions, from 0 on, with the waits slept between them; ends when the time is over.
+
+        Who is being stopped has some seconds.
+        """
+        began_ms = runtime.monotonic_ms()
+        for number in count():
+            yield number
+            left_ms = patience_ms(runtime, self.total_timeout_ms) - (runtime.monotonic_ms() - began_ms)
+            if left_ms < 0:
+                return
+            wait_ms = min(self.min_wait_ms * 2**number, self.max_wait_ms)
+            # Waits of nothing would be a storm of questions to a catalog that is out of reach.
+            wait_ms = max(wait_ms, min(2**number, _LONGEST_LEAST_WAIT_MS))
+            runtime.sleep_ms(min(wait_ms, left_ms + 1) if runtime.is_stopping() else wait_ms)
+
 
 Sent = Conflict | Unknown | None
 """What one sending is known to have done: `None` is that the swap landed, by this one or by one before."""

@@ -1,4 +1,6 @@
-"""A catalog in a SQL database, which shares its tables with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
+"""The two tables of a catalog in a SQL database, as Iceberg's JdbcCatalog and PyIceberg's SqlCatalog make them.
+
+A catalog in a SQL database, which shares its tables with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
 
 A table's row holds the location of its current metadata file. A commit writes the next file and moves the row to it, if
 the row still names the file that the commit was based on.
@@ -21,15 +23,21 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     as_identifier,
+    check_meant,
     format_identifier,
     in_parts,
     named_roots_of,
+    namespace_exists,
+    namespace_not_empty,
+    no_such_namespace,
+    no_such_table,
+    no_warehouse,
     show_catalog,
+    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
 from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowError
-from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     delete_dropped,
@@ -40,29 +48,35 @@ from icekeep.catalog.metadata_files import (
     read_current,
     write_metadata,
 )
-from icekeep.catalog.name_errors import (
-    namespace_exists,
-    namespace_not_empty,
-    no_such_namespace,
-    no_such_table,
-    no_warehouse,
-    table_exists,
-)
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.catalog.resending import Sent, replaced
-from icekeep.catalog.sql_tables import NAMESPACES, SCHEMA, TABLES
-from icekeep.errors import (
-    IcekeepError,
-    InvalidTableError,
-    OutcomeUnknownError,
-    UnavailableError,
-    UsageError,
-)
+from icekeep.errors import IcekeepError, InvalidTableError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Requirement, Update
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import join
+
+SCHEMA = sa.MetaData()
+TABLES = sa.Table(
+    "iceberg_tables",
+    SCHEMA,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("table_namespace", sa.String(255), primary_key=True),
+    sa.Column("table_name", sa.String(255), primary_key=True),
+    sa.Column("metadata_location", sa.String(1000)),
+    sa.Column("previous_metadata_location", sa.String(1000)),
+    sa.Column("iceberg_type", sa.String(5)),
+)
+NAMESPACES = sa.Table(
+    "iceberg_namespace_properties",
+    SCHEMA,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("namespace", sa.String(255), primary_key=True),
+    sa.Column("property_key", sa.String(255), primary_key=True),
+    sa.Column("property_value", sa.String(1000)),
+)
+
 
 T = TypeVar("T")
 
@@ -238,7 +252,7 @@ class SqlCatalog:
         return sorted((*namespace, name) for (name,) in self._select(sa.select(TABLES.c.table_name).where(*wanted)))
 
     def list_pointers(self) -> dict[Identifier, Pointer | None]:
-        """All tables of the catalog; see `catalog/pointer_lists.py`."""
+        """All tables of the catalog; see `catalog/base.py`."""
         return {name[1:]: pointer for name, pointer in self._pointers(TABLES.c.catalog_name == self.name).items()}
 
     def list_pointers_beside(self) -> dict[Identifier, Pointer | None]:

@@ -39,7 +39,7 @@ from icekeep.spec.snapshots import MAIN, Snapshot, carried, moved
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, low_counters
 from icekeep.storage.base import Storage
-from icekeep.storage.counted import itself
+from icekeep.storage.wrappers import itself
 
 T = TypeVar("T")
 

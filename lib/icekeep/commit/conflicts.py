@@ -28,7 +28,7 @@ from icekeep.spec.reach import PartitionKey, PathDigest, only_data_file, partiti
 from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import AddSnapshot
-from icekeep.storage.overlay import RehearsalStorage
+from icekeep.storage.wrappers import RehearsalStorage
 
 
 class Isolation(Enum):

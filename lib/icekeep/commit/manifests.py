@@ -23,9 +23,8 @@ from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
-from icekeep.storage.base import Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
 from icekeep.storage.locations import parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, answer_each
 
 T = TypeVar("T")
 _HEAD_BYTES = 64 << 10

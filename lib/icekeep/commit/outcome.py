@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from icekeep.catalog.base import Committed, Conflict, Table, Unknown
-from icekeep.catalog.status_checks import StatusChecks
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.metadata_files import parse_version_name
+from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.attempt import CommitFiles
 from icekeep.errors import IcekeepError, NotFoundError, OutcomeUnknownError, UnavailableError, one_line
 from icekeep.runtime import Runtime

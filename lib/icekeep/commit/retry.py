@@ -13,9 +13,8 @@ from itertools import count
 
 import msgspec
 
-from icekeep.catalog.base import Committed, Conflict, Table, Unknown
-from icekeep.catalog.log_context import log_context
-from icekeep.catalog.status_checks import StatusChecks
+from icekeep.catalog.base import Committed, Conflict, Table, Unknown, log_context
+from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.outcome import RefusedSwaps, remove_all, remove_unused, settle

@@ -1,40 +1,59 @@
-"""The function `table_health`: lists and manifests read once, figures, what jobs would do, a score."""
+"""Manifests by what manifest lists say of them, and how they lie across one another.
 
-from collections.abc import Callable, Mapping, Sequence
+The function `table_health`: lists and manifests read once, figures, what jobs would do, a score.
+
+Whether metadata files that left the log still lie there: `remove_orphan_files` may have removed them since.
+
+The number in a name tells only how many have left. One listing of the metadata directory tells which are there; it is made only
+where some have left, and ends after `NAMES_MAX` names.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from icekeep.catalog.base import Table
+from icekeep.catalog.metadata_files import parse_version_name
+from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.errors import ConflictError, IcekeepError, MissingFileError, TryAgainError
-from icekeep.health.advice import Known, advice, fault_advice
-from icekeep.health.commits import growth, last_maintenance, streams
-from icekeep.health.deletes import deletes_health, reached_by
-from icekeep.health.expiring import Expiring, expiring
+from icekeep.health.advice import Expiring, Known, advice, expiring, fault_advice, finished
 from icekeep.health.files import (
     DATA_COLUMNS,
     DELETE_COLUMNS,
+    KEY_COLUMNS,
+    MAX_HEADS,
     DataFold,
     DeleteFold,
+    HeldFold,
     PartitionId,
     PartitionSums,
+    Sickness,
+    ancestors_of,
     compacted_together,
+    deletes_health,
+    reached_by,
+    refs_health,
+    score_of,
 )
-from icekeep.health.manifests import masks_of, metadata_health, with_overlap
-from icekeep.health.metered import MeteredStorage
 from icekeep.health.prices import Prices
-from icekeep.health.references import KEY_COLUMNS, MAX_HEADS, HeldFold, ancestors_of, refs_health
-from icekeep.health.score import Sickness, score_of
 from icekeep.health.values import (
     DataHealth,
     DeletesHealth,
     FaultsCount,
+    JobAdvice,
     MetadataHealth,
+    MeteredStorage,
     PartitionsHealth,
     SnapshotsHealth,
     TableHealth,
+    growth,
+    last_maintenance,
+    streams,
 )
 from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, OF_EXPIRED, Tally
 from icekeep.maintenance.check.job import raw_metadata
@@ -43,7 +62,11 @@ from icekeep.maintenance.check.metadata import check_metadata
 from icekeep.maintenance.compact.job import chosen_sizes
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.jobs import JobRequest, takes
-from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
+from icekeep.maintenance.manifests.candidates import expected_manifests_count
+from icekeep.maintenance.manifests.survey import Overlap, overlap, sampled
+from icekeep.maintenance.orphans.metadata import may_be_found_by_name
+from icekeep.maintenance.orphans.options import eligible_before_ms
+from icekeep.maintenance.rewrite.options import WELL_SIZED, FileSizes, file_sizes
 from icekeep.planning.deletes import Reaching
 from icekeep.planning.entries import (
     EntryFilter,
@@ -60,12 +83,124 @@ from icekeep.planning.spark.session import limits_of, refuse_encrypted
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata, metadata_to_json
+from icekeep.spec.properties import is_true
 from icekeep.spec.types import MIB
-from icekeep.spelling import counted_doing
+from icekeep.spelling import counted, counted_doing
+from icekeep.storage.base import FileInfo, ListingShare
+from icekeep.storage.locations import canonical, is_under
+from icekeep.storage.wrappers import CountedStorage, Meter
+
+_NUMBER = re.compile(r"(?:v(\d+)|(\d+)-[^/]*)\.(?:[a-z]+\.)?metadata\.json(?:\.[a-z]+)?")
+_DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+
+
+def metadata_health(
+    metadata: TableMetadata, location: str, listed: Listed, head: Sequence[ManifestFile], storage: MeteredStorage
+) -> MetadataHealth:
+    """The figures but for the overlap.
+
+    Args:
+        head: the manifests of the current snapshot.
+
+    Raises:
+        PropertyError: the size of manifests is no number.
+    """
+    lists = {one.manifest_list for one in metadata.snapshots if one.manifest_list is not None}
+    lengths = SizeDistribution()
+    lengths.add(np.array([m.manifest_length for m in head], np.int64))
+    target = manifest_target_bytes(metadata)
+    groups = (data_manifests(head), delete_manifests(head))
+    return MetadataHealth(
+        metadata_bytes=storage.size_of(location),
+        metadata_log_files_count=len(metadata.metadata_log),
+        lost_metadata_files_count=lost_metadata_files(metadata, location),
+        manifest_lists_count=len(lists),
+        manifest_lists_bytes=sum(storage.size_of(one) or 0 for one in lists),
+        all_manifests_count=len(listed.manifests),
+        all_manifests_bytes=sum(m.manifest_length for m in listed.manifests),
+        manifests_count=len(head),
+        manifests_bytes=sum(m.manifest_length for m in head),
+        delete_manifests_count=len(groups[1]),
+        small_manifests_count=sum(m.manifest_length < WELL_SIZED[0] * target for m in head),
+        ideal_manifests_count=sum(_ideal_count(some, target) for some in groups),
+        median_manifest_bytes=lengths.quantile(0.5),
+        largest_manifest_bytes=lengths.greatest,
+    )
+
+
+def with_overlap(
+    health: MetadataHealth, metadata: TableMetadata, head: Sequence[ManifestFile], partitions: Iterable[PartitionId]
+) -> MetadataHealth:
+    """The same with how many data manifests a filter on one of some partitions opens."""
+    by_spec: dict[int, list[bytes]] = {}
+    for spec_id, key in partitions:
+        by_spec.setdefault(spec_id, []).append(key)
+    found = [
+        one
+        for spec_id, keys in by_spec.items()
+        if not metadata.specs_by_id[spec_id].is_unpartitioned
+        for one in [_overlap_of(spec_id, keys, metadata, data_manifests(head))]
+    ]
+    count = sum(one.partitions_count for one in found)
+    if not count:
+        return health
+    return msgspec.structs.replace(
+        health,
+        mean_overlap=round(sum(one.mean_manifests * one.partitions_count for one in found) / count, 2),
+        max_overlap_count=max(one.max_manifests for one in found),
+    )
+
+
+def lost_metadata_files(metadata: TableMetadata, location: str) -> int:
+    """How many metadata files left the log without being deleted, if nobody removed them since.
+
+    The name of the current file has the number of metadata files that were before it. A table that was registered, or that a
+    catalog without such numbers had before, has more of them than this knows of, or fewer.
+    """
+    number = metadata_number(location)
+    if number is None or is_true(metadata.properties, _DELETE_AFTER_COMMIT, False):
+        return 0
+    return max(0, number - len(metadata.metadata_log))
+
+
+def metadata_number(location: str) -> int | None:
+    """How many metadata files of a table were before one, by its name; `None` where that has no number, or is of another file.
+
+    >>> metadata_number("/wh/t/metadata/v1.metadata.json"), metadata_number("/wh/t/metadata/00002-a.gz.metadata.json")
+    (0, 2)
+    """
+    match = _NUMBER.fullmatch(location.rpartition("/")[2])
+    if match is None:
+        return None
+    return int(match[1]) - 1 if match[1] is not None else int(match[2])
+
+
+def _overlap_of(spec_id: int, keys: Sequence[bytes], metadata: TableMetadata, data: Sequence[ManifestFile]) -> Overlap:
+    partition = metadata.partition_type(spec_id)
+    codec = PartitionCodec(partition)
+    values = [codec.decode(key) for key in sampled(keys)]
+    return overlap([m for m in data if m.partition_spec_id == spec_id], values, partition.fields)
+
+
+def _ideal_count(manifests: Sequence[ManifestFile], target_bytes: int) -> int:
+    """Manifests of one spec are never put together with those of another."""
+    by_spec: dict[int, int] = {}
+    for one in manifests:
+        by_spec[one.partition_spec_id] = by_spec.get(one.partition_spec_id, 0) + one.manifest_length
+    return sum(expected_manifests_count(size, target_bytes) for size in by_spec.values())
+
+
+def masks_of(heads: Mapping[int, Sequence[ManifestFile]]) -> dict[str, int]:
+    """By the path of a manifest the heads that list it, bit n for the nth."""
+    masks: dict[str, int] = {}
+    for number, manifests in enumerate(heads.values()):
+        for manifest in manifests:
+            masks[manifest.manifest_path] = masks.get(manifest.manifest_path, 0) | (1 << number)
+    return masks
+
 
 E = TypeVar("E")
 
-__all__ = ["table_health"]
 
 _REPORT = "the report of health"
 
@@ -393,3 +528,86 @@ def _sickness(
         dangling_count=deletes.dangling_count or 0,
         partition_skew=partitions.skew or 1.0,
     )
+
+
+NAMES_MAX = 10_000
+"""So many names are looked at: ten requests of an object store, which lists the oldest metadata files first."""
+
+_JOB = "remove_orphan_files"
+
+
+class _There(msgspec.Struct, frozen=True):
+    """The lost metadata files that lie there; `is_all`: the listing came to its end."""
+
+    files_count: int
+    bytes: int
+    is_all: bool
+
+
+def with_lost_metadata(health: TableHealth, table: Table, prices: Prices | None) -> TableHealth:
+    """The health of a table with what `remove_orphan_files` would find of metadata files, where any may be there.
+
+    Args:
+        prices: those that the health was asked with.
+    """
+    if not any(one.job == _JOB and one.has_work for one in health.jobs):
+        return health
+    meter = Meter()
+    try:
+        there = _there(table, meter)
+    except IcekeepError as error:
+        note = f"which metadata files that left the log are still there: {error.message}"
+        return msgspec.structs.replace(health, not_measured=(*health.not_measured, note))
+    jobs = (finished(_told(one, there), table, prices) if one.job == _JOB else one for one in health.jobs)
+    return msgspec.structs.replace(
+        health, jobs=tuple(jobs), requests_count=health.requests_count + meter.requests_count
+    )
+
+
+def _told(one: JobAdvice, there: _There) -> JobAdvice:
+    count = there.files_count
+    if not count and not there.is_all:
+        return one
+    some = "" if there.is_all else "at least "
+    reason = f"{some}{counted(count, 'metadata files')} left the log and {'was' if count == 1 else 'were'} not deleted"
+    gain = f"{some}{there.bytes:,} bytes of old metadata are freed"
+    if not count:
+        reason = "metadata files that left the log were removed; only a listing tells of what failed writes leave"
+        gain = ""
+    return msgspec.structs.replace(
+        one,
+        has_work=count > 0,
+        reason=reason,
+        gain=gain,
+        files_count=count,
+        freed_bytes=there.bytes,
+        requests_count=one.requests_count - one.files_count + count,
+    )
+
+
+def _there(table: Table, meter: Meter) -> _There:
+    directory = table.metadata_location.rpartition("/")[0]
+    if not is_under(directory, table.metadata.location):
+        # By default the job lists only what is below the table's location.
+        return _There(0, 0, is_all=True)
+    listed = CountedStorage(table.storage, meter).list_share(ListingShare(directory, is_deep=False))
+    seen = [*islice(listed, NAMES_MAX)]
+    found = [*_lost(table, seen)]
+    return _There(len(found), sum(one.size_bytes for one in found), is_all=len(seen) < NAMES_MAX)
+
+
+def _lost(table: Table, files: list[FileInfo]) -> Iterator[FileInfo]:
+    """Those of some files that the job would take for old metadata, as far as names and times tell."""
+    now_ms = table.runtime.now_ms()
+    before_ms = eligible_before_ms(None, now_ms)
+    last_version = parse_version_name(table.metadata_location.rpartition("/")[2])
+    current_number = metadata_number(table.metadata_location) or 0
+    named = {canonical(one.metadata_file) for one in table.metadata.metadata_log}
+    named.add(canonical(table.metadata_location))
+    for one in files:
+        number = metadata_number(one.location)
+        if number is None or number > current_number or one.modified_ms >= before_ms:
+            continue
+        is_kept = may_be_found_by_name(one.location, one.modified_ms, last_version, now_ms)
+        if not is_kept and canonical(one.location) not in named:
+            yield one

@@ -1,8 +1,39 @@
-"""What is said of the health of a table: values with the names of their JSON. `None` is "not measured", never "none"."""
+"""What is said of the health of a table: values with the names of their JSON. `None` is "not measured", never "none".
+
+A storage that counts what is asked of it, and remembers small files: what figures and plans both need is read once.
+
+What icekeep itself keeps of a table, below its directory `.icekeep`: plans that wait, and what lies in the trash.
+
+One listing for a table that has nothing there, and for others two more and two requests a plan: the heads of plans say what they
+sum up to, so that neither their parts nor the files in the trash are looked at.
+
+What the summaries of snapshots tell: which maintenance was done last and by whom, who streams into the table, its growth.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from threading import Lock
+from typing import Any, BinaryIO, Self
 
 import msgspec
 
+from icekeep.catalog.base import Table
+from icekeep.commit.summary import JOB_KEY, made_by
+from icekeep.errors import IcekeepError, MissingFileError
+from icekeep.maintenance import compact as compaction
+from icekeep.maintenance import deletes as position_deletes
+from icekeep.maintenance import manifests
+from icekeep.maintenance import repair as repairing
+from icekeep.maintenance.delete.plan_file import DONE, DeletionPlan, plan_directories, read_plan
 from icekeep.rendered import Rendered
+from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.properties import own_directory
+from icekeep.spec.retention import Writer, made, writers_of
+from icekeep.spec.snapshots import Snapshot
+from icekeep.spec.types import DAY_MS, HOUR_MS
+from icekeep.storage.base import Storage
+from icekeep.storage.locations import canonical
+from icekeep.storage.wrappers import CountedStorage, Meter, itself
 
 
 class SnapshotsHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,3 +357,232 @@ class TableHealth(Rendered, frozen=True, kw_only=True):
     def to_do(self) -> tuple[JobAdvice, ...]:
         """The jobs that have something to do, and still have when those before them are done, in the order to run them in."""
         return tuple(one for one in self.jobs if one.has_work and one.done_by is None)
+
+
+REMEMBERED_BYTES = 128 * 1024 * 1024
+"""So much is remembered of the metadata of all tables that are looked at at once; what is beyond is read again where it is needed
+again."""
+
+
+class Room:
+    """Bytes of memory that several threads share."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._lock = size, Lock()
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, if they are left."""
+        with self._lock:
+            is_there = size <= self._left
+            self._left -= size if is_there else 0
+            return is_there
+
+    def give_back(self, size: int) -> None:
+        """Let others have bytes that were taken."""
+        with self._lock:
+            self._left += size
+
+
+_ROOM = Room(REMEMBERED_BYTES)
+
+
+class MeteredStorage:
+    """All of a storage. Whole files that were read are kept as long as there is room; in Spark tasks it is the storage itself.
+
+    As a context manager it gives its room back at the end of the block.
+
+    Args:
+        room: that it shares with others; by default with all of this process.
+
+    Attributes:
+        read_bytes: of whole files.
+    """
+
+    def __init__(self, storage: Storage, room: Room = _ROOM) -> None:
+        self._meter = Meter()
+        counted: Any = CountedStorage(storage, self._meter)
+        self._storage: Storage = counted
+        self._room = room
+        self._kept: dict[str, bytes] = {}
+        self._sizes: dict[str, int] = {}
+        self._lock = Lock()
+        self.read_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        self._room.give_back(sum(map(len, kept.values())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return itself, (self._storage,)
+
+    @property
+    def requests_count(self) -> int:
+        """How many requests reached the storage."""
+        return self._meter.requests_count
+
+    def size_of(self, location: str) -> int | None:
+        """The stored bytes of a file that was read; `None` for any other."""
+        return self._sizes.get(canonical(location))
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        key = canonical(location)
+        kept = self._kept.get(key)
+        if kept is not None and length_bytes in (None, len(kept)):
+            return kept
+        data = self._storage.read(location, length_bytes)
+        with self._lock:
+            self.read_bytes += len(data)
+            self._sizes[key] = len(data)
+            if key not in self._kept and self._room.take(len(data)):
+                self._kept[key] = data
+        return data
+
+    def open(self, location: str) -> BinaryIO:
+        kept = self._kept.get(canonical(location))
+        if kept is not None:
+            return BytesIO(kept)
+        return self._storage.open(location)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+def with_own_files(health: TableHealth, table: Table) -> TableHealth:
+    """The health of a table with what icekeep keeps of it; with a note where that cannot be told."""
+    storage = MeteredStorage(table.storage)
+    metered: Any = storage
+    try:
+        with storage:
+            found = _own_files(msgspec.structs.replace(table, storage=metered))
+        told: dict[str, Any] = {"own_files": found}
+    except IcekeepError as error:
+        note = f"plans that wait, and the trash: {error.message}"
+        told = {"not_measured": (*health.not_measured, note)}
+    return msgspec.structs.replace(
+        health,
+        requests_count=health.requests_count + storage.requests_count,
+        read_bytes=health.read_bytes + storage.read_bytes,
+        **told,
+    )
+
+
+def _own_files(table: Table) -> OwnFiles:
+    storage = table.storage
+    if not storage.child_names(own_directory(table.metadata, "").rstrip("/")):
+        return OwnFiles()
+    plans = [_plan(directory, table) for directory in plan_directories(table.metadata, storage)]
+    known = [plan for plan in plans if plan is not None]
+    trash = [plan for plan in known if plan.is_trash]
+    done = {p.directory for p in trash if storage.head(f"{p.directory}/{DONE}") is not None}
+    waiting = [plan for plan in known if plan.directory not in done]
+    return OwnFiles(
+        waiting_plans_count=len(waiting),
+        waiting_bytes=_bytes(waiting),
+        waiting_created_ms=min((plan.created_ms for plan in waiting), default=None),
+        trash_files_count=sum(plan.files_count for plan in trash),
+        trash_bytes=_bytes(trash),
+        trash_until_ms=min((plan.trash_until_ms for plan in trash if plan.trash_until_ms is not None), default=None),
+    )
+
+
+def _plan(directory: str, table: Table) -> DeletionPlan | None:
+    try:
+        return read_plan(directory, table.storage)
+    except MissingFileError:
+        # A run has just finished with it.
+        return None
+
+
+def _bytes(plans: list[DeletionPlan]) -> int:
+    return sum(files.bytes for plan in plans for files in plan.files)
+
+
+_JOBS = frozenset(
+    {compaction.JOB.name, position_deletes.JOB.name, manifests.JOB.name, repairing.JOB.name, "convert_equality_deletes"}
+)
+"""Those that make snapshots."""
+
+_MAX_DIGITS = 19
+
+GROWTH_DAYS = 7
+"""Growth is told over so many days, or over all that there is where that is less."""
+
+_MIN_SPAN_MS = HOUR_MS
+
+
+def last_maintenance(snapshots: Iterable[Snapshot]) -> tuple[MaintenanceSeen, ...]:
+    """The newest snapshot of each kind of maintenance, the newest first."""
+    newest: dict[str, Snapshot] = {}
+    for snapshot in snapshots:
+        job = job_of(snapshot)
+        if job is not None and (job not in newest or made(newest[job]) < made(snapshot)):
+            newest[job] = snapshot
+    seen = [
+        MaintenanceSeen(job=job, timestamp_ms=s.timestamp_ms, snapshot_id=s.snapshot_id, made_by=made_by(s.summary))
+        for job, s in newest.items()
+    ]
+    return tuple(sorted(seen, key=lambda one: (-one.timestamp_ms, one.job)))
+
+
+def streams(snapshots: Iterable[Snapshot], keys: Sequence[str] = ()) -> tuple[StreamSeen, ...]:
+    """Each streaming writer whose progress some snapshot has, the one that wrote last first; `keys` as for `writers_of`."""
+    counts: dict[Writer, int] = {}
+    newest: dict[Writer, int] = {}
+    for snapshot in snapshots:
+        for writer in writers_of(snapshot, keys):
+            counts[writer] = counts.get(writer, 0) + 1
+            newest[writer] = max(newest.get(writer, 0), snapshot.timestamp_ms)
+    found = [StreamSeen(writer=w.name, key=w.key, snapshots_count=counts[w], timestamp_ms=newest[w]) for w in counts]
+    return tuple(sorted(found, key=lambda one: (-one.timestamp_ms, one.writer, one.key)))
+
+
+def growth(metadata: TableMetadata) -> Growth | None:
+    """Between the head and its oldest ancestor of the last days; `None` where there is no hour between two snapshots."""
+    line = [*metadata.ancestors(metadata.current_snapshot_id)]
+    if len(line) < 2:
+        return None
+    head = line[0]
+    recent = [s for s in line if s.timestamp_ms >= head.timestamp_ms - GROWTH_DAYS * DAY_MS]
+    first = min(recent, key=lambda s: s.timestamp_ms)
+    span_ms = head.timestamp_ms - first.timestamp_ms
+    if span_ms < _MIN_SPAN_MS:
+        return None
+
+    def daily(key: str) -> int | None:
+        before, after = (number_of(s.summary, key) for s in (first, head))
+        return None if before is None or after is None else round((after - before) * DAY_MS / span_ms)
+
+    return Growth(
+        since_timestamp_ms=first.timestamp_ms,
+        daily_bytes=daily("total-files-size"),
+        daily_data_files_count=daily("total-data-files"),
+        daily_record_count=daily("total-records"),
+        daily_snapshots_count=round((len(recent) - 1) * DAY_MS / span_ms),
+    )
+
+
+def number_of(summary: Mapping[str, str] | None, key: str) -> int | None:
+    """A counter of a summary; `None` where it is not there or no number."""
+    text = (summary or {}).get(key, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
+def job_of(snapshot: Snapshot) -> str | None:
+    """The kind of maintenance that made a snapshot: as it says itself, else by what a `replace` changed.
+
+    Commands that publish or restore a snapshot leave their names too, and are no maintenance.
+    """
+    summary = snapshot.summary or {}
+    if summary.get(JOB_KEY) in _JOBS:
+        return summary[JOB_KEY]
+    if snapshot.operation != "replace":
+        return None
+    if number_of(summary, "deleted-data-files") or number_of(summary, "added-data-files"):
+        return "compact"
+    if number_of(summary, "removed-delete-files") or number_of(summary, "added-delete-files"):
+        return "rewrite_position_deletes"
+    return "rewrite_manifests"

@@ -49,9 +49,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotLogEntry
 from icekeep.spec.times import Moment, moment_ms
-from icekeep.storage.base import Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
 from icekeep.storage.locations import parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, answer_each
 
 Chosen: TypeAlias = Snapshot | SnapshotLogEntry
 """A snapshot, or what the snapshot log has of one that is gone."""

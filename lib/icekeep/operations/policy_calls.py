@@ -19,8 +19,7 @@ from icekeep.errors import NotFoundError, UsageError
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.configuration.file import Config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
-from icekeep.policies.resolution import JobRule
-from icekeep.policies.scheduling import held_by_now
+from icekeep.policies.resolution import JobRule, held_by_now
 from icekeep.policies.values import Mode
 from icekeep.settings import Job, Kind
 from icekeep.spec.types import MINUTE_MS

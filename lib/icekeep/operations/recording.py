@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _RECORDS = "icekeep.run_records.store:RunRecords"
 _KEEPER = "icekeep.run_records.keeping:RunKeeper"
 _NEW_RECORD = "icekeep.run_records.keeping:new_record"
-_APPEND = "icekeep.run_records.lost_runs:append_with_lost"
+_APPEND = "icekeep.run_records.iceberg_table:append_with_lost"
 
 _LOG = logging.getLogger(__name__)
 

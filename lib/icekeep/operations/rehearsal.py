@@ -27,7 +27,7 @@ from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import AddSnapshot, Requirement, Update
 from icekeep.storage.base import Storage
-from icekeep.storage.overlay import RehearsalStorage
+from icekeep.storage.wrappers import RehearsalStorage
 
 
 class Swap(msgspec.Struct, frozen=True):

@@ -253,7 +253,7 @@ VERBS: Mapping[str, Verb] = {
         changes=False,
         takes_listener=True,
         about=About.CATALOGS,
-        for_people="icekeep.reports.shown:report_shown",
+        for_people="icekeep.reports.values:report_shown",
         texts={
             "prometheus": Text(make="icekeep.reports.prometheus:prometheus_text", needs="icekeep[telemetry]"),
             "html": Text(

@@ -43,9 +43,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB, StructType
-from icekeep.storage.base import Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 from icekeep.storage.locations import parse_location
-from icekeep.storage.many import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

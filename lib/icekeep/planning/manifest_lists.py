@@ -42,10 +42,9 @@ from icekeep.spec.manifests.read import inspect_manifest, read_manifest_list, st
 from icekeep.spec.manifests.structs import MANIFEST_FILE_FIELDS, FieldSummary, ManifestContent, ManifestFile
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
-from icekeep.storage.base import Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, Storage
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical, parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE
 
 Rows: TypeAlias = NDArray[np.int64]
 

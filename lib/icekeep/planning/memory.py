@@ -20,12 +20,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from icekeep.catalog.base import Catalog, Table
-from icekeep.catalog.wrapped import WrappedCatalog
+from icekeep.catalog.base import Catalog, Table, WrappedCatalog
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import Storage
-from icekeep.storage.counted import itself
+from icekeep.storage.wrappers import itself
 
 REMEMBERED_BYTES = 256 * MIB
 """The limit of all tables together; the least recently used bytes are evicted first."""

@@ -14,13 +14,12 @@ from icekeep.catalog.database import sqlite_uri
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError, printable
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
-from icekeep.playground.clock import PastRuntime
-from icekeep.playground.maker import Maker
+from icekeep.playground.maker import Maker, PastRuntime
 from icekeep.playground.place import CONFIG, DATABASE, WAREHOUSE, new_place
 from icekeep.playground.states import STATES, State
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spelling import counted
-from icekeep.storage.local.unflushed import UnflushedStorage
+from icekeep.storage.local.storage import UnflushedStorage
 
 CATALOG, NAMESPACE = "demo", "db"
 

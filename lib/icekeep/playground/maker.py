@@ -1,5 +1,12 @@
-"""One table while it is made: appended to, deleted from and changed as engines do it, with time passing in between."""
+"""Time and ids of tables that are made up: the past, and numbers that are the same each time.
 
+Rows of made-up orders: which they are follows from their numbers alone.
+
+One table while it is made: appended to, deleted from and changed as engines do it, with time passing in between.
+"""
+
+import hashlib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
@@ -16,14 +23,75 @@ from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
 from icekeep.formats.options import write_options
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.playground.clock import PastRuntime
-from icekeep.playground.rows import SCHEMA
+from icekeep.runtime import SystemRuntime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.properties import data_directory
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.tables.verbs import append, create_table, new_files
+
+
+class PastRuntime(SystemRuntime):
+    """A clock that stands still unless it is moved on, and ids that follow from a name and how many were asked for.
+
+    Args:
+        name: of what is made; ids of two names are different.
+        now_ms: where the clock begins, epoch milliseconds.
+    """
+
+    def __init__(self, name: str, now_ms: int) -> None:
+        self._name, self._now_ms, self._ids_count = name, now_ms, 0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def move_on(self, duration_ms: int) -> None:
+        """Let time pass."""
+        self._now_ms += duration_ms
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+    def new_uuid(self) -> uuid.UUID:
+        self._ids_count += 1
+        digest = hashlib.sha256(f"{self._name}/{self._ids_count}".encode()).digest()
+        return uuid.UUID(bytes=digest[:16], version=4)
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("order_id", pa.int64(), nullable=False),
+        pa.field("placed_at", pa.timestamp("us", "UTC")),
+        pa.field("region", pa.string()),
+        pa.field("customer_id", pa.int64()),
+        pa.field("amount", pa.float64()),
+    ]
+)
+
+REGIONS = ("africa", "americas", "asia", "europe", "oceania")
+
+
+def orders(first_id: int, count: int, at_ms: int, *, spread_ms: int = 0, regions: Sequence[str] = REGIONS) -> pa.Table:
+    """Rows with ids from `first_id` on.
+
+    Args:
+        at_ms: when the first was placed, epoch milliseconds.
+        spread_ms: how much later the last was placed.
+        regions: theirs in turn.
+    """
+    ids = range(first_id, first_id + count)
+    step = spread_ms / max(1, count - 1)
+    return pa.table(
+        {
+            "order_id": list(ids),
+            "placed_at": [round((at_ms + step * number) * 1000) for number in range(count)],
+            "region": [regions[one % len(regions)] for one in ids],
+            "customer_id": [one * 7919 % 1000 for one in ids],
+            "amount": [one * 104729 % 50_000 / 100 for one in ids],
+        },
+        schema=SCHEMA,
+    )
 
 
 class Maker:

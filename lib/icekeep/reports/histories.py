@@ -1,11 +1,15 @@
-"""How tables came to be what they are: the growth of the largest, and the runs of maintenance of each, with before and after.
+"""Several tables looked at at a time.
+
+How tables came to be what they are: the growth of the largest, and the runs of maintenance of each, with before and after.
 
 Snapshots tell of runs that committed, whoever made them; the record of runs also of those that committed nothing, that failed,
 and of those whose snapshots have expired. A run that both tell of is one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -13,16 +17,27 @@ from icekeep.catalog.base import Catalog, Table, parse_identifier
 from icekeep.commit.summary import POLICY_KEY, made_by, run_of
 from icekeep.errors import IcekeepError, first_line, one_line
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
-from icekeep.health.commits import job_of, number_of
-from icekeep.health.values import TableHealth
+from icekeep.health.values import TableHealth, job_of, number_of
 from icekeep.maintenance.history import TableTotals, growth_points
 from icekeep.names import without_catalog
-from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory
 from icekeep.run_records.values import RunRecord
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spelling import counted
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_threads(look: Callable[[T], R], chosen: Iterable[T], at_once: int) -> list[R]:
+    """What `look` says of each, in their order; after an error or an interrupt no more of them is begun."""
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        return [*pool.map(look, chosen)]
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
 
 GROWING_TABLES = 50
 """Of so many tables, the largest, manifest lists are read for their growth."""

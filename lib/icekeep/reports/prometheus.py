@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from icekeep.health.values import JobAdvice, OwnFiles, TableHealth
 from icekeep.reports.values import ReportResult
-from icekeep.telemetry.figures import Figure, table_labels
-from icekeep.telemetry.metrics import OF_TABLE, Metric
+from icekeep.telemetry.figures import OF_TABLE, Figure, Metric, table_labels
 from icekeep.telemetry.prometheus import exposition
 
 _OF_JOB = (*OF_TABLE, "job")

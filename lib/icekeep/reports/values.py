@@ -1,13 +1,25 @@
-"""What is said of many tables."""
+"""What is said of many tables.
 
-from collections.abc import Mapping
+What changed since an earlier report: its JSON document is held against a new report, table by table.
+
+What `icekeep report` prints for people: a line a table, or of one table all that fits a screen.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from icekeep.health.values import FaultsCount, TableHealth
+from icekeep.decoding import from_json
+from icekeep.errors import UsageError, first_line
+from icekeep.health.values import FaultsCount, JobAdvice, TableHealth
 from icekeep.maintenance.history import GrowthPoint, TableTotals
-from icekeep.rendered import Rendered
+from icekeep.names import catalog_of
+from icekeep.rendered import Details, Rendered
+from icekeep.spec.times import format_time
+from icekeep.spec.types import format_bytes
+from icekeep.spelling import counted
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,3 +167,292 @@ class ReportResult(Rendered, frozen=True, kw_only=True):
     elapsed_ms: int = 0
     timestamp_ms: int = 0
     since: ReportSince | None = None
+
+
+_WRITTEN = "`icekeep report --output json` prints one, --result-file writes one"
+
+_SHOWN: Mapping[str, Callable[[Any], str]] = {"score": "{:.1f}".format, "bytes": format_bytes}
+
+
+class _Data(msgspec.Struct):
+    data_files_bytes: int
+    data_files_count: int
+    small_files_together_count: int
+
+
+class _Deletes(msgspec.Struct):
+    position_delete_files_count: int
+    equality_delete_files_count: int
+    deletion_vectors_count: int
+
+    @property
+    def files_count(self) -> int:
+        """As that of `DeletesHealth`, which JSON does not have."""
+        return self.position_delete_files_count + self.equality_delete_files_count + self.deletion_vectors_count
+
+
+class _Snapshots(msgspec.Struct):
+    snapshots_count: int
+
+
+class _Table(msgspec.Struct):
+    table: str
+    score: float
+    data: _Data
+    deletes: _Deletes
+    snapshots: _Snapshots
+    faults: tuple[FaultsCount, ...]
+
+
+class _NotRead(msgspec.Struct):
+    name: str
+
+
+class _Report(msgspec.Struct):
+    timestamp_ms: int
+    tables: tuple[_Table, ...]
+    not_read: tuple[_NotRead, ...]
+
+
+class _Document(msgspec.Struct):
+    """What is needed of a document; whatever else it has, also of a later version, is passed over."""
+
+    result: _Report
+
+
+class EarlierReport(msgspec.Struct, frozen=True):
+    """What an earlier report said.
+
+    Attributes:
+        timestamp_ms: when it was made, epoch milliseconds.
+        figures: of each table that it could read.
+        not_read: names of those that it could not, with `*` in the place of what it did not know.
+    """
+
+    timestamp_ms: int
+    figures: dict[str, TableFigures]
+    not_read: frozenset[str]
+
+
+def read_earlier(path: str) -> EarlierReport:
+    """The report in a file.
+
+    Raises:
+        UsageError: there is no such file, or it holds something else.
+    """
+    try:
+        found = from_json(Path(path).read_bytes(), _Document).result
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise UsageError(f"cannot read earlier report {path!r}: {reason}; {_WRITTEN}", path=path) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path!r} is not the JSON of a report: {first_line(error)}; {_WRITTEN}", path=path) from error
+    return EarlierReport(
+        timestamp_ms=found.timestamp_ms,
+        figures={one.table: _figures(one) for one in found.tables},
+        not_read=frozenset(one.name for one in found.not_read),
+    )
+
+
+def with_changes(report: ReportResult, earlier: EarlierReport, *, is_whole: bool) -> ReportResult:
+    """A report with what changed since an earlier one.
+
+    Args:
+        is_whole: whether the report is about all tables of its catalogs, so that a table that it does not name is gone.
+    """
+    unread = {one.name for one in report.not_read}
+    after = {one.table: _figures(one) for one in report.tables}
+    names = [*after, *sorted(name for name in unread if name in earlier.figures)]
+    if is_whole:
+        missing = earlier.figures.keys() - {*names}
+        names += sorted(n for n in missing if catalog_of(n) in report.catalogs or _is_among(n, unread))
+    changes = (_change(name, earlier.figures.get(name), after.get(name), earlier.not_read, unread) for name in names)
+    return msgspec.structs.replace(report, since=ReportSince(timestamp_ms=earlier.timestamp_ms, tables=tuple(changes)))
+
+
+def figure_changed(one: TableChange, name: str, arrow: str = "->") -> str:
+    """A figure before and after, as people read it; once where it is as before, or where only one report has it."""
+    values = [getattr(side, name) for side in (one.before, one.after) if side is not None]
+    show = _SHOWN.get(name, "{:,}".format)
+    first, last = show(values[0]), show(values[-1])
+    if values[0] == values[-1]:
+        return last
+    if first == last:
+        # Bytes that differ by little.
+        more = values[-1] - values[0]
+        return f"{last} ({'+' if more > 0 else '-'}{show(abs(more))})"
+    return f"{first} {arrow} {last}"
+
+
+def _change(
+    name: str,
+    before: TableFigures | None,
+    after: TableFigures | None,
+    not_read_before: Collection[str],
+    not_read_after: Collection[str],
+) -> TableChange:
+    if before is not None and after is not None:
+        state = "same" if before == after else "changed"
+    elif after is None:
+        state = "not_read" if _is_among(name, not_read_after) else "gone"
+    else:
+        state = "not_read" if _is_among(name, not_read_before) else "new"
+    return TableChange(table=name, state=state, before=before, after=after)
+
+
+def _is_among(name: str, unread: Collection[str]) -> bool:
+    return name in unread or any(one.endswith(".*") and name.startswith(one[:-1]) for one in unread)
+
+
+def _figures(one: _Table | TableHealth) -> TableFigures:
+    return TableFigures(
+        score=one.score,
+        bytes=one.data.data_files_bytes,
+        data_files_count=one.data.data_files_count,
+        small_files_count=one.data.small_files_together_count,
+        delete_files_count=one.deletes.files_count,
+        snapshots_count=one.snapshots.snapshots_count,
+        faults_count=sum(fault.faults_count for fault in one.faults),
+    )
+
+
+_BAR = 30
+_WITH_REASONS = 3
+"""Of more tables than these a terminal shows no reasons, unless asked to."""
+
+
+def report_shown(report: ReportResult) -> Mapping[str, Any]:
+    """The values and rows that are printed of a report."""
+    shown: dict[str, Any] = {
+        "tables_count": report.tables_count,
+        "requests_count": report.requests_count,
+        "read_bytes": report.read_bytes,
+        "elapsed_ms": report.elapsed_ms,
+    }
+    if report.not_read:
+        shown["not_read"] = [f"{one.name}: {one.reason}{_faults(one.faults)}" for one in report.not_read]
+    if report.since is not None:
+        shown |= _since(report.since)
+    if len(report.tables) == 1 and not report.not_read:
+        return {**shown, **health_shown(report.tables[0], report.currency)}
+    if report.tables:
+        shown["tables"] = [_row(one) for one in report.tables]
+        several = list if len(report.tables) <= _WITH_REASONS else Details
+        shown["why"] = several(line for one in report.tables for line in _reasons(one))
+        shown["to_do"] = several(
+            {"table": one.table, **_job(job, report.currency)} for one in report.tables for job in one.to_do
+        )
+        shown["next"] = _next(report)
+    return {name: value for name, value in shown.items() if value != []}
+
+
+def _since(since: ReportSince) -> dict[str, Any]:
+    changed = since.changed
+    counts = f"{len(changed):,} of {counted(len(since.tables), 'tables')} changed"
+    rows = {"changes": [_shown_change(one) for one in changed]} if changed else {}
+    return {"since": f"{format_time(since.timestamp_ms)}: {counts}", **rows}
+
+
+def _shown_change(one: TableChange) -> dict[str, Any]:
+    figures = {name: figure_changed(one, name) for name in TableFigures.__struct_fields__}
+    return {"table": one.table, "state": one.state.replace("_", " "), **figures}
+
+
+def _row(one: TableHealth) -> dict[str, Any]:
+    return {
+        "table": one.table,
+        "score": f"{one.score:.0f}",
+        "bytes": one.data.data_files_bytes,
+        "data_files": one.data.data_files_count,
+        "small": one.data.small_files_together_count,
+        "delete_files": one.deletes.files_count,
+        "deleted": f"{one.deletes.deleted_ratio:.1%}",
+        "manifests": one.metadata.manifests_count,
+        "snapshots": one.snapshots.snapshots_count,
+        "faults": one.faults_count,
+        "to_do": ", ".join(job.job for job in one.to_do),
+    }
+
+
+def _next(report: ReportResult) -> str:
+    worst = next((one for one in report.tables if one.to_do), None)
+    if worst is None:
+        return "nothing"
+    return f"`icekeep report --table {worst.table}` says why, and what each job would do"
+
+
+def _reasons(one: TableHealth) -> list[str]:
+    return [f"{one.table} {part.name} (-{part.lost:.0f}): {part.reason}" for part in one.score_parts]
+
+
+def _job(job: JobAdvice, currency: str | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "job": job.job,
+        "why": job.reason,
+        "brings": job.gain,
+        "read_bytes": job.read_bytes,
+        "written_bytes": job.written_bytes,
+        "requests": job.requests_count,
+        "core_s": "< 0.1" if 0 < job.cpu_ms < 100 else f"{job.cpu_ms / 1000:,.1f}",
+    }
+    if currency is not None and job.cost is not None:
+        told["cost"] = f"{job.cost:,.4f} {currency}"
+    return told
+
+
+def _has_work(job: JobAdvice) -> bool | str:
+    return job.has_work if job.done_by is None else f"{job.done_by} does it"
+
+
+def health_shown(one: TableHealth, currency: str | None = None) -> Mapping[str, Any]:
+    """The values and rows that are printed of one table; without a currency no job has a cost."""
+    shown: dict[str, Any] = {"table": one.table, "score": f"{one.score:.1f} of 100", "location": one.location}
+    for part in ("snapshots", "metadata", "data", "deletes", "partitions"):
+        values = getattr(one, part)
+        shown[part] = {name: getattr(values, name) for name in values.__struct_fields__ if name != "histogram"}
+    for part in ("growth", "own_files"):
+        values = getattr(one, part)
+        if values is not None:
+            shown[part] = {name: getattr(values, name) for name in values.__struct_fields__}
+    shown["why"] = [f"{part.name} (-{part.lost:.0f}): {part.reason}" for part in one.score_parts]
+    shown["sizes_of_data_files"] = _bars(one)
+    shown["faults"] = [f"{f.fault_id} {f.name}: {f.faults_count:,}" for f in one.faults]
+    shown["refs"] = [
+        {
+            "ref": ref.ref,
+            "type": ref.type,
+            "snapshots": ref.snapshots_count,
+            "only_snapshots": ref.only_snapshots_count,
+            "bytes": ref.bytes,
+            "only_bytes": ref.only_bytes,
+        }
+        for ref in one.refs
+    ]
+    shown["jobs"] = [{**_job(job, currency), "has_work": _has_work(job)} for job in one.jobs]
+    shown["last_maintenance"] = [
+        {"job": seen.job, "when": format_time(seen.timestamp_ms), "made_by": seen.made_by}
+        for seen in one.last_maintenance
+    ]
+    shown["streams"] = [
+        {"writer": seen.writer, "snapshots": seen.snapshots_count, "last": format_time(seen.timestamp_ms)}
+        for seen in one.streams
+    ]
+    shown["not_measured"] = list(one.not_measured)
+    return {name: value for name, value in shown.items() if value not in ([], {})}
+
+
+def _bars(one: TableHealth) -> list[dict[str, Any]]:
+    most = max((bucket.files_count for bucket in one.data.histogram), default=1)
+    return [
+        {
+            "from_bytes": bucket.least_bytes,
+            "files": bucket.files_count,
+            "": "#" * max(1, round(_BAR * bucket.files_count / most)),
+        }
+        for bucket in one.data.histogram
+    ]
+
+
+def _faults(faults: tuple[Any, ...]) -> str:
+    told = ", ".join(f"{one.fault_id} {one.name}" for one in faults)
+    return f" (faults: {told}; `icekeep check` tells more)" if told else ""

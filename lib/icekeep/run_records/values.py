@@ -1,13 +1,29 @@
-"""A run as it is written down, and what many runs of a job on a table say together."""
+"""A run as it is written down, and what many runs of a job on a table say together.
 
-from collections.abc import Collection, Mapping
+A record of runs that made somebody wait in vain is left alone for some minutes, by all of this process.
+
+A night has thousands of calls to it. Where each waited for seconds they would wait for hours together.
+
+Ends of runs that could not be written down, kept by this process until its record of runs takes them.
+
+The record may be locked for some seconds, or left alone for minutes (`outages.py`), while jobs of a night end one after the
+other. A run without an end would count as one that died.
+"""
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
 
+from icekeep.errors import OutcomeUnknownError, UnavailableError
 from icekeep.maintenance.delete.lease import has_ended
 from icekeep.rendered import Rendered
-from icekeep.spec.types import HOUR_MS, MINUTE_MS
+from icekeep.runtime import Runtime
+from icekeep.spec.times import format_span
+from icekeep.spec.types import HOUR_MS, MINUTE_MS, SECOND_MS
 
 RUNNING = "running"
 """The status of a run that has begun, and that nobody has seen the end of."""
@@ -218,3 +234,95 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     limit: int | None = None
     has_results: bool = True
+
+
+LEFT_ALONE_MS = 2 * MINUTE_MS
+"""Less than it takes until a run that does not say that it is alive is taken for dead."""
+
+_WAITED_MS = SECOND_MS
+"""Who fails sooner than this keeps nobody waiting, and may be tried again at once."""
+
+
+class Outages:
+    """What this process knows of one database, for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until_ms: int | None = None
+        self._said = ""
+
+    @contextmanager
+    def asked(self, runtime: Runtime, *, insists: bool) -> Iterator[None]:
+        """The database is asked in the block, whose errors are taken note of.
+
+        Args:
+            insists: whether it is asked although it was out of reach a moment ago.
+
+        Raises:
+            UnavailableError: it is left alone for now; the fact `is_left_alone` says so.
+        """
+        began_ms = runtime.monotonic_ms()
+        if not insists:
+            self._refuse(began_ms)
+        try:
+            yield
+        except (UnavailableError, OutcomeUnknownError) as error:
+            now_ms = runtime.monotonic_ms()
+            if now_ms - began_ms >= _WAITED_MS:
+                with self._lock:
+                    self._until_ms, self._said = now_ms + LEFT_ALONE_MS, error.message
+            raise
+        with self._lock:
+            self._until_ms = None
+
+    def _refuse(self, now_ms: int) -> None:
+        with self._lock:
+            until_ms, said = self._until_ms, self._said
+        if until_ms is not None and now_ms < until_ms:
+            left = format_span(until_ms - now_ms)
+            raise UnavailableError(f"{said}; it is left alone for {left}", is_left_alone=True)
+
+
+@cache
+def outages_of(address: str) -> Outages:
+    """What is known of the database at an address."""
+    return Outages()
+
+
+_MOST = 10_000
+"""So many are kept, of which each may have a result of a quarter of a megabyte; of more the oldest are given up."""
+
+_RUN_ID = "run_id"
+
+
+class Owed:
+    """Rows that one database is owed, by the ids of their runs, for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, Mapping[str, Any]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these, unless there is a newer one of the same run."""
+        with self._lock:
+            for row in rows:
+                self._rows.setdefault(row[_RUN_ID], row)
+            while len(self._rows) > _MOST:
+                del self._rows[next(iter(self._rows))]
+
+    def drop(self, run_id: str) -> None:
+        """Give up what is kept of a run, which is written anew."""
+        with self._lock:
+            self._rows.pop(run_id, None)
+
+    def take(self) -> list[Mapping[str, Any]]:
+        """All of them, which are the caller's from now on."""
+        with self._lock:
+            rows, self._rows = [*self._rows.values()], {}
+        return rows
+
+
+@cache
+def owed_to(address: str) -> Owed:
+    """What the database at an address is owed by this process."""
+    return Owed()

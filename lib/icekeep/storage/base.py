@@ -3,16 +3,22 @@
 A location is text (`file:///a/b`, `s3://bucket/key`); `locations.py` compares and joins them. Files are immutable:
 nothing here overwrites one. Backends translate their own exceptions, so that callers see icekeep's errors and, for a
 name that is taken, `FileExistsError`. A storage is a small value that can be pickled: it travels to Spark tasks.
+
+The listing of a tree of directories, divided: for stores that know directories.
+
+One call for each of many things, several at a time, where a store has no call for many.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
-from icekeep.errors import InvalidTableError, UnavailableError
+from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
 
 
 class FileInfo(msgspec.Struct, frozen=True):
@@ -239,3 +245,85 @@ class Directories(Protocol):
 
 class DirectoryStorage(Storage, Directories, Protocol):
     """A storage that also knows directories: what every backend is."""
+
+
+def directory_shares(
+    prefix_location: str, count: int, subdirectories: Callable[[str], Iterable[str]]
+) -> list[ListingShare]:
+    """Shares of a listing, by walking directories level by level until there are `count` or no more to walk.
+
+    A directory that was walked through is a share of the files right in it; one that was not is a share at every depth.
+
+    Args:
+        subdirectories: locations of the directories right in a directory, without links; none if it is not there.
+    """
+    walked: list[ListingShare] = []
+    waiting = deque([prefix_location])
+    while waiting and len(walked) + len(waiting) < count:
+        location = waiting.popleft()
+        walked.append(ListingShare(location, is_deep=False))
+        waiting.extend(sorted(subdirectories(location)))
+    return [*walked, *(ListingShare(location) for location in waiting)]
+
+
+REQUESTS_AT_ONCE = 16
+"""So many requests of one process wait for a store or a catalog at a time."""
+
+LOCAL_REQUESTS_AT_ONCE = 2
+"""The same of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
+
+_HEADS_A_TURN = 100
+
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+def answer_each(
+    act: Callable[[_Asked], _Answer], asked: Sequence[_Asked], key: Callable[[_Asked], Hashable], at_once: int
+) -> list[_Answer]:
+    """The answers of `act`, in order; what has one key is asked one after the other, as if all were."""
+    positions_by_key: dict[Hashable, list[int]] = {}
+    for position, one in enumerate(asked):
+        positions_by_key.setdefault(key(one), []).append(position)
+    groups = list(positions_by_key.values())
+
+    def answers_to(positions: Sequence[int]) -> list[_Answer]:
+        return [act(asked[position]) for position in positions]
+
+    threads = min(at_once, len(groups))
+    if threads < 2:
+        return [act(one) for one in asked]
+    answers: dict[int, _Answer] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for positions, some in zip(groups, pool.map(answers_to, groups), strict=True):
+            answers.update(zip(positions, some, strict=True))
+    return [answers[position] for position in range(len(asked))]
+
+
+def head_many(locations: Sequence[str], storage: Storage) -> list[FileInfo | None]:
+    """What there is at some locations, in their order, as `Storage.head` tells it."""
+    turns = [locations[start : start + _HEADS_A_TURN] for start in range(0, len(locations), _HEADS_A_TURN)]
+    answers = answer_each(lambda turn: [storage.head(name) for name in turn], turns, id, REQUESTS_AT_ONCE)
+    return [found for some in answers for found in some]
+
+
+def moved_one_by_one(
+    move: Callable[[str, str], None], moves: Iterable[tuple[str, str]], at_once: int = 1
+) -> list[MoveOutcome]:
+    """What `Storage.move_many` answers, by a storage's `move`."""
+
+    def act(names: tuple[str, str]) -> MoveOutcome:
+        source, target = names
+        try:
+            move(source, target)
+        except FileExistsError:
+            return MoveOutcome(source, MoveStatus.TAKEN)
+        except MissingFileError:
+            return MoveOutcome(source, MoveStatus.MISSING)
+        except UnsupportedError as error:
+            return MoveOutcome(source, MoveStatus.IMPOSSIBLE, error.message)
+        except IcekeepError as error:
+            return MoveOutcome(source, MoveStatus.FAILED, error.message)
+        return MoveOutcome(source, MoveStatus.MOVED)
+
+    return answer_each(act, list(moves), lambda names: names[0], at_once)

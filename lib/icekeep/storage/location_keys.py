@@ -6,10 +6,13 @@ in 2**64 for each pair. So a key may decide what to keep, as `canonical` does: b
 
 A location is taken apart into its head (scheme and authority), of which there are few, and its path. Most paths are spelled
 as `canonical` would spell them, which is seen for many at once; the others are taken apart one by one.
+
+Files of this machine that are named through symbolic links, under the names that a listing of a directory gives them.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -20,7 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug
-from icekeep.storage.locations import canonical, loosened, parse_location
+from icekeep.storage.local.links import local_place
+from icekeep.storage.locations import canonical, local_path, loosened, parse_location
 
 Locations: TypeAlias = pa.Array | pa.ChunkedArray
 Keys: TypeAlias = NDArray[np.int64]
@@ -322,3 +326,41 @@ def _finished(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     for factor in _LAST:
         _mix(hashes, 33, factor, shifted)
     return hashes
+
+
+class LinkedFiles:
+    """Finds the other names of files below some directories; what it has found of a directory it keeps.
+
+    A listing follows no link. So a file has one name there, whatever links lead to it: those of a warehouse that was moved,
+    links to directories, and links to the file itself. Where the directories are not on this machine nothing is looked at.
+    """
+
+    def __init__(self, roots: Iterable[str]) -> None:
+        """`roots` are locations of directories, perhaps links themselves, to one directory or into each other."""
+        local = [root for root in roots if local_place(root) is not None]
+        self._roots = sorted({(os.path.realpath(local_path(root)), root.rstrip("/")) for root in local})
+        self._real: dict[str, str] = {}
+
+    def respelled(self, locations: Locations) -> pa.Array:
+        """The names below each of the directories of those of some files that are named in another way; of others none."""
+        found = self._respelled(locations.to_pylist()) if self._roots else ()
+        return pa.array(found, pa.string())
+
+    def _respelled(self, locations: Iterable[str]) -> Iterator[str]:
+        for location in locations:
+            if local_place(location) is None:
+                continue
+            real = self._real_path(local_path(location))
+            for directory, root in self._roots:
+                if real.startswith(directory.rstrip("/") + "/"):
+                    name = f"{root}/{real.removeprefix(directory).lstrip('/')}"
+                    if canonical(name) != canonical(location):
+                        yield name
+
+    def _real_path(self, path: str) -> str:
+        directory, _, name = path.rpartition("/")
+        real = self._real.get(directory)
+        if real is None:
+            real = self._real[directory] = os.path.realpath(directory or "/")
+        found = os.path.join(real, name)
+        return os.path.realpath(found) if name in ("", ".", "..") or os.path.islink(found) else found

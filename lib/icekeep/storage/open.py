@@ -1,9 +1,12 @@
-"""The storage of a catalog or table: one value that finds the backend by a location's scheme.
+"""The file that was opened last to be read: where work fails by an error that names none, it is most likely at that.
+
+The storage of a catalog or table: one value that finds the backend by a location's scheme.
 
 A table may have files in several stores, so the backend is chosen for each call; backends are made when first needed,
 so that neither opening a catalog nor sending a storage to a task loads what is not used.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, TypeVar
@@ -20,11 +23,32 @@ from icekeep.storage.base import (
     MoveOutcome,
     MoveStatus,
 )
-from icekeep.storage.last_read import note_read
 from icekeep.storage.local.storage import LocalStorage
-from icekeep.storage.locations import parse_location
-from icekeep.storage.stores import AZURE, FILE, GCS, HDFS, S3, SCHEMES, store_kind
+from icekeep.storage.locations import AZURE, FILE, GCS, HDFS, S3, SCHEMES, parse_location, store_kind
 from icekeep.storage.vended import Renewal, VendedProperties
+
+
+class _LastRead(threading.local):
+    location: str | None = None
+
+
+_HERE = _LastRead()
+
+
+def note_read(location: str) -> None:
+    """Take note of a file that is opened."""
+    _HERE.location = location
+
+
+def forget_reads() -> None:
+    """Begin anew, with other work."""
+    _HERE.location = None
+
+
+def last_read() -> str | None:
+    """The file that this thread has opened last."""
+    return _HERE.location
+
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")

@@ -16,10 +16,8 @@ from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.names import split_name
 from icekeep.runs import icekeep_version
 from icekeep.secrets import is_own_file
-from icekeep.storage.locations import parse_location
-from icekeep.storage.stores import AZURE, FILE, HDFS, STORES_OF_KEYS, store_authority, store_kind
-from icekeep.telemetry.figures import RunTally, is_done_well
-from icekeep.telemetry.metrics import ADDED_BYTES, ADDED_FILES
+from icekeep.storage.locations import AZURE, FILE, HDFS, STORES_OF_KEYS, parse_location, store_authority, store_kind
+from icekeep.telemetry.figures import ADDED_BYTES, ADDED_FILES, RunTally, is_done_well
 
 _FILE = "openlineage.yml"
 _PARENT, _ROOT = "OPENLINEAGE_PARENT_ID", "OPENLINEAGE_ROOT_PARENT_ID"

@@ -18,8 +18,7 @@ from icekeep.errors import ConfigError, UsageError, brought_by
 from icekeep.events import Event, RunStarted
 from icekeep.secrets import remember, server_address
 from icekeep.spec.types import DAY_MS, MINUTE_MS
-from icekeep.telemetry.figures import Figure, Tallies
-from icekeep.telemetry.metrics import LAST_END, LAST_SUCCESS, OF_TABLE, RUN_METRICS, Metric
+from icekeep.telemetry.figures import LAST_END, LAST_SUCCESS, OF_TABLE, RUN_METRICS, Figure, Metric, Tallies
 
 _WRITE_EVERY_MS = MINUTE_MS
 """Where many runs end in one process, the file is written so often."""

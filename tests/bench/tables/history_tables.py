@@ -21,15 +21,14 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.manifests import EntryMemory, ManifestReader
 from icekeep.commit.outcome import remove_unused
-from icekeep.playground.clock import PastRuntime
+from icekeep.playground.maker import PastRuntime
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import ManifestEntry, Status
 from icekeep.spec.metadata import TableMetadata, validate_metadata
 from icekeep.spec.properties import data_directory
 from icekeep.spec.snapshots import Snapshot, SnapshotLogEntry
 from icekeep.spec.updates import apply_updates
-from icekeep.storage.local.storage import LocalStorage
-from icekeep.storage.local.unflushed import UnflushedStorage
+from icekeep.storage.local.storage import LocalStorage, UnflushedStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import create_table
 

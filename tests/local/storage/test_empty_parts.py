@@ -11,10 +11,10 @@ from contracts.storage_contract import StorageContract
 from icekeep.errors import UnsupportedError, UsageError
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
-from icekeep.storage.objects import pages as object_pages
-from icekeep.storage.objects import roots as object_roots
-from icekeep.storage.objects.roots import rooted, taken_apart
+from icekeep.storage.objects import listing as object_pages
+from icekeep.storage.objects import stores as object_roots
 from icekeep.storage.objects.storage import ObjectStorage
+from icekeep.storage.objects.stores import rooted, taken_apart
 from kit.cases import cases
 from kit.storage import contents
 

@@ -14,7 +14,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.storage.base import ListingShare
 from icekeep.storage.locations import parse_location
 from icekeep.storage.objects import listing as object_listing
-from icekeep.storage.objects import pages as object_pages
+from icekeep.storage.objects import listing as object_pages
 from icekeep.storage.objects.storage import ObjectStorage
 from icekeep.storage.objects.stores import Stores, open_stores
 from kit.cases import for_each

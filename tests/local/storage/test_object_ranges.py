@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.storage.objects.ranges import Names, name_ranges
+from icekeep.storage.objects.listing import Names, name_ranges
 from kit.choices import Choices
 
 

@@ -20,8 +20,8 @@ from icekeep.errors import (
 )
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Capabilities, DeleteStatus, MoveStatus
+from icekeep.storage.objects.requests import PART_BYTES
 from icekeep.storage.objects.storage import ObjectStorage
-from icekeep.storage.objects.streams import PART_BYTES
 from kit.cases import for_each
 from kit.object_store import KEYS, CutAnswers, GoogleStore
 from kit.runtime import FakeRuntime

@@ -10,7 +10,7 @@ import pytest
 
 from icekeep.airflow.installation import SUBMITTED
 from icekeep.operations.arguments import parse_command
-from icekeep.policies.scheduling import SCHEDULE_FORM
+from icekeep.policies.resolution import SCHEDULE_FORM
 
 pytestmark = pytest.mark.process
 

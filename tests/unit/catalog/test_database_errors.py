@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
-from icekeep.catalog.database_errors import is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change
+from icekeep.catalog.database import is_absent, is_busy, is_duplicate, may_pass, proves_refusal, refuses_change
 from kit.cases import for_each
 
 

@@ -3,14 +3,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from icekeep.catalog.base import OperatorRules
+from icekeep.catalog.base import OperatorRules, WrappedCatalog
 from icekeep.catalog.clients import adapter
 from icekeep.catalog.clients.metastore import GlueCatalog, HiveCatalog
 from icekeep.catalog.clients.rest import RestCatalog
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
-from icekeep.catalog.wrapped import WrappedCatalog
 from icekeep.errors import ConfigError, IcekeepError, UnsupportedError
 from kit.cases import for_each
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekeep.catalog.name_errors import no_such_table, table_exists
+from icekeep.catalog.base import no_such_table, table_exists
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import MissingFileError, NotFoundError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.maintenance.drop.job import drop_table

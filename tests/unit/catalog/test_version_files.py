@@ -1,6 +1,6 @@
 import pytest
 
-from icekeep.catalog.version_files import find_head, parse_version_name, read_hint, version_locations
+from icekeep.catalog.metadata_files import find_head, parse_version_name, read_hint, version_locations
 from icekeep.errors import InvalidTableError, UnsupportedError
 from kit.cases import for_each
 from kit.storage import HookedStorage, MemoryStorage

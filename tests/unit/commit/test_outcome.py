@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
-from icekeep.catalog.status_checks import StatusChecks
+from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests

@@ -6,8 +6,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.fleet.choosing import NEVER_RAN, REPEAT_MS, Choice, Verdict, choices
-from icekeep.fleet.retrying import NAMED_FROM, is_named, postponed, wait_ms
+from icekeep.fleet.choosing import (
+    NAMED_FROM,
+    NEVER_RAN,
+    REPEAT_MS,
+    Choice,
+    Verdict,
+    choices,
+    is_named,
+    postponed,
+    wait_ms,
+)
 from icekeep.health.values import (
     DataHealth,
     DeletesHealth,

@@ -7,12 +7,12 @@ import pytest
 
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
-from icekeep.fleet.counting import counted
+from icekeep.fleet.overview import counted
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.planning.memory import Memory
 from icekeep.storage.base import DeleteStatus
-from icekeep.storage.counted import NAMES_A_REQUEST, CountedStorage, Meter
+from icekeep.storage.wrappers import NAMES_A_REQUEST, CountedStorage, Meter
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.storage import MemoryStorage

@@ -9,16 +9,15 @@ from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import Warned
-from icekeep.fleet import ranking
+from icekeep.fleet import choosing as ranking
+from icekeep.fleet.choosing import estimate_of
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
-from icekeep.fleet.leases import LEASE_MS
-from icekeep.fleet.overview import Scope, Seen
-from icekeep.fleet.ranking import estimate_of
+from icekeep.fleet.overview import LEASE_MS, Scope, Seen
 from icekeep.fleet.values import Ran
 from icekeep.health.values import JobAdvice
 from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesResult
 from icekeep.names import NAME_IN_CATALOG
-from icekeep.policies.globs import parse_glob
+from icekeep.policies.values import parse_glob
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import CUT_OFF_MS, RunRecord
 from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekeep.fleet.leases import Leases
-from icekeep.fleet.workers import Works
+from icekeep.fleet.job import Works
+from icekeep.fleet.overview import Leases
 from kit.cases import scaled, seeds
 from simulation.nights import Simulation, Violation
 

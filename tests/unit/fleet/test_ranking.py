@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.fleet.budget import Budget, Estimate
-from icekeep.fleet.ranking import (
+from icekeep.fleet.choosing import (
     OPEN_MS,
     SCANS,
     TASK_BYTES,
     USUAL,
     WAITING_NIGHTS,
+    Budget,
+    Estimate,
     Worth,
     estimate_of,
     value_of,

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from icekeep.health.commits import growth, last_maintenance, streams
+from icekeep.health.values import growth, last_maintenance, streams
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS
 from kit.job_world import World

@@ -5,11 +5,11 @@ from importlib import import_module
 import pytest
 
 from contracts.job_contract import filled
-from icekeep.health.facts import facts_of
+from icekeep.health.advice import facts_of
 from icekeep.health.job import table_health
 from icekeep.maintenance.compact.job import compact
 from icekeep.operations.jobs import POLICY_JOBS
-from icekeep.policies.triggers import MEASURED, Facts, Trigger, is_due
+from icekeep.policies.windows import MEASURED, Facts, Trigger, is_due
 from icekeep.tables.refs import create_branch, create_tag
 from kit.cases import for_each
 from kit.job_world import World

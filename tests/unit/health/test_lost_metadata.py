@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from icekeep.catalog.filesystem import FilesystemCatalog
 from icekeep.errors import UnavailableError
-from icekeep.health import lost_metadata
-from icekeep.health.job import table_health
-from icekeep.health.lost_metadata import with_lost_metadata
+from icekeep.health import job as lost_metadata
+from icekeep.health.job import table_health, with_lost_metadata
 from icekeep.health.prices import Prices
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files, remove_orphan_files
 from icekeep.reports.job import report

@@ -3,9 +3,9 @@
 import pytest
 
 from icekeep.errors import InvalidTableError
-from icekeep.health import metered
+from icekeep.health import values as metered
 from icekeep.health.job import table_health
-from icekeep.health.metered import MeteredStorage, Room
+from icekeep.health.values import MeteredStorage, Room
 from icekeep.reports import job
 from kit.job_world import World
 from kit.no_spark import no_spark

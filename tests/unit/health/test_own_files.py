@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
 from icekeep.health.job import table_health
-from icekeep.health.own_files import with_own_files
-from icekeep.health.values import OwnFiles
+from icekeep.health.values import OwnFiles, with_own_files
 from icekeep.maintenance.delete.plan_file import trash_directory
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.expire.job import expire_snapshots

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from icekeep.health.score import Sickness, score_of
+from icekeep.health.files import Sickness, score_of
 from kit.cases import cases
 
 COUNTS = st.integers(0, 10**7)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, MissingFileError, UnsupportedError
-from icekeep.health.facts import facts_of
+from icekeep.health.advice import facts_of
 from icekeep.health.job import table_health
 from icekeep.health.prices import Prices
 from icekeep.maintenance.compact.job import compact, plan_compact

@@ -11,7 +11,7 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, SafetyError, UnavailableError, UsageError
 from icekeep.events import InRun, StepAdvanced
-from icekeep.fleet import ranking
+from icekeep.fleet import choosing as ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
 from icekeep.operations import one_of_many
 from icekeep.operations.commands import maintain as maintain_verb

@@ -27,7 +27,7 @@ COMMANDS = """
 import json
 from icekeep.cli import main
 from icekeep.operations.commands import demo
-from icekeep.playground.layouts import skewed
+from icekeep.playground.states import skewed
 from icekeep.operations.serving import LocalServer
 from icekeep.playground.states import State
 def ended(self): raise KeyboardInterrupt

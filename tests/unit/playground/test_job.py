@@ -15,11 +15,9 @@ from icekeep.errors import UsageError
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import load_catalog
 from icekeep.playground.job import new_playground
-from icekeep.playground.layouts import skewed
 from icekeep.playground.maker import Maker
 from icekeep.playground.place import CONFIG
-from icekeep.playground.row_changes import vectors
-from icekeep.playground.states import State
+from icekeep.playground.states import State, skewed, vectors
 from kit.changes import Recorder, thrown
 from kit.runtime import FakeRuntime
 

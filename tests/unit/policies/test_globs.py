@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
 from icekeep.names import NAME_IN_CATALOG, join_parts
-from icekeep.policies.globs import parse_glob
+from icekeep.policies.values import parse_glob
 from kit.cases import cases, for_each
 
 

@@ -3,10 +3,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.catalog.stored_policies import StoredPolicy
+from icekeep.catalog.base import StoredPolicy
 from icekeep.operations.configuration.layers import layer_of_told
-from icekeep.policies.polaris import told_by_polaris
-from icekeep.policies.texts import OWNERS_SETTINGS
+from icekeep.policies.polaris import OWNERS_SETTINGS, told_by_polaris
 from icekeep.policies.values import Kind
 from kit.cases import cases, for_each
 

@@ -7,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.policies.globs import parse_glob
-from icekeep.policies.resolution import TableRules, layered, rules_for
-from icekeep.policies.scheduling import NeverRun, Schedule, never_run, schedule_of, window_of
-from icekeep.policies.triggers import Trigger
-from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said
-from icekeep.policies.windows import Window
+from icekeep.policies.resolution import (
+    NeverRun,
+    Schedule,
+    TableRules,
+    layered,
+    never_run,
+    rules_for,
+    schedule_of,
+    window_of,
+)
+from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said, parse_glob
+from icekeep.policies.windows import Trigger, Window
 from kit.cases import cases, for_each
 
 JOBS = ("compact", "rewrite_manifests", "expire_snapshots")

@@ -1,5 +1,5 @@
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.policies.texts import OWNERS_SETTINGS, Told, told_by_properties
+from icekeep.policies.polaris import OWNERS_SETTINGS, Told, told_by_properties
 from icekeep.settings import Kind
 from kit.cases import for_each
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.triggers import ALWAYS, CONDITIONS, Due, Facts, Trigger, is_due, parse_condition
+from icekeep.policies.windows import ALWAYS, CONDITIONS, Due, Facts, Trigger, is_due, parse_condition
 from kit.cases import cases, for_each
 
 HOUR_MS = 3_600_000

@@ -5,13 +5,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
 from icekeep.maintenance.compact.job import compact
-from icekeep.reports.histories import (
-    GROWING_TABLES,
-    histories_of,
-    maintenance_runs,
-    table_history,
-    with_histories,
-)
+from icekeep.reports.histories import GROWING_TABLES, histories_of, maintenance_runs, table_history, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page
 from icekeep.run_records.values import RunRecord

@@ -7,9 +7,17 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.console.html import html_of
-from icekeep.reports import file_layout as module
-from icekeep.reports.file_layout import FileLayout, LaidFile, LaidPartition, file_layout
-from icekeep.reports.layout_picture import FILES_SHOWN, PARTITIONS_SHOWN, layout_picture, layouts_svg
+from icekeep.reports import layout_picture as module
+from icekeep.reports.layout_picture import (
+    FILES_SHOWN,
+    PARTITIONS_SHOWN,
+    FileLayout,
+    LaidFile,
+    LaidPartition,
+    file_layout,
+    layout_picture,
+    layouts_svg,
+)
 from kit.row_deletes import add_deletes, position_deletes
 from kit.tables import BY_KIND, add, data_file, memory_table
 

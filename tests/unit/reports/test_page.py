@@ -16,8 +16,7 @@ from icekeep.errors import UsageError
 from icekeep.health.values import DataHealth
 from icekeep.maintenance.check.faults import CLASSES
 from icekeep.reports.job import report
-from icekeep.reports.page.page import report_page
-from icekeep.reports.page.rendering import rendered
+from icekeep.reports.page.page import rendered, report_page
 from icekeep.reports.values import TableHistory
 from kit.cases import cases, for_each
 from kit.html_pages import Page

@@ -17,8 +17,7 @@ from icekeep.operations.console.output import format_json, print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import OUT_OF_REACH_MAX, report
 from icekeep.reports.prometheus import prometheus_text
-from icekeep.reports.shown import report_shown
-from icekeep.reports.values import ReportResult
+from icekeep.reports.values import ReportResult, report_shown
 from icekeep.tables.verbs import append, create_table
 from kit.job_world import World
 from kit.lake import SCHEMA, events

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 from icekeep.errors import UsageError
 from icekeep.operations.console.values import plain_values
 from icekeep.reports.page.page import report_page
-from icekeep.reports.shown import report_shown
-from icekeep.reports.since import figure_changed, read_earlier, with_changes
-from icekeep.reports.values import TableChange, TableFigures
+from icekeep.reports.values import TableChange, TableFigures, figure_changed, read_earlier, report_shown, with_changes
 from kit.cases import for_each
 from kit.html_pages import Page
 from kit.report_values import NOW_MS, bare_table, full_table, not_read, report_of

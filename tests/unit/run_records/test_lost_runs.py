@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from icekeep.errors import UnavailableError
-from icekeep.run_records import lost_runs
-from icekeep.run_records.lost_runs import append_with_lost
+from icekeep.run_records import iceberg_table as lost_runs
+from icekeep.run_records.iceberg_table import append_with_lost
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import SILENT_MS, SKEW_MS, UNFINISHED, RunFilter, RunRecord
 from icekeep.tables.read import read_table

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
 from icekeep.maintenance.delete.lease import process_name
 from icekeep.run_records import store
-from icekeep.run_records.outages import LEFT_ALONE_MS
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
     CUT_OFF_MS,
     INTERRUPTED,
+    LEFT_ALONE_MS,
     RUNNING,
     SILENT_MS,
     SKEW_MS,

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from icekeep.errors import InvalidTableError, UnavailableError
-from icekeep.storage import copying
-from icekeep.storage.copying import copy_range
+from icekeep.storage.local import links as copying
+from icekeep.storage.local.links import copy_range
 from icekeep.storage.local.storage import LocalStorage
 from kit.storage import MemoryStorage
 

@@ -7,8 +7,8 @@ import pytest
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import ConfigError
-from icekeep.storage.first_answer import FIRST_ANSWER_TIMEOUT, FirstAnswer, NoAnswerError, first_answer_ms
 from icekeep.storage.hdfs.storage import HdfsStorage
+from icekeep.storage.ranges import FIRST_ANSWER_TIMEOUT, FirstAnswer, NoAnswerError, first_answer_ms
 from kit.cases import for_each
 
 

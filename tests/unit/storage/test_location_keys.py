@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.storage.location_keys import ANY_PREFIX, Locations, Spelling, location_keys, loose_keys
-from icekeep.storage.locations import canonical
-from icekeep.storage.stores import SCHEMES
+from icekeep.storage.locations import SCHEMES, canonical
 from kit.cases import for_each
 
 HEADS = [

@@ -6,7 +6,7 @@ import pytest
 
 from icekeep.errors import IcekeepBug, MissingFileError
 from icekeep.storage.base import DeleteStatus
-from icekeep.storage.overlay import HeldFiles, RehearsalStorage
+from icekeep.storage.wrappers import HeldFiles, RehearsalStorage
 from kit.storage import MemoryStorage
 
 

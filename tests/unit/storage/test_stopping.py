@@ -2,7 +2,7 @@ import pytest
 
 from icekeep.errors import UnavailableError
 from icekeep.storage.base import DeleteStatus
-from icekeep.storage.stopping import stopping
+from icekeep.storage.wrappers import stopping
 from kit.storage import MemoryStorage
 
 FILE = "memory://lake/a"

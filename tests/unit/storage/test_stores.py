@@ -8,20 +8,22 @@ from hypothesis import strategies as st
 from icekeep.maintenance.delete.locations import Territory
 from icekeep.runtime import SYSTEM
 from icekeep.storage.location_keys import location_keys, loose_keys
-from icekeep.storage.locations import canonical, is_under, parse_location
-from icekeep.storage.objects.stores import bucket_of, open_stores
-from icekeep.storage.open import open_storage
-from icekeep.storage.stores import (
+from icekeep.storage.locations import (
     AZURE,
     GCS,
     HDFS,
     S3,
     SCHEMES,
     STORES_OF_KEYS,
+    canonical,
+    is_under,
+    parse_location,
     store_authorities,
     store_authority,
     store_kind,
 )
+from icekeep.storage.objects.stores import bucket_of, open_stores
+from icekeep.storage.open import open_storage
 from kit.cases import cases, for_each
 
 ACCOUNTS = ["acct", "other"]

@@ -34,7 +34,7 @@ from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.partitioning import UNPARTITIONED
 from icekeep.spec.types import LONG, MIB, STRING, StructType
-from icekeep.storage.counted import CountedStorage, Meter
+from icekeep.storage.wrappers import CountedStorage, Meter
 from icekeep.tables import read as scan
 from icekeep.tables.read import explaining, plan_text, read_batches, read_table
 from icekeep.tables.refs import create_branch

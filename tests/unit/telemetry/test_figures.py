@@ -18,8 +18,7 @@ from icekeep.maintenance.deletes.options import ConvertEqualityDeletesResult, Re
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult
 from icekeep.reports.values import NotRead
-from icekeep.telemetry.figures import RunTally, table_labels
-from icekeep.telemetry.metrics import OF_RUN, RUN_METRICS
+from icekeep.telemetry.figures import OF_RUN, RUN_METRICS, RunTally, table_labels
 from kit.cases import for_each
 
 STARTED = RunStarted(

@@ -11,7 +11,7 @@ from icekeep.errors import ConfigError, UsageError
 from icekeep.events import CommitRetried, InRun, RunEnded, RunStarted
 from icekeep.maintenance.compact.options import RewriteDataFilesResult
 from icekeep.operations.console.output import write_at_once
-from icekeep.telemetry.metrics import RUN_METRICS
+from icekeep.telemetry.figures import RUN_METRICS
 from icekeep.telemetry.prometheus import MetricsFile, Pushed, require_client, with_runs
 from kit.cases import for_each
 from kit.http_sink import http_sink

@@ -24,32 +24,33 @@ from icekeep.catalog.base import (
     SwapOutcome,
     Table,
     as_identifier,
+    check_meant,
     format_identifier,
     in_parts,
     named_roots_of,
+    namespace_exists,
+    namespace_not_empty,
+    no_such_namespace,
+    no_such_table,
     show_catalog,
+    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
-from icekeep.catalog.clients.errors import described, is_bad_request, proved_rejection, read_failure
-from icekeep.catalog.clients.refusals import (
+from icekeep.catalog.clients.errors import (
     CommitRefused,
     NamespaceExists,
     NamespaceNotEmpty,
     NoSuchNamespace,
     NoSuchTable,
+    Settings,
     TableExists,
+    described,
+    is_bad_request,
+    proved_rejection,
+    read_failure,
 )
-from icekeep.catalog.clients.settings import Settings
-from icekeep.catalog.meant_table import check_meant
 from icekeep.catalog.metadata_files import read_current
-from icekeep.catalog.name_errors import (
-    namespace_exists,
-    namespace_not_empty,
-    no_such_namespace,
-    no_such_table,
-    table_exists,
-)
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import (
     ConflictError,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from icekeep.catalog.base import Identifier
-from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, TableExists
+from icekeep.catalog.clients.errors import CommitRefused, NoIcebergTable, TableExists
 from icekeep.errors import IcekeepBug
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import DecimalType, ListType, MapType, PrimitiveType, StructType, Type

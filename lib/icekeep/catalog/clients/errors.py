@@ -4,17 +4,26 @@ A request is proved to have changed nothing where it never left this machine, wh
 of the REST protocol, or where Glue refused it by a code of its own. A proxy on the way may answer 4xx for a request that
 the server carried out (it timed out, or sent it twice), so without that body only 401 and 403 count, which are decided
 before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
+
+What a catalog's client raises where an answer says what stands in the way; anything else it raises as its library does.
+
+Each is raised from the library's own error, which tells what was answered.
+
+A catalog's properties as its client reads them: text, switches and numbers.
 """
 
+import os
 import ssl
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
+from icekeep.catalog.base import Identifier, format_identifier
 from icekeep.decoding import from_json
 from icekeep.errors import (
+    ConfigError,
     IcekeepBug,
     IcekeepError,
     NotFoundError,
@@ -23,7 +32,7 @@ from icekeep.errors import (
     UsageError,
     reason_of,
 )
-from icekeep.secrets import without_login, without_secrets
+from icekeep.secrets import masked, remember, server_address, without_login, without_secrets
 
 _BY_STATUS: dict[int, type[IcekeepError]] = {
     400: UsageError,
@@ -249,3 +258,124 @@ def _chain(error: BaseException) -> Iterator[Any]:
     while link is not None:
         yield link
         link = link.__cause__
+
+
+class Refusal(Exception):
+    """A request was answered by a no that has a meaning."""
+
+    says: ClassVar[str] = "refused:"
+
+    @classmethod
+    def of(cls, name: Identifier) -> Self:
+        """The refusal of a request about a table or namespace, where the answer has no words of its own."""
+        return cls(f"{cls.says} {format_identifier(name)!r}")
+
+
+class NoSuchTable(Refusal):
+    """There is no table of this name."""
+
+    says = "there is no table"
+
+
+class NoIcebergTable(Refusal):
+    """What has this name is no Iceberg table."""
+
+    says = "this is no Iceberg table:"
+
+
+class TableExists(Refusal):
+    """The name is taken."""
+
+    says = "there is already a table"
+
+
+class NoSuchNamespace(Refusal):
+    """There is no namespace of this name."""
+
+    says = "there is no namespace"
+
+
+class NamespaceExists(Refusal):
+    """There is a namespace of this name."""
+
+    says = "there is already a namespace"
+
+
+class NamespaceNotEmpty(Refusal):
+    """There are tables or namespaces in it."""
+
+    says = "there is something in namespace"
+
+
+class CommitRefused(Refusal):
+    """The table is not what the commit was made for, or somebody else is at it."""
+
+    says = "another writer has changed table"
+
+
+SIGV4 = "rest.sigv4-enabled"
+AUTH = "auth."
+"""How PyIceberg's properties of a login begin that have a type."""
+
+AUTH_TYPE = "auth.type"
+KERBEROS = "hive.kerberos-authentication"
+_SWITCHES = dict.fromkeys(("true", "yes", "on", "t", "y", "1"), True) | dict.fromkeys(
+    ("false", "no", "off", "f", "n", "0"), False
+)
+
+
+class Settings:
+    """The properties of the catalog `name`; one that makes no sense is a `ConfigError` that says which."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties = properties
+        remember(properties)
+
+    def text(self, *keys: str) -> str | None:
+        """The first of some properties that is there and not empty."""
+        return next((self.properties[key] for key in keys if self.properties.get(key)), None)
+
+    def switch(self, key: str, *, default: bool) -> bool:
+        """Whether something is switched on."""
+        given = self.text(key)
+        if given is None:
+            return default
+        if given.lower() not in _SWITCHES:
+            raise self._wrong(key, "true or false")
+        return _SWITCHES[given.lower()]
+
+    def count(self, key: str, default: int, least: int = 0) -> int:
+        """A whole number."""
+        given = self.text(key) or str(default)
+        if not given.isdecimal() or int(given) < least:
+            raise self._wrong(key, f"a whole number, {least} or more" if least else "a whole number")
+        return int(given)
+
+    def seconds_in_ms(self, key: str, default_ms: int) -> int:
+        """A time that is given in seconds, in milliseconds."""
+        given = self.text(key)
+        try:
+            return default_ms if given is None else max(0, round(float(given) * 1000))
+        except (ValueError, OverflowError):
+            raise self._wrong(key, "seconds") from None
+
+    def file(self, key: str) -> str | None:
+        """The path of a file on this machine."""
+        given = self.text(key)
+        if given is not None and not os.path.exists(given):
+            raise self._wrong(key, "the path of a file on this machine; there is none")
+        return given
+
+    def address(self, key: str) -> str:
+        """The address of a server, or of something on it; empty where it is not given."""
+        given = (self.text(key) or "").strip()
+        if given and server_address(given, ("http", "https")) is None:
+            # The text may hold a password, so it is not repeated.
+            raise ConfigError(
+                f"catalogs.{self.name}.{key}", "is no address of a server; give http://HOST:PORT or https://HOST"
+            )
+        return given
+
+    def _wrong(self, key: str, wanted: str) -> ConfigError:
+        return ConfigError(f"catalogs.{self.name}.{key}", f"is {masked(key, self.properties[key])!r}; give {wanted}")

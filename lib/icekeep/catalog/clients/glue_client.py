@@ -1,4 +1,6 @@
-"""AWS Glue by boto3: tables and databases as entries, and a pointer that moves by the version of its entry.
+"""Whom a client is to AWS: keys, a profile and a region, by PyIceberg's properties, else as all of Amazon's clients find out.
+
+AWS Glue by boto3: tables and databases as entries, and a pointer that moves by the version of its entry.
 
 Properties are PyIceberg's: `glue.*`, and `client.*` where those are not given. Imported only when such a catalog is used,
 since boto3 is an optional extra.
@@ -8,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from icekeep.catalog.base import Description, Identifier, format_identifier
-from icekeep.catalog.clients.aws_session import aws_session
 from icekeep.catalog.clients.entries import (
     COLUMN_TYPES,
     EXTERNAL_TABLE,
@@ -22,20 +24,36 @@ from icekeep.catalog.clients.entries import (
     is_iceberg,
     pointers_of,
 )
-from icekeep.catalog.clients.refusals import (
+from icekeep.catalog.clients.errors import (
     CommitRefused,
     NamespaceExists,
     NamespaceNotEmpty,
     NoSuchNamespace,
     NoSuchTable,
     Refusal,
+    Settings,
     TableExists,
 )
-from icekeep.catalog.clients.settings import Settings
 from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import NestedField, PrimitiveType
-from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
+from icekeep.storage.ranges import FirstAnswer, first_answer_ms
+
+_GIVEN = {
+    "profile_name": "profile-name",
+    "region_name": "region",
+    "aws_access_key_id": "access-key-id",
+    "aws_secret_access_key": "secret-access-key",
+    "aws_session_token": "session-token",
+}
+
+
+def aws_session(settings: Settings, *groups: str) -> Any:
+    """boto3's session by properties such as `glue.region`; a property of an earlier group wins."""
+    return boto3.Session(
+        **{name: settings.text(*(f"{group}.{key}" for group in groups)) for name, key in _GIVEN.items()}
+    )
+
 
 _RETRIES_DEFAULT = 10
 _MODES = ("standard", "adaptive", "legacy")

@@ -19,14 +19,27 @@ from icekeep.catalog.base import (
     Table,
     Unknown,
     format_identifier,
+    no_such_namespace,
+    no_such_table,
+    no_warehouse,
+    table_exists,
     validate_namespace,
     validate_table_identifier,
 )
 from icekeep.catalog.clients.adapter import Client, ClientCatalog, installed_release
 from icekeep.catalog.clients.entries import EntryPointer, PointerChange
-from icekeep.catalog.clients.errors import described, proved_rejection, read_failure, was_sent_before
-from icekeep.catalog.clients.refusals import CommitRefused, NoIcebergTable, NoSuchNamespace, NoSuchTable, TableExists
-from icekeep.catalog.clients.settings import KERBEROS
+from icekeep.catalog.clients.errors import (
+    KERBEROS,
+    CommitRefused,
+    NoIcebergTable,
+    NoSuchNamespace,
+    NoSuchTable,
+    TableExists,
+    described,
+    proved_rejection,
+    read_failure,
+    was_sent_before,
+)
 from icekeep.catalog.metadata_files import (
     attached_metadata,
     delete_dropped,
@@ -37,7 +50,6 @@ from icekeep.catalog.metadata_files import (
     read_table,
     write_metadata,
 )
-from icekeep.catalog.name_errors import no_such_namespace, no_such_table, no_warehouse, table_exists
 from icekeep.catalog.resending import Sent, has_landed, replaced
 from icekeep.errors import IcekeepError, OutcomeUnknownError, UnsupportedError
 from icekeep.spec.metadata import TableMetadata

@@ -1,39 +1,47 @@
-"""A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
+"""Requirements and updates as the JSON of the REST catalog protocol ("CommitTableRequest").
+
+A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
 
 The compare and swap is the server's, on the requirements and not on the base: a commit whose requirements still hold is
 applied to whatever is current. What that can cost is looked for after an expiration.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from icekeep.catalog.base import (
     Committed,
     Conflict,
     Identifier,
     Pointer,
+    StoredPolicy,
     SwapOutcome,
     Table,
     Unknown,
     format_identifier,
+    no_such_namespace,
+    no_such_table,
+    table_exists,
     validate_table_identifier,
 )
-from icekeep.catalog.clients import rest_protocol as protocol
+from icekeep.catalog.clients import rest_client as protocol
 from icekeep.catalog.clients.adapter import ClientCatalog, require
-from icekeep.catalog.clients.errors import described, is_answered, is_bad_request, proved_rejection
-from icekeep.catalog.clients.refusals import CommitRefused, NoSuchNamespace, NoSuchTable, TableExists
-from icekeep.catalog.clients.requests import (
-    ASSERT_CREATE,
-    commit_request,
-    creation_updates,
-    requirement_to_json,
-    updates_to_json,
+from icekeep.catalog.clients.errors import (
+    AUTH_TYPE,
+    SIGV4,
+    CommitRefused,
+    NoSuchNamespace,
+    NoSuchTable,
+    TableExists,
+    described,
+    is_answered,
+    is_bad_request,
+    proved_rejection,
 )
-from icekeep.catalog.clients.settings import AUTH_TYPE, SIGV4
 from icekeep.catalog.metadata_files import next_metadata, read_table
-from icekeep.catalog.name_errors import no_such_namespace, no_such_table, table_exists
-from icekeep.catalog.status_checks import StatusChecks
-from icekeep.catalog.stored_policies import StoredPolicy
+from icekeep.catalog.resending import StatusChecks
 from icekeep.errors import (
     IcekeepError,
     NotFoundError,
@@ -44,13 +52,136 @@ from icekeep.errors import (
 )
 from icekeep.settings import CatalogChange
 from icekeep.spec.metadata import TableMetadata, parse_metadata
+from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.properties import is_true
-from icekeep.spec.updates import AddSnapshot, RemoveSnapshots, Requirement, Update
+from icekeep.spec.schema import Schema, schema_to_json
+from icekeep.spec.snapshots import View, view_to_json
+from icekeep.spec.sorting import SortOrder, sort_order_to_json
+from icekeep.spec.updates import (
+    LAST_ADDED,
+    AddPartitionSpec,
+    AddSchema,
+    AddSnapshot,
+    AddSortOrder,
+    AssertRefSnapshotId,
+    AssignUuid,
+    RaiseCounters,
+    RemoveSnapshots,
+    Requirement,
+    RestoreSnapshots,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    SetLocation,
+    SetProperties,
+    SetSnapshotRef,
+    Update,
+    UpgradeFormatVersion,
+)
 from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
     from icekeep.catalog.clients.rest_client import Answered, RestClient
+
+ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}
+"""The requirement that a table does not exist yet."""
+
+
+def commit_request(
+    identifier: Identifier, requirements: Sequence[Mapping[str, Any]], updates: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A commit to a table; all requirements are in it, also several of one type."""
+    name = {"namespace": list(identifier[:-1]), "name": identifier[-1]}
+    return {"identifier": name, "requirements": list(requirements), "updates": list(updates)}
+
+
+def requirement_to_json(requirement: Requirement) -> dict[str, Any]:
+    """A requirement as the protocol has it."""
+    if isinstance(requirement, AssertRefSnapshotId):
+        # Null says that there must be no such reference, and the protocol wants it said.
+        return {"type": "assert-ref-snapshot-id", "ref": requirement.ref, "snapshot-id": requirement.snapshot_id}
+    return _to_json(requirement, "type")
+
+
+def updates_to_json(base: TableMetadata | None, updates: Sequence[Update]) -> list[dict[str, Any]]:
+    """Updates as the protocol has them; `base` is what they were made for, null for a new table.
+
+    Raises:
+        UnsupportedError: the protocol has no such update.
+    """
+    return [_update_to_json(base, update) for update in updates]
+
+
+def creation_updates(metadata: TableMetadata) -> list[Update]:
+    """The updates that make an empty table with this metadata out of nothing."""
+    updates: list[Update] = [AssignUuid(metadata.table_uuid)] if metadata.table_uuid is not None else []
+    updates += [
+        UpgradeFormatVersion(metadata.format_version),
+        AddSchema(metadata.schema, metadata.last_column_id),
+        SetCurrentSchema(LAST_ADDED),
+        AddPartitionSpec(metadata.spec),
+        SetDefaultSpec(LAST_ADDED),
+        AddSortOrder(metadata.sort_order),
+        SetDefaultSortOrder(LAST_ADDED),
+        SetLocation(metadata.location),
+        SetProperties(dict(metadata.properties)),
+    ]
+    return updates
+
+
+def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any]:
+    match update:
+        case SetSnapshotRef():
+            return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **view_to_json(update.ref)}
+        case AddSchema():
+            # Deprecated, since servers work it out; but Nessie 0.99 takes no schema without it.
+            highest = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
+            counted = update.last_column_id if update.last_column_id is not None else highest
+            return _to_json(msgspec.structs.replace(update, last_column_id=counted), "action")
+        case RestoreSnapshots():
+            raise UnsupportedError(
+                "snapshots cannot be restored through a REST catalog: a server refuses their old sequence numbers"
+            )
+        case RaiseCounters():
+            raise UnsupportedError(
+                "counters of ids cannot be raised through a REST catalog: a server works them out by itself"
+            )
+    out = _to_json(update, "action")
+    snapshot = out.get("snapshot")
+    if isinstance(snapshot, dict) and base is not None and base.format_version == 1:
+        snapshot.pop("sequence-number", None)
+    return out
+
+
+def _to_json(value: msgspec.Struct, tag_field: str) -> dict[str, Any]:
+    out: dict[str, Any] = {tag_field: type(value).__struct_config__.tag}
+    for name in value.__struct_fields__:
+        item = _item_to_json(getattr(value, name))
+        if item is not None:
+            out[name.replace("_", "-")] = item
+    if "statistics" in out:
+        # Older servers want the id beside the file that holds it.
+        out["snapshot-id"] = out["statistics"]["snapshot-id"]
+    return out
+
+
+def _item_to_json(item: Any) -> Any:
+    match item:
+        case Schema():
+            return schema_to_json(item)
+        case PartitionSpec():
+            return spec_to_json(item)
+        case SortOrder():
+            return sort_order_to_json(item)
+        case View():
+            return view_to_json(item)
+        case tuple():
+            return list(item)
+        case Mapping():
+            return dict(item)
+    return item
+
 
 _ASKED = {
     CatalogChange.COMMIT: (protocol.UPDATE_TABLE,),

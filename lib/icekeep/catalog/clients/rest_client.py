@@ -1,10 +1,13 @@
-"""The requests that we make of a REST catalog's server, and what we take from its answers.
+"""Iceberg's REST protocol as far as it is spoken here: the requests, what refusals of them mean, and the answers.
+
+The requests that we make of a REST catalog's server, and what we take from its answers.
 
 Of a table an answer says where its metadata is, and it is read from there: what a server makes of it on the way is not
 used. Imported only when such a catalog is used, since requests is an optional extra.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -12,19 +15,218 @@ from uuid import UUID
 
 import msgspec
 
-from icekeep.catalog.base import Description, Identifier, format_identifier
-from icekeep.catalog.clients import rest_protocol as protocol
-from icekeep.catalog.clients.errors import protocol_error, proved_rejection, read_failure
-from icekeep.catalog.clients.refusals import CommitRefused, Refusal
-from icekeep.catalog.clients.rest_protocol import chosen, texts
+from icekeep.catalog.base import Description, Identifier, StoredPolicy, format_identifier
+from icekeep.catalog.clients import rest_client as protocol
+from icekeep.catalog.clients.errors import (
+    AUTH,
+    CommitRefused,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NoSuchTable,
+    Refusal,
+    Settings,
+    TableExists,
+    protocol_error,
+    proved_rejection,
+    read_failure,
+)
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
-from icekeep.catalog.clients.settings import AUTH, Settings
-from icekeep.catalog.resending import resends
-from icekeep.catalog.status_checks import StatusChecks
-from icekeep.catalog.stored_policies import StoredPolicy
-from icekeep.decoding import from_json
+from icekeep.catalog.resending import StatusChecks, resends
+from icekeep.decoding import from_json, from_plain
 from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One kind of request; its text is how a server's list of endpoints names it.
+
+    `refusals` are what statuses mean; `is_newer` says that only a server which lists it has it; `root` is before the version,
+    of what is not Iceberg's.
+    """
+
+    method: str
+    path: str
+    refusals: Mapping[int, type[Refusal]] = {}
+    is_newer: bool = False
+    root: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} /{self.root}v1/{{prefix}}/{self.path}"
+
+
+_NAMESPACE = "namespaces/{namespace}"
+_TABLES = f"{_NAMESPACE}/tables"
+_TABLE = f"{_TABLES}/{{table}}"
+
+LIST_NAMESPACES = Endpoint("GET", "namespaces", {404: NoSuchNamespace})
+CREATE_NAMESPACE = Endpoint("POST", "namespaces", {409: NamespaceExists})
+LOAD_NAMESPACE = Endpoint("GET", _NAMESPACE, {404: NoSuchNamespace})
+DROP_NAMESPACE = Endpoint("DELETE", _NAMESPACE, {404: NoSuchNamespace, 409: NamespaceNotEmpty})
+LIST_TABLES = Endpoint("GET", _TABLES, {404: NoSuchNamespace})
+CREATE_TABLE = Endpoint("POST", _TABLES, {404: NoSuchNamespace, 409: TableExists})
+LOAD_TABLE = Endpoint("GET", _TABLE, {404: NoSuchTable})
+UPDATE_TABLE = Endpoint("POST", _TABLE, {409: CommitRefused})
+DROP_TABLE = Endpoint("DELETE", _TABLE, {404: NoSuchTable})
+LOAD_CREDENTIALS = Endpoint("GET", f"{_TABLE}/credentials", {404: NoSuchTable}, is_newer=True)
+UNREGISTER_TABLE = Endpoint("POST", f"{_TABLE}/unregister", {404: NoSuchTable}, is_newer=True)
+REGISTER_TABLE = Endpoint("POST", f"{_NAMESPACE}/register", {404: NoSuchNamespace, 409: TableExists})
+RENAME_TABLE = Endpoint("POST", "tables/rename", {404: NoSuchTable, 409: TableExists})
+
+APPLICABLE_POLICIES = Endpoint("GET", "applicable-policies", {404: NoSuchTable}, is_newer=True, root="polaris/")
+"""Of Polaris: its stored policies that hold for a table."""
+
+
+class Answer(msgspec.Struct, rename="kebab"):
+    """What is read of a JSON object; all else in it is passed over."""
+
+
+class Config(Answer):
+    """What a server wants its clients to know."""
+
+    defaults: dict[str, Any] | None = None
+    overrides: dict[str, Any] | None = None
+    endpoints: list[str] | None = None
+    idempotency_key_lifetime: Any = None
+
+    @property
+    def key_lifetime_ms(self) -> int | None:
+        """For how long a request may be sent again with its key; `None` where the server serves no keys.
+
+        >>> Config(idempotency_key_lifetime="PT30M").key_lifetime_ms, Config(idempotency_key_lifetime="soon").key_lifetime_ms
+        (1800000, None)
+        """
+        try:
+            lifetime = from_plain(self.idempotency_key_lifetime, timedelta)
+        except msgspec.ValidationError:
+            return None
+        return int(lifetime.total_seconds() * 1000)
+
+
+class StorageCredential(Answer):
+    """What the files below a prefix are reached with."""
+
+    prefix: str
+    config: dict[str, Any]
+
+
+class Credentials(Answer):
+    """What a table's files are reached with."""
+
+    storage_credentials: list[StorageCredential]
+
+
+class Loaded(Answer):
+    """A table, its metadata aside."""
+
+    metadata_location: str | None = None
+    config: dict[str, Any] | None = None
+    storage_credentials: list[StorageCredential] | None = None
+    read_restrictions: Any = None
+
+
+class Described(Answer):
+    """A table, with metadata that may make no sense."""
+
+    metadata: Any = None
+    metadata_location: Any = None
+
+
+class Landed(Answer):
+    """A table after a commit, or when it was unregistered."""
+
+    metadata_location: str
+
+
+class Place(Answer):
+    """Where a table is."""
+
+    location: str
+
+
+class Staged(Answer):
+    """A table that was prepared and is not there."""
+
+    metadata: Place
+
+
+class Namespace(Answer):
+    """A namespace."""
+
+    properties: dict[str, Any] | None = None
+
+
+class Page(Answer, kw_only=True):
+    """A part of a list."""
+
+    next_page_token: str | None = None
+
+
+class Namespaces(Page):
+    """Namespaces, each with its parents."""
+
+    namespaces: list[tuple[str, ...]]
+
+
+class TableName(Answer):
+    """A table's name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class TableNames(Page):
+    """Tables."""
+
+    identifiers: list[TableName]
+
+
+class ApplicablePolicy(Answer):
+    """A stored policy; its content is a text, or the JSON that the text would be."""
+
+    policy_type: str
+    name: str
+    content: str | dict[str, Any] | None = None
+    inherited: bool = False
+
+
+class ApplicablePolicies(Page):
+    """Those that hold for a table."""
+
+    applicable_policies: list[ApplicablePolicy]
+
+
+def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Properties as text; what is neither a text nor a number nor a switch is passed over."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (given or {}).items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def restrictions(read_restrictions: Any) -> list[str]:
+    """What an answer restricts of reads, by the names of the protocol; what this client does not know restricts, too.
+
+    >>> restrictions({"required-row-filter": True, "required-column-projections": []}), restrictions({"later": "x"})
+    ([], ['later'])
+    """
+    if not isinstance(read_restrictions, dict):
+        return [] if read_restrictions is None else ["read-restrictions"]
+    return [name for name, value in read_restrictions.items() if not _is_no_restriction(name, value)]
+
+
+def _is_no_restriction(name: str, value: Any) -> bool:
+    """Whether a part of the restrictions lets everything through: it is empty, or a filter that is always true."""
+    is_true = value is True or value == {"type": "true"}
+    return value is None or value == [] or value == {} or (name == "required-row-filter" and is_true)
+
+
+def chosen(credentials: Iterable[StorageCredential] | None, location: str | None) -> dict[str, str]:
+    """The credentials for a location: those of the longest prefix."""
+    fitting = [one for one in credentials or () if location is not None and location.startswith(one.prefix)]
+    return texts(max(fitting, key=lambda one: len(one.prefix)).config) if fitting else {}
+
 
 A = TypeVar("A", bound=protocol.Answer)
 P = TypeVar("P", bound=protocol.Page)

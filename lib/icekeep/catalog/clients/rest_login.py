@@ -14,8 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from requests import PreparedRequest, RequestException, Response
 
-from icekeep.catalog.clients.errors import described, protocol_error, read_failure
-from icekeep.catalog.clients.settings import AUTH, AUTH_TYPE, SIGV4, Settings
+from icekeep.catalog.clients.errors import AUTH, AUTH_TYPE, SIGV4, Settings, described, protocol_error, read_failure
 from icekeep.errors import ConfigError, IcekeepError, UnavailableError, UsageError
 from icekeep.runtime import Runtime
 from icekeep.secrets import remember, without_secrets
@@ -303,7 +302,7 @@ class _Signature:
 
     def __init__(self, inner: Login, settings: Settings) -> None:
         # An extra of its own, for those who sign.
-        from icekeep.catalog.clients.aws_session import aws_session
+        from icekeep.catalog.clients.glue_client import aws_session
 
         session = aws_session(settings, "client")
         self._inner, self._settings = inner, settings

@@ -16,13 +16,12 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from icekeep.catalog.clients.adapter import ANSWER_TIMEOUT, CONNECT_TIMEOUT
-from icekeep.catalog.clients.errors import protocol_error
+from icekeep.catalog.clients.errors import AUTH_TYPE, Settings, protocol_error
 from icekeep.catalog.clients.rest_login import login
-from icekeep.catalog.clients.settings import AUTH_TYPE, Settings
 from icekeep.errors import IcekeepError
 from icekeep.runtime import Runtime
 from icekeep.secrets import is_secret, without_login, without_secrets
-from icekeep.storage.first_answer import FirstAnswer, first_answer_ms
+from icekeep.storage.ranges import FirstAnswer, first_answer_ms
 
 _LOG = logging.getLogger(__name__)
 

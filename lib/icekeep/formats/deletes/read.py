@@ -33,8 +33,7 @@ from icekeep.spec.schema import (
     name_mapping_for,
 )
 from icekeep.spec.types import MAX_LONG, MIB, UNKNOWN, StructType
-from icekeep.storage.base import Storage
-from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage, answer_each
 
 BATCH_ROWS = 65_536
 """Rows of a delete file that are decoded at a time, if its format can."""

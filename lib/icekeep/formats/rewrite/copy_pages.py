@@ -70,7 +70,7 @@ from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MAX_LONG, MIB
 from icekeep.storage.base import Storage
-from icekeep.storage.overlay import HeldFiles
+from icekeep.storage.wrappers import HeldFiles
 
 MAX_SOURCE_BYTES = 32 * MIB
 """Larger files are not small: their row groups are stitched, or they are read in pieces."""

@@ -34,7 +34,7 @@ from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB, PrimitiveType
 from icekeep.spec.values import are_crossed, lower_bound, upper_bound, value_from_bytes
 from icekeep.storage.base import Storage
-from icekeep.storage.copying import copy_range
+from icekeep.storage.local.links import copy_range
 
 STITCH_FLOOR_BYTES = 32 * MIB
 """Smaller row groups are better merged: a scan of many takes 1.6 times as long."""

@@ -70,10 +70,9 @@ from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEn
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, StatisticsFile
-from icekeep.storage.base import ListingShare, Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, ListingShare, Storage
 from icekeep.storage.location_keys import Keys
 from icekeep.storage.locations import parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 _NONE: Keys = np.empty(0, np.int64)
 

@@ -26,9 +26,8 @@ from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, Snap
 from icekeep.spec.sorting import SortOrder, validate_sort_order
 from icekeep.spec.transforms import Identity, Truncate, Void
 from icekeep.spec.types import MINUTE_MS, Type, child_fields, walk
-from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.base import FileInfo, Storage, head_many
 from icekeep.storage.locations import canonical_or_text, is_location
-from icekeep.storage.many import head_many
 
 _DOUBLED_ID = 103
 _CURRENT_SCHEMA_MISSING = 104

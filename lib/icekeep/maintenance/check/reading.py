@@ -46,10 +46,9 @@ from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.properties import metadata_directory
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB, StructType
-from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage, answer_each
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import is_location
-from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
 
 Numbered: TypeAlias = tuple[int, ManifestFile]
 """A manifest with its number, which is its index in `Listed.manifests`."""

@@ -74,8 +74,7 @@ from icekeep.spec.properties import own_directory
 from icekeep.spec.reach import AppliedDelete, is_deletion_vector
 from icekeep.spec.types import MIB, StructType
 from icekeep.spelling import counted
-from icekeep.storage.base import Storage
-from icekeep.storage.many import REQUESTS_AT_ONCE
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 
 _HELD_BYTES = 64 * MIB
 """Of one delete file: up to here it is read once for all data files that it names."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener
 from icekeep.formats.rewrite.moves import moves_locations
@@ -50,7 +49,7 @@ from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
-from icekeep.storage.stopping import stopping
+from icekeep.storage.wrappers import stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

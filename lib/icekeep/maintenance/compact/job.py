@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.file_sets import Digest, entry_digest
 from icekeep.commit.filtering import without_history
 from icekeep.errors import NotFoundError

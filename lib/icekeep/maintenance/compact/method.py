@@ -51,8 +51,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
-from icekeep.storage.base import Storage
-from icekeep.storage.many import REQUESTS_AT_ONCE
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 
 _SPLITTABLE = ("PARQUET", "ORC")
 

@@ -72,8 +72,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.reach import PathDigest
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
-from icekeep.storage.base import Storage
-from icekeep.storage.many import REQUESTS_AT_ONCE
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

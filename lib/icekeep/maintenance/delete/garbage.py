@@ -53,8 +53,16 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spelling import counted
-from icekeep.storage.local.linked_files import LinkedFiles
-from icekeep.storage.location_keys import AS_SPELLED, Keys, Locations, Spelling, location_keys, loose_keys, path_keys
+from icekeep.storage.location_keys import (
+    AS_SPELLED,
+    Keys,
+    LinkedFiles,
+    Locations,
+    Spelling,
+    location_keys,
+    loose_keys,
+    path_keys,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

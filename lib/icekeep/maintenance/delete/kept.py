@@ -83,10 +83,9 @@ from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.values import format_timestamp
 from icekeep.spelling import counted
-from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.base import FileInfo, Storage, head_many
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical
-from icekeep.storage.many import head_many
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import RECLAIM_ROOTS, ROOTS_EXPECTED, Catalog, Identifier, Pointer, Table, format_identifier
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.metadata_files import parse_version_name
 from icekeep.decoding import from_json
 from icekeep.errors import (
     IcekeepError,
@@ -39,8 +39,16 @@ from icekeep.errors import (
 from icekeep.spec.metadata import TableMetadata, unpacked
 from icekeep.spec.properties import OWN_DIRECTORY, data_directory, metadata_directory
 from icekeep.storage.local.links import is_behind_link
-from icekeep.storage.locations import canonical, is_root, is_whole_store, parse_location
-from icekeep.storage.stores import FILE, SCHEMES, STORES_OF_KEYS, store_authorities
+from icekeep.storage.locations import (
+    FILE,
+    SCHEMES,
+    STORES_OF_KEYS,
+    canonical,
+    is_root,
+    is_whole_store,
+    parse_location,
+    store_authorities,
+)
 
 _OWN = f"/{OWN_DIRECTORY}/"
 

@@ -3,7 +3,7 @@
 Names are listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there
 before. A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it
 deletes: what such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once
-(`catalog/pointer_lists.py`) list names in one request, and metadata that is known by then is taken as it is now.
+(`catalog/base.py`) list names in one request, and metadata that is known by then is taken as it is now.
 
 The other tables of a table's catalog: whether one of them lies where this one deletes files.
 
@@ -22,8 +22,15 @@ from typing import TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier, NamespacesMissingError, Pointer, Table, format_identifier
-from icekeep.catalog.pointer_lists import lists_pointers
+from icekeep.catalog.base import (
+    Catalog,
+    Identifier,
+    NamespacesMissingError,
+    Pointer,
+    Table,
+    format_identifier,
+    lists_pointers,
+)
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
@@ -46,8 +53,8 @@ from icekeep.maintenance.delete.locations import (
 )
 from icekeep.spec.properties import data_directory
 from icekeep.spec.types import MINUTE_MS
+from icekeep.storage.base import REQUESTS_AT_ONCE
 from icekeep.storage.local.links import real_location
-from icekeep.storage.many import REQUESTS_AT_ONCE
 
 OLD_MS = 5 * MINUTE_MS
 """A look that is older is made anew."""

@@ -54,9 +54,8 @@ from icekeep.planning.spark.rows import streamed
 from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spelling import counted, counted_doing
-from icekeep.storage.base import Storage
+from icekeep.storage.base import Storage, head_many
 from icekeep.storage.locations import is_under
-from icekeep.storage.many import head_many
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

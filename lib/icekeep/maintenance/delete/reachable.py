@@ -38,8 +38,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.unknown_keys import unknown_names
-from icekeep.catalog.version_files import HINT
+from icekeep.catalog.metadata_files import HINT, unknown_names
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError
 from icekeep.maintenance.delete.locations import table_roots
 from icekeep.planning.decoder import chosen_decoder
@@ -50,11 +49,9 @@ from icekeep.spec.manifests.structs import FileContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import is_true
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.base import Storage
-from icekeep.storage.local.linked_files import LinkedFiles
-from icekeep.storage.location_keys import ANY_PREFIX, Keys, Locations, loose_keys, path_keys
+from icekeep.storage.base import Storage, head_many
+from icekeep.storage.location_keys import ANY_PREFIX, Keys, LinkedFiles, Locations, loose_keys, path_keys
 from icekeep.storage.locations import checksum_location, has_checksum_files, is_location, parse_location
-from icekeep.storage.many import head_many
 
 
 class FileKind(StrEnum):

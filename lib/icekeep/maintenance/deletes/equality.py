@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.changes.deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.filtering import without_history
 from icekeep.commit.retry import commit
@@ -67,7 +66,7 @@ from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
-from icekeep.storage.stopping import stopping
+from icekeep.storage.wrappers import stopping
 from icekeep.tables.refs import head_to_commit_to
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from functools import partial
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.changes.deletes import AddedDeletes, NamedFile, RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.retry import CommitResult
@@ -50,7 +49,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PathDigest, sequence_number
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
-from icekeep.storage.stopping import stopping
+from icekeep.storage.wrappers import stopping
 
 
 class TaskContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.retry import reloaded
 from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned

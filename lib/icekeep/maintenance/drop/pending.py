@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Table, parse_identifier
-from icekeep.catalog.dropped_versions import CHECKSUM_ASIDE, MOVED_ASIDE, dropped_heads
-from icekeep.catalog.metadata_files import is_metadata_file
-from icekeep.catalog.version_files import HINT, list_versions, parse_version_name
+from icekeep.catalog.filesystem import CHECKSUM_ASIDE, MOVED_ASIDE, dropped_heads
+from icekeep.catalog.metadata_files import HINT, is_metadata_file, list_versions, parse_version_name
 from icekeep.errors import (
     ClaimedError,
     IcekeepError,
@@ -76,9 +75,8 @@ from icekeep.spec.properties import OWN_DIRECTORY, metadata_directory, own_direc
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import DAY_MS
-from icekeep.storage.base import DeleteStatus, FileInfo, Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, DeleteStatus, FileInfo, Storage, head_many
 from icekeep.storage.locations import canonical, checksum_location, has_checksum_files, is_location, is_under, join
-from icekeep.storage.many import REQUESTS_AT_ONCE, head_many
 
 
 def purges_directory(table: Table) -> str:

@@ -61,7 +61,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 from icekeep.spelling import counted
-from icekeep.storage.many import REQUESTS_AT_ONCE
+from icekeep.storage.base import REQUESTS_AT_ONCE
 from icekeep.tables.refs import head_to_commit_to
 
 MANIFEST = "manifest"

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.attempt import Change
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.conflicts import Removed, removed_deletes

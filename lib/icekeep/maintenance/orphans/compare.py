@@ -21,10 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.dropped_versions import dropped_heads
-from icekeep.catalog.metadata_files import is_metadata_file
-from icekeep.catalog.unknown_keys import unknown_names
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.filesystem import dropped_heads
+from icekeep.catalog.metadata_files import is_metadata_file, parse_version_name, unknown_names
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled

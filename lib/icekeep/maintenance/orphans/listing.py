@@ -46,7 +46,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.dropped_versions import MOVED_ASIDE
+from icekeep.catalog.filesystem import MOVED_ASIDE
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UsageError, argument, first_line
 from icekeep.events import Listener
 from icekeep.maintenance.delete.kept import part_paths, plans_with_files_in_place
@@ -65,10 +65,9 @@ from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.properties import OWN_DIRECTORY, own_directory
-from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import Spelling, loose_keys
 from icekeep.storage.locations import canonical, parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -30,10 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.dropped_versions import MOVED_ASIDE
-from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
-from icekeep.catalog.metadata_files import METADATA_NAME
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, MOVED_ASIDE, VERSION_AGE_KEPT_MS, VERSIONS_KEPT
+from icekeep.catalog.metadata_files import METADATA_NAME, parse_version_name
 from icekeep.decoding import from_json, from_plain
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.delete.locations import Territory, territory
@@ -52,9 +50,8 @@ from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import unpacked_head
 from icekeep.spec.types import MIB
-from icekeep.storage.base import Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
 from icekeep.storage.locations import canonical, canonical_or_text
-from icekeep.storage.many import REQUESTS_AT_ONCE
 
 T = TypeVar("T")
 

@@ -63,10 +63,9 @@ from icekeep.spec.manifests.structs import (
 from icekeep.spec.manifests.write import write_manifest_list
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spelling import counted
-from icekeep.storage.base import ListingShare, MoveStatus
+from icekeep.storage.base import ListingShare, MoveStatus, head_many
 from icekeep.storage.local.links import confined_to
 from icekeep.storage.locations import canonical, checksum_location, is_location
-from icekeep.storage.many import head_many
 
 MAX_ENTRIES = 200_000
 """So many entries are read to put one list together."""

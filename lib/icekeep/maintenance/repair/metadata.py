@@ -24,8 +24,7 @@ from typing import Any
 import msgspec
 
 from icekeep.catalog.base import Pointer, Table
-from icekeep.catalog.metadata_files import file_version, is_metadata_file
-from icekeep.catalog.version_files import parse_version_name
+from icekeep.catalog.metadata_files import file_version, is_metadata_file, parse_version_name
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import all_have_ids, field_ids
 from icekeep.formats.reader import open_reader

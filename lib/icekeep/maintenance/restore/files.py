@@ -41,11 +41,10 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted, counted_doing
-from icekeep.storage.base import FileInfo, MoveStatus, Storage
+from icekeep.storage.base import FileInfo, MoveStatus, Storage, head_many
 from icekeep.storage.local.links import confined_to
 from icekeep.storage.location_keys import Keys, Locations, location_keys, path_keys
 from icekeep.storage.locations import canonical
-from icekeep.storage.many import head_many
 
 R = TypeVar("R")
 

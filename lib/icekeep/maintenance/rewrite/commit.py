@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
 from icekeep.commit.attempt import Change
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult, commit

@@ -68,9 +68,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from icekeep.catalog.base import Table
-from icekeep.catalog.dropped_versions import DROPPED_PREFIX
-from icekeep.catalog.log_context import log_context
+from icekeep.catalog.base import Table, log_context
+from icekeep.catalog.filesystem import DROPPED_PREFIX
 from icekeep.commit.attempt import Attempt, Change
 from icekeep.commit.changes.snapshots import CreateRef, DropRef
 from icekeep.commit.retry import RetryPolicy, check_submitter, commit, reloaded
@@ -97,8 +96,7 @@ from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
 from icekeep.spec.updates import SetSnapshotRef, Update
 from icekeep.spelling import counted
-from icekeep.storage.base import DeleteOutcome, DeleteStatus, FileInfo, Storage
-from icekeep.storage.many import REQUESTS_AT_ONCE, head_many
+from icekeep.storage.base import REQUESTS_AT_ONCE, DeleteOutcome, DeleteStatus, FileInfo, Storage, head_many
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.catalog.metadata_files import deletes_old_metadata
-from icekeep.catalog.version_files import HINT
+from icekeep.catalog.metadata_files import HINT, deletes_old_metadata
 from icekeep.commit.summary import made_by
 from icekeep.errors import InvalidTableError, MissingFileError, PropertyError, SafetyError, UnsupportedError
 from icekeep.events import SILENT
@@ -70,9 +69,8 @@ from icekeep.spec.manifests.structs import Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, Snapshot
 from icekeep.spec.times import format_time
-from icekeep.storage.base import FileInfo, Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, Storage
 from icekeep.storage.locations import is_under
-from icekeep.storage.many import REQUESTS_AT_ONCE
 
 ADDED, REMOVED, IN_PART, DESCRIBES = "added", "removed", "removed in part", "describes"
 

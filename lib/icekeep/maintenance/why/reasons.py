@@ -51,10 +51,9 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time
-from icekeep.storage.base import FileInfo, ListingShare
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare
 from icekeep.storage.location_keys import AS_SPELLED
 from icekeep.storage.locations import canonical, is_under, parse_location
-from icekeep.storage.many import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 
 class State(StrEnum):

@@ -21,8 +21,8 @@ from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.serving import Answer
 from icekeep.planning.spark.session import Engine
 from icekeep.reports.histories import with_histories
-from icekeep.reports.live import LiveReport
-from icekeep.reports.page.rendering import Filled, filled_report, filled_runs
+from icekeep.reports.job import LiveReport
+from icekeep.reports.page.page import Filled, filled_report, filled_runs
 from icekeep.reports.values import ReportResult
 from icekeep.run_records.values import FAILED, REFUSED, RUNNING, UNFINISHED, RunRecord
 from icekeep.runtime import SYSTEM, Runtime

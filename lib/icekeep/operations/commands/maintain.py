@@ -12,9 +12,8 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more
 from icekeep.events import Warned
-from icekeep.fleet.counting import counted
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
-from icekeep.fleet.overview import Looking, Scope
+from icekeep.fleet.overview import Looking, Scope, counted
 from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
 from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
@@ -40,15 +39,14 @@ from icekeep.operations.running_jobs import (
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.workers import expected_slots
-from icekeep.policies.resolution import TableRules
-from icekeep.policies.scheduling import held_by_now
-from icekeep.policies.texts import Problem
+from icekeep.policies.polaris import Problem
+from icekeep.policies.resolution import TableRules, held_by_now
 from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
 from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
-from icekeep.storage.counted import Meter
+from icekeep.storage.wrappers import Meter
 
 _FRESH = frozenset({"check"})
 """Jobs that read what lies there now, and not what was read before."""

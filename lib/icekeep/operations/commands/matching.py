@@ -13,8 +13,8 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError
+from icekeep.fleet.job import figures_of
 from icekeep.fleet.values import JobStatus, MatchedTable, MatchedTables
-from icekeep.fleet.workers import figures_of
 from icekeep.names import full_name
 from icekeep.operations.arguments import Command
 from icekeep.operations.commands.each_catalog import of_each_catalog

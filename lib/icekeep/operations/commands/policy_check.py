@@ -14,10 +14,8 @@ from icekeep.operations.configuration.file import CatalogSettings, Config
 from icekeep.operations.configuration.policy_tables import require_file, tables_of
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.loading import configured_catalogs, open_settings
-from icekeep.policies.globs import Glob
-from icekeep.policies.resolution import rules_for
-from icekeep.policies.scheduling import NeverRun, never_run
-from icekeep.policies.values import Layer, Rules
+from icekeep.policies.resolution import NeverRun, never_run, rules_for
+from icekeep.policies.values import Glob, Layer, Rules
 from icekeep.rendered import Rendered
 
 __all__ = ["check_over", "check_policies", "refuse_wrong_options"]

@@ -27,12 +27,11 @@ from icekeep.operations.console.output import require_directory, write_at_once
 from icekeep.operations.loading import open_settings
 from icekeep.operations.recording import records_of
 from icekeep.planning.spark.session import SparkSource
-from icekeep.policies.globs import Glob
+from icekeep.policies.values import Glob
 from icekeep.reports.histories import RUNS_A_TABLE, with_histories
 from icekeep.reports.job import merged, report
 from icekeep.reports.page.page import report_page, require_packages
-from icekeep.reports.since import read_earlier, with_changes
-from icekeep.reports.values import ReportResult
+from icekeep.reports.values import ReportResult, read_earlier, with_changes
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import Runtime
 

@@ -8,14 +8,14 @@ import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier
 from icekeep.errors import IcekeepError, NotFoundError, first_line
-from icekeep.health.commits import number_of
+from icekeep.health.values import number_of
 from icekeep.names import full_name
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, catalogs_of_tables, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings, Config
-from icekeep.policies.globs import Glob
+from icekeep.policies.values import Glob
+from icekeep.reports.histories import in_threads
 from icekeep.reports.job import TABLES_AT_ONCE, tables_matching
-from icekeep.reports.side_by_side import in_threads
 from icekeep.reports.values import NotRead
 
 

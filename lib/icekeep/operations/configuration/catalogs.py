@@ -15,7 +15,7 @@ from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, 
 from icekeep.operations.configuration.file import WHERE, CatalogSettings, Config
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
-from icekeep.policies.globs import MANY, Glob, parse_glob
+from icekeep.policies.values import MANY, Glob, parse_glob
 from icekeep.spelling import did_you_mean, named_or_known, with_one_typo
 
 DEFAULT_CATALOG = "default"

@@ -18,8 +18,8 @@ from icekeep.operations.configuration.file import CATALOG_NAME, CURRENCY, KEYS
 from icekeep.operations.configuration.policies import DEPLOY_MODES, POLICY_KEYS, POLICY_NAME, SCHEDULE_KEYS
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.policies.triggers import CONDITIONS, SPANS
 from icekeep.policies.values import KEYS_OF_JOBS, Mode
+from icekeep.policies.windows import CONDITIONS, SPANS
 from icekeep.settings import Kind, Setting
 from icekeep.spec.times import AGE
 from icekeep.telemetry.notifications import OUTCOMES

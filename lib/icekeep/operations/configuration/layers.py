@@ -12,10 +12,18 @@ from icekeep.maintenance.options import parse_options
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.setting_values import read_setting, setting_arguments
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.policies.texts import Heard, Problem, Told
-from icekeep.policies.triggers import CONDITIONS, parse_condition
+from icekeep.policies.polaris import Heard, Problem, Told
 from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, Kind, Layer, Mode, Said
-from icekeep.policies.windows import DAY_MINUTES, DAYS, Window, parse_clock, parse_day, parse_zone
+from icekeep.policies.windows import (
+    CONDITIONS,
+    DAY_MINUTES,
+    DAYS,
+    Window,
+    parse_clock,
+    parse_condition,
+    parse_day,
+    parse_zone,
+)
 from icekeep.settings import Kind as SettingKind
 from icekeep.settings import Setting
 from icekeep.spec.times import span_ms

@@ -14,10 +14,8 @@ from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, span_of
 from icekeep.operations.jobs import POLICY_JOBS
-from icekeep.policies.globs import Glob, parse_glob
-from icekeep.policies.resolution import JobRule, layered
-from icekeep.policies.scheduling import SCHEDULE_FORM, parse_schedule
-from icekeep.policies.values import SUBMIT_OVER, JobCall, Kind, Layer, Policy, Rules, Said
+from icekeep.policies.resolution import SCHEDULE_FORM, JobRule, layered, parse_schedule
+from icekeep.policies.values import SUBMIT_OVER, Glob, JobCall, Kind, Layer, Policy, Rules, Said, parse_glob
 
 RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 """Keys of the file that say what is done to tables."""

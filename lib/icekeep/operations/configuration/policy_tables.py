@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from icekeep.catalog.base import Catalog, Identifier
-from icekeep.catalog.stored_policies import StoresPolicies
+from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
 from icekeep.operations.configuration.file import WHERE, Config
 from icekeep.operations.configuration.layers import layer_of_told
-from icekeep.policies.polaris import told_by_polaris
+from icekeep.policies.polaris import Heard, Problem, told_by_polaris, told_by_properties
 from icekeep.policies.resolution import TableRules, rules_for
-from icekeep.policies.texts import Heard, Problem, told_by_properties
 from icekeep.policies.values import Kind, Layer, Rules
 
 

@@ -19,8 +19,8 @@ FOR_PEOPLE: Mapping[str, str] = {
     "PolicyExplanation": "icekeep.operations.commands.policy_explanation:explanation_shown",
     "RepairPlan": "icekeep.operations.shown.repair:repair_shown",
     "RepairResult": "icekeep.operations.shown.repair:repair_shown",
-    "ReportResult": "icekeep.reports.shown:report_shown",
-    "TableHealth": "icekeep.reports.shown:health_shown",
+    "ReportResult": "icekeep.reports.values:report_shown",
+    "TableHealth": "icekeep.reports.values:health_shown",
 }
 """Where the function is that makes what people see of a value, by the value's class; all others are shown as they are."""
 

@@ -10,8 +10,7 @@ import msgspec
 
 from icekeep.errors import brought_by
 from icekeep.planning.spark.executors import UNKNOWN_VERSION
-from icekeep.storage.locations import is_location, parse_location
-from icekeep.storage.stores import AZURE, GCS, HDFS, S3, store_kind
+from icekeep.storage.locations import AZURE, GCS, HDFS, S3, is_location, parse_location, store_kind
 
 SPARK_EXTRA = "spark"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from icekeep.errors import shortened
-from icekeep.fleet.retrying import NAMED_FROM
+from icekeep.fleet.choosing import NAMED_FROM
 from icekeep.fleet.values import IDLE, DueList, Failing, JobStatus, MaintainResult
 from icekeep.spec.times import about_span
 from icekeep.spec.types import format_bytes

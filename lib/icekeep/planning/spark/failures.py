@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import IcekeepError, JobFailedError, and_more, refused_threads, revived
-from icekeep.storage.last_read import last_read
+from icekeep.storage.open import last_read
 
 GIVE_ALL = "give spark-submit --archives icekeep-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python"
 GIVE_PACKAGE = f"{GIVE_ALL}, or --py-files icekeep.zip where all other packages are installed"

@@ -26,7 +26,7 @@ from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.session import from_arrow_schema, task_context
 from icekeep.planning.spark.workers import is_tried_again, max_task_failures
-from icekeep.storage.last_read import forget_reads
+from icekeep.storage.open import forget_reads
 
 if TYPE_CHECKING:
     from pyspark import RDD, Accumulator, SparkContext

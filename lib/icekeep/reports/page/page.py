@@ -1,11 +1,33 @@
-"""The function `report_page`. What draws it, Jinja and pygal, is imported when it is called: `icekeep[report]` brings both."""
+"""The function `report_page`. What draws it, Jinja and pygal, is imported when it is called: `icekeep[report]` brings both.
 
+What the page shows of a report, beside what the report says itself: sums, bands of scores, charts.
+
+The page's templates filled in. All that comes from catalogs and tables is foreign text: it is escaped, and made visible.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
 from importlib.util import find_spec
+from pkgutil import get_data
+from typing import Any
+from urllib.parse import quote
 
-from icekeep.errors import UsageError, brought_by
-from icekeep.reports.values import ReportResult
+import msgspec
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-__all__ = ["report_page", "require_packages"]
+from icekeep.errors import UsageError, brought_by, printable
+from icekeep.health.values import JobAdvice, RefHealth, TableHealth
+from icekeep.maintenance.check.faults import CLASSES
+from icekeep.reports.histories import GROWING_TABLES
+from icekeep.reports.layout_picture import COLOURS
+from icekeep.reports.page.charts import Chart, ages_chart, growth_charts, runs_chart, scores_chart, sizes_chart
+from icekeep.reports.values import MaintenanceRun, ReportResult, TableHistory, figure_changed
+from icekeep.spec.times import about_span, format_time
+from icekeep.spec.types import format_bytes
 
 _PACKAGES = ("jinja2", "pygal")
 
@@ -20,7 +42,7 @@ def report_page(report: ReportResult) -> str:
         UsageError: the packages `jinja2` and `pygal` are not installed.
     """
     require_packages()
-    from icekeep.reports.page.rendering import rendered
+    pass
 
     return rendered(report)
 
@@ -30,3 +52,312 @@ def require_packages() -> None:
     for name in _PACKAGES:
         if find_spec(name) is None:
             raise UsageError(f"package {name!r} is not installed; {brought_by('report')}", module=name)
+
+
+ROWS_SHOWN, FEW_ROWS_SHOWN = 20, 5
+"""So many references, and so many runs, are shown of a table with plots, and of one without."""
+
+
+class TableView(msgspec.Struct, frozen=True, kw_only=True):
+    """A table on the page.
+
+    Attributes:
+        number: where its part is linked to.
+        band: `sick`, `fair` or `healthy`.
+        share: its bytes, of those of the largest table, 0 to 100.
+        freed_bytes, replaced_bytes, cpu_ms, cost: of all jobs that have something to do; a job that cannot tell what it frees
+            counts as none.
+        refs: the references that alone keep the most.
+        shown_runs: the newest.
+    """
+
+    number: int
+    health: TableHealth
+    history: TableHistory
+    band: str
+    share: float
+    freed_bytes: int
+    replaced_bytes: int
+    cpu_ms: int
+    cost: float | None
+    is_detailed: bool
+    refs: tuple[RefHealth, ...] = ()
+    shown_runs: tuple[MaintenanceRun, ...] = ()
+    sizes: Chart | None = None
+    growth: tuple[Chart, ...] = ()
+    runs: Chart | None = None
+
+
+class JobTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """One job over all tables on which it has something to do.
+
+    Attributes:
+        share: how many these are, of those of the job with the most, 0 to 100.
+    """
+
+    job: str
+    tables_count: int
+    share: float
+    files_count: int
+    freed_bytes: int
+    replaced_bytes: int
+    read_bytes: int
+    written_bytes: int
+    requests_count: int
+    cpu_ms: int
+    cost: float | None
+
+
+class CatalogTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over all tables that were read."""
+
+    bytes: int
+    data_files_count: int
+    small_files_count: int
+    record_count: int
+    delete_files_count: int
+    snapshots_count: int
+    faults_count: int
+    daily_bytes: int
+    jobs_count: int
+    to_do_tables_count: int
+    cpu_ms: int
+    freed_bytes: int
+    replaced_bytes: int
+    cost: float | None
+
+
+def table_views(report: ReportResult, detailed_count: int) -> list[TableView]:
+    """The tables in the report's order, of which the first have details."""
+    histories = {one.table: one for one in report.histories}
+    by_size = sorted(report.tables, key=lambda one: -one.data.data_files_bytes)
+    growing = {one.table for one in by_size[:GROWING_TABLES]}
+    most = by_size[0].data.data_files_bytes if by_size else 0
+    views = []
+    for number, health in enumerate(report.tables, 1):
+        history = histories.get(health.table, TableHistory(table=health.table))
+        to_do = health.to_do
+        view = TableView(
+            number=number,
+            health=health,
+            history=history,
+            band=health.band,
+            share=round(100 * health.data.data_files_bytes / most, 1) if most else 0.0,
+            freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
+            replaced_bytes=sum(job.replaced_bytes for job in to_do),
+            cpu_ms=sum(job.cpu_ms for job in to_do),
+            cost=_cost(to_do, report.currency),
+            is_detailed=number <= detailed_count,
+        )
+        views.append(_with_details(view, is_growing=health.table in growing) if view.is_detailed else view)
+    return views
+
+
+def job_totals(tables: Iterable[TableHealth], currency: str | None) -> list[JobTotal]:
+    """What each job that has something to do somewhere would do in all, in the order in which jobs run."""
+    to_do: dict[str, list[JobAdvice]] = {}
+    for table in tables:
+        for job in table.jobs:
+            to_do.setdefault(job.job, []).extend([job] if job.has_work else [])
+    most = max(map(len, to_do.values()), default=0)
+    return [
+        JobTotal(
+            job=name,
+            tables_count=len(jobs),
+            share=round(100 * len(jobs) / most, 1),
+            files_count=sum(job.files_count for job in jobs),
+            freed_bytes=sum(job.freed_bytes or 0 for job in jobs),
+            replaced_bytes=sum(job.replaced_bytes for job in jobs),
+            read_bytes=sum(job.read_bytes for job in jobs),
+            written_bytes=sum(job.written_bytes for job in jobs),
+            requests_count=sum(job.requests_count for job in jobs),
+            cpu_ms=sum(job.cpu_ms for job in jobs),
+            cost=_cost(jobs, currency),
+        )
+        for name, jobs in to_do.items()
+        if jobs
+    ]
+
+
+def catalog_totals(report: ReportResult) -> CatalogTotals:
+    """Sums over all that was read."""
+    tables = report.tables
+    to_do = [job for table in tables for job in table.to_do]
+    return CatalogTotals(
+        bytes=sum(one.data.data_files_bytes for one in tables),
+        data_files_count=sum(one.data.data_files_count for one in tables),
+        small_files_count=sum(one.data.small_files_together_count for one in tables),
+        record_count=sum(one.data.record_count for one in tables),
+        delete_files_count=sum(one.deletes.files_count for one in tables),
+        snapshots_count=sum(one.snapshots.snapshots_count for one in tables),
+        faults_count=sum(one.faults_count for one in tables),
+        daily_bytes=sum(one.growth.daily_bytes or 0 for one in tables if one.growth is not None),
+        jobs_count=len(to_do),
+        to_do_tables_count=sum(bool(table.to_do) for table in tables),
+        cpu_ms=sum(job.cpu_ms for job in to_do),
+        freed_bytes=sum(job.freed_bytes or 0 for job in to_do),
+        replaced_bytes=sum(job.replaced_bytes for job in to_do),
+        cost=_cost(to_do, report.currency),
+    )
+
+
+def _with_details(view: TableView, *, is_growing: bool) -> TableView:
+    health, history = view.health, view.history
+    rows = ROWS_SHOWN if is_growing else FEW_ROWS_SHOWN
+    alone = sorted(health.refs, key=lambda ref: (-(ref.only_bytes or 0), ref.ref))
+    return msgspec.structs.replace(
+        view,
+        refs=tuple(alone[:rows]),
+        shown_runs=history.runs[:rows],
+        sizes=sizes_chart([health.data]),
+        growth=growth_charts(history.growth, history.runs) if is_growing else (),
+        runs=runs_chart(history.runs[:rows]),
+    )
+
+
+def _cost(jobs: Sequence[JobAdvice], currency: str | None) -> float | None:
+    """`None` without prices."""
+    return None if currency is None else sum(job.cost or 0.0 for job in jobs)
+
+
+DETAILED_TABLES = 500
+"""How many tables, the worst, have a part of their own, so that a browser can open the page; all are in the overview."""
+
+_NOT_KNOWN = "not known"
+_CODE = re.compile(r"`([^`]+)`")
+_AFTER_A_PART = re.compile(r"([._/=-])(?=\w)")
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """A page as HTML in ASCII, and the content security policy that it has."""
+
+    html: str
+    policy: str
+
+
+def rendered(report: ReportResult, *, detailed_count: int = DETAILED_TABLES) -> str:
+    """The page, as ASCII.
+
+    Args:
+        detailed_count: how many tables have a part of their own.
+    """
+    return filled_report(report, detailed_count=detailed_count).html
+
+
+def filled_report(
+    report: ReportResult, *, detailed_count: int = DETAILED_TABLES, live: Mapping[str, Any] | None = None
+) -> Filled:
+    """The page of a report.
+
+    Args:
+        live: for a page that a server keeps up to date: what `live.html` takes.
+    """
+    views = table_views(report, detailed_count)
+    values = {
+        "report": report,
+        "views": views,
+        "detailed": [view for view in views if view.is_detailed],
+        "totals": catalog_totals(report),
+        "jobs": job_totals(report.tables, report.currency),
+        "to_do_views": [view for view in views if view.health.to_do],
+        "charts": _charts(report),
+        "growing_count": sum(bool(view.growth) for view in views),
+    }
+    return _filled("page.html", report.currency, values, "page.js", live)
+
+
+def filled_runs(runs: Sequence[Mapping[str, Any]], live: Mapping[str, Any], **said: Any) -> Filled:
+    """The page of runs that a server keeps up to date.
+
+    Args:
+        runs: rows, the newest first, as `icekeep runs` prints them.
+        said: the other values that `runs.html` takes.
+    """
+    return _filled("runs.html", None, {"runs": runs, **said}, "", live)
+
+
+def _filled(
+    template: str, currency: str | None, values: Mapping[str, Any], script_name: str, live: Mapping[str, Any] | None
+) -> Filled:
+    style, script = COLOURS + _part("page.css"), _part(script_name) if script_name else ""
+    more = ""
+    if live is not None:
+        style, script, more = style + _part("live.css"), script + _part("live.js"), "; connect-src 'self'"
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:{more}"
+    page = (
+        _environment(currency)
+        .get_template(template)
+        .render(**values, live=live, style=Markup(style), script=Markup(script), policy=policy)
+    )
+    return Filled(page.encode("ascii", "xmlcharrefreplace").decode("ascii"), policy)
+
+
+def _charts(report: ReportResult) -> Sequence[Any]:
+    if not report.tables:
+        return ()
+    charts = (
+        scores_chart(report.tables),
+        sizes_chart([one.data for one in report.tables]),
+        ages_chart(report.tables, report.timestamp_ms),
+    )
+    return [chart for chart in charts if chart is not None]
+
+
+@lru_cache(maxsize=4)
+def _environment(currency: str | None) -> Environment:
+    environment = Environment(
+        autoescape=True,
+        finalize=_visible,
+        loader=FunctionLoader(_part),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "count": _or_not_known(lambda value: f"{value:,}"),
+        "bytes": _or_not_known(format_bytes),
+        "time": _or_not_known(lambda value: format_time(value)[: len("2026-01-31T12:00")].replace("T", " ")),
+        "span": _or_not_known(lambda value: about_span(value) if value >= 100 else "under 0.1 s" if value else "0 s"),
+        "percent": _or_not_known(lambda value: f"{value:.1%}"),
+        "decimal": _or_not_known(lambda value: f"{value:,.1f}" if value >= 0.05 or not value else f"{value:.2g}"),
+        "cost": _or_not_known(lambda value: f"{value:,.4f} {currency or ''}".rstrip()),
+        "breakable": _breakable,
+        "coded": _coded,
+        "query": lambda text: quote(_visible(text), safe=""),
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    environment.globals["fault_classes"] = CLASSES
+    environment.globals["shown"] = {name: environment.filters[name] for name in ("count", "bytes")}
+    environment.globals["figure_changed"] = figure_changed
+    return environment
+
+
+def _or_not_known(show: Any) -> Any:
+    return lambda value: _NOT_KNOWN if value is None else show(value)
+
+
+def _visible(value: Any) -> Any:
+    """Text of others without characters that a page cannot have, or that would turn a line around."""
+    return value if not isinstance(value, str) or isinstance(value, Markup) else printable(value)
+
+
+def _breakable(text: str) -> Markup:
+    """A long name that may be broken after its parts, as telephones are narrow."""
+    return Markup(_AFTER_A_PART.sub(r"\1<wbr>", str(escape(_visible(text)))))
+
+
+def _coded(text: str) -> Markup:
+    """A sentence in Markdown, of which only code is marked."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def _digest(text: str) -> str:
+    """How the page's policy names the only style and the only script that it has."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _part(name: str) -> str:
+    """A file beside this one, also where the package lies in a zip."""
+    data = get_data(__package__ or "", f"templates/{name}")
+    assert data is not None
+    return data.decode()

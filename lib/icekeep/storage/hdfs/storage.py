@@ -1,4 +1,6 @@
-"""Files in HDFS, through hdfs-native.
+"""Directories in HDFS, empty ones included; and how the entries of one are listed.
+
+Files in HDFS, through hdfs-native.
 
 A new name appears by `rename2` without `OVERWRITE`: the NameNode refuses it, under its lock, if the name is taken. The older
 `rename` that Iceberg Java's HadoopCatalog calls refuses as well, so the two may commit to one table.
@@ -14,13 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from hdfs_native import Client, FileStatus, FileWriter, WriteOptions
 
-from icekeep.errors import (
-    IcekeepError,
-    MissingFileError,
-    OutcomeUnknownError,
-    UnavailableError,
-    UnsupportedError,
-)
+from icekeep.errors import IcekeepError, MissingFileError, OutcomeUnknownError, UnavailableError, UnsupportedError
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.types import MIB
 from icekeep.storage.base import (
@@ -30,18 +26,73 @@ from icekeep.storage.base import (
     FileInfo,
     ListingShare,
     MoveOutcome,
+    answer_each,
+    directory_shares,
+    moved_one_by_one,
     whole,
 )
-from icekeep.storage.directory_shares import directory_shares
-from icekeep.storage.hdfs.client import HdfsClients
-from icekeep.storage.hdfs.directories import HdfsDirectories, entries_of, status_of
-from icekeep.storage.hdfs.errors import FAILURES, reason, translated
-from icekeep.storage.hdfs.waiting import abandon
-from icekeep.storage.many import answer_each, moved_one_by_one
-from icekeep.storage.range_reader import RangeReader
+from icekeep.storage.hdfs.client import FAILURES, HdfsClients, abandon, reason, translated
+from icekeep.storage.ranges import RangeReader
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+class HdfsDirectories:
+    """The part of the HDFS storage that a catalog in a directory needs beside files."""
+
+    _clients: HdfsClients
+
+    def directory_exists(self, location: str) -> bool:
+        client, place = self._clients.at(location)
+        status = status_of(client, place.path, location)
+        return status is not None and status.isdir
+
+    def make_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        with translated("make directory", location):
+            client.mkdirs(place.path, 0o777 & ~self._clients.umask, create_parent=True)
+
+    def remove_directory(self, location: str) -> None:
+        client, place = self._clients.at(location)
+        if not self.directory_exists(location):
+            raise MissingFileError(
+                f"cannot remove directory {location!r}: there is no such directory", location=location
+            )
+        with translated("remove directory", location):
+            client.delete(place.path, recursive=False)
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        return sorted(name for name, status in self._children(location) if status.isdir and not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        return sorted(name for name, _ in self._children(location))
+
+    def _children(self, location: str) -> list[tuple[str, FileStatus]]:
+        client, place = self._clients.at(location)
+        return list(entries_of(client, place.path, location))
+
+
+def status_of(client: Client, path: str, location: str) -> FileStatus | None:
+    """What the NameNode knows about a path; `None` if it is not there."""
+    try:
+        with translated("look at", location):
+            return client.get_file_info(path)
+    except MissingFileError:
+        return None
+
+
+def entries_of(client: Client, directory_path: str, location: str) -> Iterator[tuple[str, FileStatus]]:
+    """The names right in a directory and what they are, streamed; nothing if there is no such directory."""
+    try:
+        with translated("list", location):
+            for status in client.list_status(directory_path):
+                # The listing of a file is the file itself.
+                if status.path != directory_path:
+                    yield status.path.rsplit("/", 1)[-1], status
+    except MissingFileError:
+        return
+
 
 _BUFFER_BYTES = MIB
 _CALLS_AT_ONCE = 8

@@ -2,6 +2,8 @@
 
 The client tells most of its failures apart only in the text of one class. That text is read where it is fixed, and
 nothing of it but a status and a code of the store goes into messages of ours.
+
+Which keys of objects the client can address as they are spelled.
 """
 
 import errno
@@ -28,8 +30,7 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
-from icekeep.storage.locations import parse_location
-from icekeep.storage.stores import AZURE, store_kind
+from icekeep.storage.locations import AZURE, S3, Location, parse_location, store_kind
 
 T = TypeVar("T")
 
@@ -240,3 +241,27 @@ def _is_denied(error: Exception) -> bool:
 def _code(error: Exception) -> str:
     match = _CODE.search(str(error))
     return match[1] if match else ""
+
+
+_UNSENDABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def has_roots(location: Location) -> bool:
+    """Whether names with empty parts can be addressed there."""
+    return store_kind(location.scheme) == S3
+
+
+def without_empty_parts(key: str) -> str:
+    """A key with each run of slashes as one."""
+    return "/".join(filter(None, key.split("/"))) + ("/" if key.endswith("/") else "")
+
+
+def check_key(key: str, location: str) -> None:
+    """Raise `UnsupportedError` for a key that the client would change or cannot send."""
+    parts = key.split("/")
+    if any(part in ("", ".", "..") for part in parts) or _UNSENDABLE.search(key):
+        raise UnsupportedError(
+            f"location {location!r} cannot be used in an object store: the client would change its name; it may have no "
+            "empty part (but in S3), no '.' or '..', no slash at an end and no control character",
+            location=location,
+        )

@@ -1,19 +1,309 @@
-"""Listings of object stores: all below a prefix, or by ranges of names, each of which another task may list."""
+"""Directories in a store that has none: a prefix below which something lies.
+
+An empty one is kept by an object called `.icekeep-directory`, which no listing of ours shows. Hadoop and the stores' own
+consoles make an object whose name ends with a slash; those are seen, and cannot be made or removed here.
+
+Listings page by page, which go on where they were when credentials end in between, or the client cannot tell a name.
+
+A store's sorted names, divided into ranges without listing them all.
+
+A listing that starts behind a name tells what comes next, so the names that begin with `ab` are passed over by one request:
+what comes behind `ab` and the highest character is the next that begins otherwise. In this way the characters are found by
+which names differ first, each of them makes a range, and ranges are divided again until there are enough. It does not matter
+whether names differ in a directory or within the names of one directory's files.
+
+Listings of object stores: all below a prefix, or by ranges of names, each of which another task may list.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
+import obstore
+from obstore.exceptions import InvalidPathError
 
-from icekeep.errors import UnsupportedError
-from icekeep.storage.base import FileInfo, ListingShare
-from icekeep.storage.many import REQUESTS_AT_ONCE
-from icekeep.storage.objects.directories import MARKER
-from icekeep.storage.objects.errors import translated
-from icekeep.storage.objects.pages import PAGE_NAMES, listed_pages
-from icekeep.storage.objects.ranges import HIGHEST, Names, name_ranges
-from icekeep.storage.objects.stores import Stores
+from icekeep.errors import MissingFileError, UnavailableError, UnsupportedError
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, ListingShare
+from icekeep.storage.objects.errors import STORE_ERRORS, translated
+from icekeep.storage.objects.stores import Stores, has_empty_parts
+
+MARKER = ".icekeep-directory"
+
+
+class ObjectDirectories(ABC):
+    """The part of the storage on object stores that a catalog in a directory needs beside files."""
+
+    @abstractmethod
+    def create(self, location: str, data: bytes) -> None:
+        """As `Storage.create`."""
+
+    @abstractmethod
+    def list(self, prefix_location: str) -> Iterator[FileInfo]:
+        """As `Storage.list`."""
+
+    @abstractmethod
+    def _directory(self, location: str) -> tuple[Stores, str]:
+        """A bucket's clients, and a prefix without a slash at its end: nothing for the bucket itself."""
+
+    def directory_exists(self, location: str) -> bool:
+        stores, prefix = self._directory(location)
+        with translated("look at", location):
+            below = stores.ask(
+                lambda: next((some for some in obstore.list(stores.patient, prefix or None) if some), None)
+            )
+        return below is not None or not prefix
+
+    def make_directory(self, location: str) -> None:
+        _, prefix = self._directory(location)
+        root = location.rstrip("/").removesuffix(prefix).rstrip("/")
+        parts = prefix.split("/") if prefix else []
+        for length in range(1, len(parts) + 1):
+            directory = "/".join((root, *parts[:length]))
+            # The last one is marked in any case, so that it stays when what lies in it now is removed.
+            if length == len(parts) or not self.directory_exists(directory):
+                try:
+                    self.create(f"{directory}/{MARKER}", b"")
+                except FileExistsError:
+                    continue
+
+    def remove_directory(self, location: str) -> None:
+        stores, prefix = self._directory(location)
+        if self.child_names(location):
+            raise UnavailableError(f"cannot remove directory {location!r}: directory not empty", location=location)
+        if not self.directory_exists(location):
+            raise MissingFileError(f"cannot remove directory {location!r}: there is none", location=location)
+        with translated("remove directory", location):
+            stores.ask(lambda: obstore.delete(stores.once, [f"{prefix}/{MARKER}" if prefix else MARKER]))
+        if prefix and self.directory_exists(location):
+            raise UnsupportedError(
+                f"cannot remove directory {location!r}: another program keeps it by the object {prefix + '/'!r}; remove "
+                "that with the store's own tools",
+                location=location,
+            )
+
+    def child_directories(self, location: str) -> Sequence[str]:
+        directories, _ = self._children(location)
+        return sorted(name for name in directories if not name.startswith("."))
+
+    def child_names(self, location: str) -> Sequence[str]:
+        _, prefix = self._directory(location)
+        if has_empty_parts(prefix):
+            # The client cannot ask for one level of such names.
+            start = len(location.rstrip("/")) + 1
+            return sorted({info.location[start:].partition("/")[0] for info in self.list(location)})
+        directories, files = self._children(location)
+        return sorted(directories | files)
+
+    def _children(self, location: str) -> tuple[set[str], set[str]]:
+        stores, prefix = self._directory(location)
+        with translated("list", location):
+            found: Any = stores.ask(lambda: obstore.list_with_delimiter(stores.patient, prefix or None))
+        start = f"{prefix}/" if prefix else ""
+        directories = {str(path) for path in found["common_prefixes"]}
+        # An object called like the directory itself is a marker that ends with a slash, which the client takes away.
+        files = {str(meta["path"]) for meta in found["objects"] if str(meta["path"]) != prefix}
+        return {p.removeprefix(start) for p in directories}, {p.removeprefix(start) for p in files} - {MARKER}
+
+
+PAGE_NAMES = 1000
+
+
+class ListedPage(NamedTuple):
+    """Some objects of a listing, as the client describes them."""
+
+    objects: Sequence[Any]
+    is_last: bool
+
+
+def listed_pages(stores: Stores, prefix: str, after: str = "") -> Iterator[ListedPage]:
+    """The objects below a prefix, about a thousand at a time.
+
+    The client takes the slash off the end of names; a marker that has one may come twice. Names with empty parts, which it
+    cannot tell, are asked for by another one.
+
+    Args:
+        prefix: without a slash at its end; nothing for the bucket itself.
+        after: only names behind this one; for stores that list in order.
+    """
+    if stores.raw_page is not None and (has_empty_parts(prefix) or has_empty_parts(after)):
+        yield from _raw_pages(stores.raw_page, prefix, after)
+        return
+    last, has_begun = after, False
+
+    def begun() -> Iterator[Sequence[Any]]:
+        return iter(obstore.list(stores.patient, prefix or None, offset=last or None, chunk_size=PAGE_NAMES))
+
+    pages = begun()
+
+    def next_page() -> Sequence[Any] | None:
+        nonlocal pages
+        try:
+            return next(pages, None)
+        except STORE_ERRORS as error:
+            # Where names come in no order, nothing tells what is left.
+            pages = begun() if stores.lists_in_order or not has_begun else _broken(error)
+            raise
+
+    while True:
+        try:
+            page = stores.ask(next_page)
+        except InvalidPathError:
+            if stores.raw_page is None:
+                raise
+            yield from _raw_pages(stores.raw_page, prefix, last)
+            return
+        if page is None:
+            return
+        has_begun = True
+        last = max((last, *(meta["path"] for meta in page))) if stores.lists_in_order else ""
+        yield ListedPage(page, len(page) < PAGE_NAMES)
+
+
+def _raw_pages(
+    raw_page: Callable[[str, str, int], tuple[Sequence[Any], str]], prefix: str, after: str
+) -> Iterator[ListedPage]:
+    start = f"{prefix}/" if prefix else ""
+    while True:
+        objects, after = raw_page(start, after, PAGE_NAMES)
+        yield ListedPage(objects, is_last=not after)
+        if not after:
+            return
+
+
+def _broken(error: Exception) -> Iterator[Sequence[Any]]:
+    def fail() -> Sequence[Any]:
+        raise error
+
+    return iter(fail, ())
+
+
+HIGHEST = "\U0010ffff"
+"""No name has a character behind it."""
+
+
+class Names(NamedTuple):
+    """Names in order; `is_all`: none come behind them."""
+
+    names: Sequence[str]
+    is_all: bool
+
+
+Look = Callable[[str], Names]
+"""The next names behind one, some of them; those behind an empty one are the first."""
+
+
+class NameRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The names behind `after`, up to and with `until`; an empty `until` is no end.
+
+    Attributes:
+        first: those of its names that were seen, from the first on.
+        is_seen: these are all, or it cannot be divided.
+        shared_count: so many characters are known to be the same in all its names.
+    """
+
+    after: str = ""
+    until: str = ""
+    first: Sequence[str] = ()
+    is_seen: bool = False
+    shared_count: int = 0
+
+
+def name_ranges(look: Look, prefix: str, count: int, at_once: int, merged_names_max: int) -> list[NameRange]:
+    """Ranges that together hold every possible name once, in order: about `count` or more if there are names enough.
+
+    Args:
+        prefix: what all names begin with.
+        at_once: how many ranges are divided side by side.
+        merged_names_max: neighbours of which all names were seen are one range if they have no more names than that.
+    """
+    ranges = [_clipped(NameRange(shared_count=len(prefix)), look(""))]
+    with ThreadPoolExecutor(at_once) as pool:
+        while len(ranges) < count and not all(some.is_seen for some in ranges):
+            ranges = [*chain.from_iterable(pool.map(lambda some: _divided(some, look), ranges))]
+    return _merged(ranges, merged_names_max)
+
+
+def _divided(whole: NameRange, look: Look) -> list[NameRange]:
+    """A range for each character by which the names of one differ first."""
+    if whole.is_seen:
+        return [whole]
+    if len(whole.first) < 2:
+        whole = _clipped(whole, look(whole.after))
+        if whole.is_seen:
+            return [whole]
+    shared_count = _shared_count(whole, look)
+    divided = []
+    rest = whole
+    while True:
+        end = _end(rest.first[0], shared_count + 1)
+        behind = _behind(end, rest, look)
+        if not behind.first or end <= rest.after:
+            break
+        seen = [name for name in rest.first if name <= end]
+        divided.append(
+            msgspec.structs.replace(
+                rest, until=end, first=seen, is_seen=len(seen) < len(rest.first), shared_count=shared_count + 1
+            )
+        )
+        rest = behind
+    rest = msgspec.structs.replace(rest, shared_count=shared_count + 1, is_seen=rest.is_seen or not divided)
+    return [*divided, rest]
+
+
+def _shared_count(some: NameRange, look: Look) -> int:
+    """How many characters are the same in all names of a range.
+
+    What begins otherwise than the first name comes behind it, so one look tells whether all share a number of characters;
+    no more than those that were seen share.
+    """
+    first, last = some.first[0], some.first[-1]
+    most = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    low, high = some.shared_count, most + 1
+    number = low + 1
+    while high - low > 1:
+        if _behind(_end(first, number), some, look).first:
+            high = number
+        else:
+            low = number
+        number = (low + high) // 2
+    return low
+
+
+def _behind(end: str, some: NameRange, look: Look) -> NameRange:
+    """The rest of a range behind a name."""
+    seen = [name for name in some.first if name > end]
+    if seen or some.is_seen:
+        return msgspec.structs.replace(some, after=end, first=seen)
+    return _clipped(msgspec.structs.replace(some, after=end), look(end))
+
+
+def _end(name: str, length: int) -> str:
+    """What no name that begins with the same characters comes behind; the name itself if it has no more."""
+    return name[:length] + HIGHEST if len(name) >= length else name
+
+
+def _clipped(some: NameRange, names: Names) -> NameRange:
+    """A range with the first of its names."""
+    inside = [name for name in names.names if name > some.after and (name <= some.until or not some.until)]
+    is_seen = names.is_all or (bool(some.until) and any(name > some.until for name in names.names))
+    return msgspec.structs.replace(some, first=inside, is_seen=is_seen)
+
+
+def _merged(ranges: Sequence[NameRange], names_max: int) -> list[NameRange]:
+    merged: list[NameRange] = []
+    for some in ranges:
+        last = merged[-1] if merged else None
+        if last and last.is_seen and some.is_seen and len(last.first) + len(some.first) <= names_max:
+            first = [*last.first, *some.first]
+            merged[-1] = msgspec.structs.replace(last, until=some.until, first=first)
+        else:
+            merged.append(some)
+    return merged
+
 
 _NAME_CHARACTERS = 1024
 _START = datetime.fromtimestamp(0, UTC)

@@ -1,24 +1,43 @@
-"""Requests to object stores that several operations share: making a new object, deleting some, proving what a store does."""
+"""Requests to object stores that several operations share: making a new object, deleting some, proving what a store does.
 
-from collections.abc import Callable, Sequence
+Moves in a store that has none: a copy that replaces nothing, and then the old name is deleted.
+
+Streams that write objects: the first part stays here until it is known to be the only one.
+"""
+
+import errno
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from icekeep.errors import IcekeepError, MissingFileError
-from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus
-from icekeep.storage.many import REQUESTS_AT_ONCE, answer_each
+from icekeep.errors import IcekeepError, MissingFileError, UnsupportedError
+from icekeep.spec.types import MIB
+from icekeep.storage.base import (
+    REQUESTS_AT_ONCE,
+    Capabilities,
+    DeleteOutcome,
+    DeleteStatus,
+    MoveOutcome,
+    MoveStatus,
+    answer_each,
+    moved_one_by_one,
+)
 from icekeep.storage.objects.errors import (
     STORE_ERRORS,
     is_out_of_reach,
     is_unimplemented,
+    name_is_taken,
     translate_store_error,
     translated,
 )
-from icekeep.storage.objects.stores import Stores
+from icekeep.storage.objects.stores import Stores, bucket_of, parsed_location
 
 STAMP = "icekeepcreate"
 """Metadata of an object that names the call that made it; Azure allows letters only."""
@@ -147,3 +166,160 @@ def _only_the_first_succeeds(act: Callable[[int], None]) -> bool:
         if not is_unimplemented(error):
             raise
     return False
+
+
+_COMPARED_BYTES = 8 * MIB
+
+
+class ObjectMoves(ABC):
+    """The part of the storage on object stores that moves."""
+
+    @abstractmethod
+    def open(self, location: str) -> BinaryIO:
+        """As `Storage.open`."""
+
+    @abstractmethod
+    def capabilities(self, location: str) -> Capabilities:
+        """As `Storage.capabilities`; asked once for each bucket."""
+
+    @abstractmethod
+    def _target(self, location: str) -> ObjectAddress:
+        """Where requests for an object go."""
+
+    @abstractmethod
+    def _between(self, source: ObjectAddress, target: ObjectAddress) -> Stores:
+        """The clients that copy an object in one bucket."""
+
+    def move(self, source: str, target: str) -> None:
+        """Copy within a bucket, never over an object, and delete what was copied; at most 5 GiB.
+
+        A target that holds the same bytes is what an earlier try left.
+        """
+        old = self._copy_to_move(source, target)
+        with translated("move", source):
+            old.stores.ask(lambda: obstore.delete(old.stores.once, [old.key]))
+
+    def move_many(self, moves: Iterable[tuple[str, str]]) -> list[MoveOutcome]:
+        """As `Storage.move_many`: several copies at a time, and then requests that delete many each."""
+        asked = list(moves)
+        self._prove_all(target for _, target in asked)
+        old: dict[str, ObjectAddress] = {}
+
+        def copy(source: str, target: str) -> None:
+            if source in old:
+                raise MissingFileError(f"cannot move {source!r}: it was moved", location=source)
+            old[source] = self._copy_to_move(source, target)
+
+        outcomes = moved_one_by_one(copy, asked, REQUESTS_AT_ONCE)
+        copied = [number for number, outcome in enumerate(outcomes) if outcome.status is MoveStatus.MOVED]
+        deleted = delete_objects([old[asked[number][0]] for number in copied])
+        for number, outcome in zip(copied, deleted, strict=True):
+            if outcome.status is DeleteStatus.FAILED:
+                outcomes[number] = MoveOutcome(outcome.location, MoveStatus.FAILED, outcome.reason)
+        return outcomes
+
+    def _copy_to_move(self, source: str, target: str) -> ObjectAddress:
+        """Give an object its new name beside the old one; returns what to delete then."""
+        old, new = self._target(source), self._target(target)
+        if bucket_of(parsed_location(source)) != bucket_of(parsed_location(target)):
+            raise UnsupportedError(f"cannot move {source!r} to {target!r}: they are not in the same bucket")
+        if (old.root, old.key) == (new.root, new.key):
+            raise FileExistsError(errno.EEXIST, "cannot move a file to itself", target)
+        if not self.capabilities(target.rpartition("/")[0]).move:
+            raise UnsupportedError(f"cannot move {source!r}: the store cannot copy without replacing what is there")
+        with translated("move", source):
+            try:
+                stores = self._between(old, new)
+                stores.ask(lambda: obstore.copy(stores.once, old.key, new.key, overwrite=False))
+            except AlreadyExistsError as error:
+                if not self._are_equal(source, target):
+                    raise name_is_taken(target) from error
+        return old
+
+    def _prove_all(self, locations: Iterable[str]) -> None:
+        """Prove what the buckets of locations can do, before there are threads that would each try."""
+        for directory in {location.rpartition("/")[0]: None for location in locations}:
+            with suppress(IcekeepError):
+                self.capabilities(directory)
+
+    def _are_equal(self, one: str, other: str) -> bool:
+        with self.open(one) as first, self.open(other) as second:
+            if first.seek(0, io.SEEK_END) != second.seek(0, io.SEEK_END):
+                return False
+            first.seek(0)
+            second.seek(0)
+            while (data := first.read(_COMPARED_BYTES)) == second.read(_COMPARED_BYTES):
+                if not data:
+                    return True
+        return False
+
+
+READ_AHEAD_BYTES = MIB
+
+PART_BYTES = 16 * MIB
+"""What a stream that is written keeps in memory; up to here an object is sent in one request."""
+
+
+class Parts(Protocol):
+    """An object that is sent in parts, and is not there before it is closed."""
+
+    def write(self, data: Any, /) -> int:
+        """Send bytes, or keep them for the next part."""
+
+    def close(self) -> None:
+        """Send the rest and make the object of its parts."""
+
+    def __exit__(self, *raised: Any) -> None:
+        """Give up when something was raised: the parts are removed."""
+
+
+class ObjectWriter(io.RawIOBase):
+    """The stream that a writer is given; what it wrote becomes an object by `complete`, never by closing.
+
+    `put(data)` sends an object in one request, `begin()` opens one in parts.
+    """
+
+    def __init__(
+        self, put: Callable[[bytes], None], begin: Callable[[], Parts], finish: Callable[[Parts], None]
+    ) -> None:
+        self._put = put
+        self._begin = begin
+        self._finish = finish
+        self._first = bytearray()
+        self._parts: Parts | None = None
+        self._size_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size_bytes
+
+    def write(self, data: Any, /) -> int:
+        if self.closed:
+            raise ValueError("write to a closed stream")
+        with memoryview(data).cast("B") as view:
+            if self._parts is None and len(self._first) + len(view) > PART_BYTES:
+                self._parts = self._begin()
+                self._parts.write(bytes(self._first))
+                self._first.clear()
+            if self._parts is not None:
+                self._parts.write(bytes(view))
+            else:
+                self._first += view
+            self._size_bytes += len(view)
+            return len(view)
+
+    def complete(self) -> None:
+        """Make the object."""
+        self.close()
+        if self._parts is None:
+            self._put(bytes(self._first))
+        else:
+            self._finish(self._parts)
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave nothing; whatever this raises is less than `error`."""
+        self.close()
+        if self._parts is not None:
+            self._parts.__exit__(type(error), error, error.__traceback__)

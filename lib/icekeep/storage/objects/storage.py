@@ -24,17 +24,12 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.runtime import Runtime
-from icekeep.storage.base import (
-    Capabilities,
-    DeleteOutcome,
-    DeleteStatus,
-    FileInfo,
-    whole,
-)
-from icekeep.storage.locations import Location
-from icekeep.storage.objects.directories import ObjectDirectories
+from icekeep.storage.base import Capabilities, DeleteOutcome, DeleteStatus, FileInfo, whole
+from icekeep.storage.locations import GCS, Location
 from icekeep.storage.objects.errors import (
     STORE_ERRORS,
+    check_key,
+    has_roots,
     is_collision,
     is_out_of_reach,
     is_refused,
@@ -42,16 +37,31 @@ from icekeep.storage.objects.errors import (
     reason,
     translate_store_error,
     translated,
+    without_empty_parts,
 )
-from icekeep.storage.objects.keys import check_key, has_roots, without_empty_parts
-from icekeep.storage.objects.listing import ObjectListing, epoch_ms
-from icekeep.storage.objects.moves import ObjectMoves
-from icekeep.storage.objects.requests import STAMP, ObjectAddress, delete_objects, prove, send_new
-from icekeep.storage.objects.roots import has_empty_parts, taken_apart
-from icekeep.storage.objects.stores import Stores, bucket_of, check_process, open_stores, parsed_location
-from icekeep.storage.objects.streams import PART_BYTES, READ_AHEAD_BYTES, ObjectWriter, Parts
-from icekeep.storage.range_reader import RangeReader
-from icekeep.storage.stores import GCS
+from icekeep.storage.objects.listing import ObjectDirectories, ObjectListing, epoch_ms
+from icekeep.storage.objects.requests import (
+    PART_BYTES,
+    READ_AHEAD_BYTES,
+    STAMP,
+    ObjectAddress,
+    ObjectMoves,
+    ObjectWriter,
+    Parts,
+    delete_objects,
+    prove,
+    send_new,
+)
+from icekeep.storage.objects.stores import (
+    Stores,
+    bucket_of,
+    check_process,
+    has_empty_parts,
+    open_stores,
+    parsed_location,
+    taken_apart,
+)
+from icekeep.storage.ranges import RangeReader
 from icekeep.storage.vended import VendedProperties
 
 _SENDS_MS = 300_000

@@ -1,4 +1,12 @@
-"""Clients of object stores, by the catalog properties that users of Iceberg Java and PyIceberg write.
+"""Pages of S3's listings with names as they are, by botocore: the other client cannot tell names with empty parts.
+
+Keys with empty parts (`db//events/f`), which Hive and Glue make below a database whose location ends with a slash.
+
+The client takes a key apart at its slashes and would put it together without the empty parts: it would read, write or delete
+another object. But what is before a key in an address it leaves alone. So all of a key up to its last empty part is made a part
+of the bucket's address, its root, and what is behind that is an ordinary key.
+
+Clients of object stores, by the catalog properties that users of Iceberg Java and PyIceberg write.
 
 What is not given comes from where the store's own tools find it: environment variables, then the machine's identity.
 A property that guards data or decides who may see it is honoured or refused, never passed over.
@@ -11,19 +19,233 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
-from icekeep.errors import ConfigError, UnsupportedError, UsageError
+from icekeep.errors import ConfigError, IcekeepError, UnavailableError, UnsupportedError, UsageError, brought_by
 from icekeep.spec.types import DAY_SECONDS
-from icekeep.storage.locations import Location, parse_location
-from icekeep.storage.objects.errors import may_be_expired, without_panics
-from icekeep.storage.objects.raw_pages import RawLister
-from icekeep.storage.objects.roots import rooted
-from icekeep.storage.stores import AZURE, GCS, S3, STORES_OF_KEYS, store_authorities, store_authority, store_kind
+from icekeep.storage.locations import (
+    AZURE,
+    GCS,
+    S3,
+    STORES_OF_KEYS,
+    Location,
+    parse_location,
+    store_authorities,
+    store_authority,
+    store_kind,
+)
+from icekeep.storage.objects.errors import may_be_expired, no_bucket, without_panics
 from icekeep.storage.vended import VendedProperties
+
+_SENDS_MAX = 6
+_ENDED = frozenset(
+    {
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "InvalidAccessKeyId",
+        "RequestExpired",
+        "400",
+        "401",
+        "403",
+    }
+)
+_DENIED = frozenset({"AccessDenied", "AllAccessDisabled", "SignatureDoesNotMatch"})
+_UNSENDABLE = re.compile("[\x00-\x1f\x7f]")
+
+
+class RawLister:
+    """Lists one bucket; `config` and `credentials` are as the other client is given them."""
+
+    def __init__(
+        self,
+        bucket: str,
+        config: Mapping[str, Any],
+        options: Mapping[str, Any],
+        properties: Mapping[str, str],
+        vended: VendedProperties | None,
+    ) -> None:
+        self._bucket, self._config, self._options = bucket, config, options
+        self._properties, self._vended = properties, vended
+        self._made: tuple[Mapping[str, str], Any] | None = None
+
+    def page(self, start: str, after: str, count: int) -> tuple[Sequence[Any], str]:
+        """Objects whose names begin with `start`, behind a name, and the last name looked at; nothing if none are left.
+
+        Markers of directories, whose names end with a slash, are left out.
+
+        Raises:
+            UsageError: botocore is not installed, or the store denies access.
+            UnsupportedError: a name has `.` or `..` as a part, or a control character.
+        """
+
+        def ask() -> Any:
+            return self._client().list_objects_v2(Bucket=self._bucket, Prefix=start, StartAfter=after, MaxKeys=count)
+
+        try:
+            answer = ask() if self._vended is None else self._vended.ask(ask, _may_be_expired)
+        except IcekeepError:
+            raise
+        except Exception as error:
+            raise _translated(error, f"s3://{self._bucket}/{start}") from error
+        listed = answer.get("Contents", ())
+        objects = [
+            {"path": one["Key"], "size": one["Size"], "last_modified": one["LastModified"]}
+            for one in listed
+            if not one["Key"].endswith("/")
+        ]
+        for one in objects:
+            _check_name(one["path"], f"s3://{self._bucket}/{one['path']}")
+        return objects, listed[-1]["Key"] if listed and answer.get("IsTruncated") else ""
+
+    def _client(self) -> Any:
+        properties = self._properties if self._vended is None else self._vended.current()
+        if self._made is None or self._made[0] is not properties:
+            self._made = (properties, _made_client(self._config, self._options, properties))
+        return self._made[1]
+
+
+def _made_client(config: Mapping[str, Any], options: Mapping[str, Any], properties: Mapping[str, str]) -> Any:
+    try:
+        import botocore.session
+        from botocore import UNSIGNED
+        from botocore.config import Config
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"names with empty parts (a//b) are listed by botocore, which is not installed: {brought_by('catalogs')}",
+            module="botocore",
+        ) from error
+    given = {
+        name: _first(properties, f"s3.{key}", f"client.{key}")
+        for name, key in (
+            ("aws_access_key_id", "access-key-id"),
+            ("aws_secret_access_key", "secret-access-key"),
+            ("aws_session_token", "session-token"),
+        )
+    }
+    is_virtual = bool(config.get("virtual_hosted_style_request"))
+    more: dict[str, Any] = {"signature_version": UNSIGNED} if config.get("skip_signature") else {}
+    if options.get("proxy_url"):
+        more["proxies"] = dict.fromkeys(("http", "https"), options["proxy_url"])
+    if options.get("connect_timeout"):
+        more["connect_timeout"] = options["connect_timeout"].total_seconds()
+    return botocore.session.get_session().create_client(
+        "s3",
+        region_name=config.get("region") or None,
+        endpoint_url=_first(properties, "s3.endpoint"),
+        config=Config(
+            read_timeout=options["timeout"].total_seconds(),
+            retries={"mode": "standard", "total_max_attempts": _SENDS_MAX},
+            s3={"addressing_style": "virtual" if is_virtual else "path"},
+            **more,
+        ),
+        **given,
+    )
+
+
+def _first(properties: Mapping[str, str], *names: str) -> str | None:
+    return next((properties[name] for name in names if properties.get(name)), None)
+
+
+def _check_name(key: str, location: str) -> None:
+    if _UNSENDABLE.search(key) or any(part in (".", "..") for part in key.split("/")):
+        raise UnsupportedError(
+            f"cannot list {location!r}: the name of that object has the part '.' or '..' or a control character, which "
+            "cannot be addressed; rename or remove it",
+            location=location,
+        )
+
+
+def _code(error: BaseException) -> str:
+    answer = getattr(error, "response", None)
+    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
+
+
+def _status(error: BaseException) -> int | None:
+    answer = getattr(error, "response", None)
+    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(answer, dict) else None
+
+
+def _may_be_expired(error: BaseException) -> bool:
+    return _code(error) in _ENDED
+
+
+def _translated(error: Exception, location: str) -> IcekeepError:
+    """The error of ours; nothing of botocore's words is told but the store's code."""
+    code, message = _code(error), f"cannot list {location!r}"
+    if code == "NoSuchBucket":
+        return no_bucket(message, location)
+    is_without = type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError")
+    if is_without or _status(error) in (401, 403) or code in _ENDED | _DENIED:
+        return UsageError(
+            f"{message}: the store denies access ({code or 'no credentials'}); check the credentials and what they may do",
+            location=location,
+        )
+    return UnavailableError(
+        f"{message}: the request to the store failed ({code or type(error).__name__})", location=location
+    )
+
+
+_SAFE = "/~"
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_REGION = "us-east-1"
+"""What the client takes where nothing says which."""
+
+
+def has_empty_parts(key: str) -> bool:
+    """Whether a key has an empty part at its beginning or in its middle."""
+    return key.startswith("/") or "//" in key
+
+
+def taken_apart(key: str) -> tuple[str, str]:
+    """A key's root, which begins and ends with a slash, and what is behind it; together with a slash between them the key.
+
+    >>> taken_apart("db//events/f"), taken_apart("/f")
+    (('/db/', 'events/f'), ('/', 'f'))
+    """
+    absolute = f"/{key}"
+    at = absolute.rfind("//")
+    return absolute[: at + 1], absolute[at + 2 :]
+
+
+def rooted(bucket: str, root: str, config: Mapping[str, Any], source_root: str = "") -> tuple[str, dict[str, Any]]:
+    """Name and configuration of a bucket for the client that addresses what is below a root.
+
+    Args:
+        root: of the objects that are read, written and deleted.
+        source_root: of those that are copied, which the client addresses by the bucket's name.
+
+    Raises:
+        UnsupportedError: the client would address other objects than these.
+    """
+    region = config.get("region") or next((os.environ[name] for name in _REGIONS if os.environ.get(name)), _REGION)
+    endpoint = config.get("endpoint") or next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
+    endpoint = (endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/")
+    if not config.get("virtual_hosted_style_request"):
+        endpoint = f"{endpoint}/{bucket}"
+    elif not config.get("endpoint"):
+        scheme, _, host = endpoint.partition("://")
+        endpoint = f"{scheme}://{bucket}.{host}"
+    address = endpoint + quote(root, safe=_SAFE)
+    _check_address(address, region)
+    made = {**config, "region": region, "endpoint": address, "virtual_hosted_style_request": True}
+    return bucket + quote(source_root, safe=_SAFE), made
+
+
+def _check_address(address: str, region: str) -> None:
+    """Ask the client, which sends nothing for that, what it makes of an address."""
+    keys = {"access_key_id": "a", "secret_access_key": "b", "session_token": "c"}
+    config: Any = {"region": region, "endpoint": address, "virtual_hosted_style_request": True, **keys}
+    store = S3Store("bucket", config=config, client_options={"allow_http": True})
+    path = urlsplit(obstore.sign(store, "GET", "a/b", timedelta(seconds=1))).path
+    if path != urlsplit(f"{address}/a/b").path:
+        raise UnsupportedError(f"objects below {address!r} cannot be addressed: the client would ask for {path!r}")
+
 
 T = TypeVar("T")
 _Credentials: TypeAlias = Callable[[Mapping[str, str]], dict[str, Any]]
@@ -271,7 +493,7 @@ def _s3_config(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
     return _given(
-        region=_first(properties, "s3.region", "client.region"),
+        region=_stores_first(properties, "s3.region", "client.region"),
         endpoint=endpoint,
         virtual_hosted_style_request=is_virtual or None,
         skip_signature=_flag(properties, "s3.anonymous"),
@@ -286,7 +508,7 @@ def _s3_credentials(properties: Mapping[str, str]) -> dict[str, Any]:
     The client would put a token that it finds in the environment beside keys that are not the environment's.
     """
     key, secret, token = (
-        _first(properties, f"s3.{name}", f"client.{name}")
+        _stores_first(properties, f"s3.{name}", f"client.{name}")
         for name in ("access-key-id", "secret-access-key", "session-token")
     )
     if bool(key) != bool(secret):
@@ -331,7 +553,7 @@ def _container_and_account(location: Location, properties: Mapping[str, str]) ->
     container, _, host = location.authority.rpartition("@")
     if container:
         return container, host.split(".", 1)[0].lower()
-    return host, _first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
+    return host, _stores_first(properties, "adls.account-name", "adls.auth.shared-key.account.name") or ""
 
 
 def _azure_config(account: str, location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -350,7 +572,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
         endpoint = f"https://{hosts[1].replace('.dfs.', '.blob.', 1)}"
     return _given(
         account_name=account or None,
-        account_key=_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
+        account_key=_stores_first(properties, "adls.account-key", "adls.auth.shared-key.account.key"),
         sas_key=sas,
         token=properties.get("adls.token"),
         tenant_id=properties.get("adls.tenant-id"),
@@ -364,7 +586,7 @@ def _azure_config(account: str, location: Location, properties: Mapping[str, str
 def _azure_credentials(location: Location, properties: Mapping[str, str]) -> dict[str, Any]:
     """What can be renewed; a key of the account cannot."""
     names = (*(f"adls.sas-token.{host}" for host in _azure_hosts(location)), "adls.sas-token")
-    sas = _first(properties, *names)
+    sas = _stores_first(properties, *names)
     return {"sas_token": sas.removeprefix("?")} if sas else _given(token=properties.get("adls.token"))
 
 
@@ -425,7 +647,7 @@ def _may_be_ip(host: str) -> bool:
     return ":" in host or host.rpartition(".")[2].isdigit()
 
 
-def _first(properties: Mapping[str, str], *names: str) -> str | None:
+def _stores_first(properties: Mapping[str, str], *names: str) -> str | None:
     return next((properties[name] for name in names if properties.get(name)), None)
 
 

@@ -6,8 +6,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from requests.exceptions import InvalidHeader, InvalidURL
 from thrift.Thrift import TApplicationException
 
-from icekeep.catalog.clients.errors import described, proved_rejection, read_failure
-from icekeep.catalog.clients.refusals import CommitRefused, Refusal
+from icekeep.catalog.clients.errors import CommitRefused, Refusal, described, proved_rejection, read_failure
 from icekeep.errors import IcekeepBug, NotFoundError, UnavailableError, UnsupportedError, UsageError
 from icekeep.secrets import MASK, remember
 from kit.cases import for_each

@@ -6,8 +6,8 @@ import pytest
 
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import OutcomeUnknownError, UnavailableError
-from icekeep.storage.first_answer import FIRST_ANSWER_TIMEOUT
 from icekeep.storage.open import open_storage
+from icekeep.storage.ranges import FIRST_ANSWER_TIMEOUT
 from kit.cases import for_each
 
 LIMIT = {FIRST_ANSWER_TIMEOUT: "200"}

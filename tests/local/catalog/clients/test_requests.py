@@ -3,12 +3,7 @@ import json
 import pytest
 from pyiceberg.table import CommitTableRequest
 
-from icekeep.catalog.clients.requests import (
-    ASSERT_CREATE,
-    creation_updates,
-    requirement_to_json,
-    updates_to_json,
-)
+from icekeep.catalog.clients.rest import ASSERT_CREATE, creation_updates, requirement_to_json, updates_to_json
 from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import metadata_from_json, metadata_to_json
 from icekeep.spec.partitioning import spec_from_json

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from icekeep.catalog.base import Committed, Conflict, Unknown
-from icekeep.catalog.clients.refusals import CommitRefused
+from icekeep.catalog.clients.errors import CommitRefused
 from icekeep.catalog.open import open_catalog
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import AppendFiles

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from icekeep.catalog.base import StoredPolicy, StoresPolicies
 from icekeep.catalog.open import open_catalog
-from icekeep.catalog.stored_policies import StoredPolicy, StoresPolicies
 from icekeep.errors import NotFoundError, UnavailableError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table

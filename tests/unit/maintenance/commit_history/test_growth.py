@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import NotFoundError
-from icekeep.health.metered import MeteredStorage
+from icekeep.health.values import MeteredStorage
 from icekeep.maintenance.history import commit_history, growth_points
 from kit.commit_histories import appends, wait
 from kit.tables import add, memory_table, set_ref

@@ -11,7 +11,7 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.planning.spark import workers as module
 from icekeep.planning.spark.workers import Turns, thread_workers
 from icekeep.storage.local.storage import LocalStorage
-from icekeep.storage.stopping import StoppingStorage
+from icekeep.storage.wrappers import StoppingStorage
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append
 from kit.lake import Lake, events, multiset

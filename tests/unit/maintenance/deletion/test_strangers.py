@@ -32,7 +32,7 @@ from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.updates import SetLocation, SetProperties
-from icekeep.storage.local.unflushed import UnflushedStorage
+from icekeep.storage.local.storage import UnflushedStorage
 from icekeep.storage.locations import local_path
 from icekeep.tables.verbs import create_table
 from kit.cases import for_each

@@ -15,11 +15,8 @@ from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands import demo as command
 from icekeep.operations.commands.demo import DemoResult
 from icekeep.operations.console.output import print_tables
-from icekeep.playground.histories import broken
-from icekeep.playground.layouts import skewed
-from icekeep.playground.maker import Maker
-from icekeep.playground.rows import orders
-from icekeep.playground.states import State
+from icekeep.playground.maker import Maker, orders
+from icekeep.playground.states import State, broken, skewed
 from kit.changes import thrown
 
 STATES = (

@@ -425,7 +425,7 @@ def test_a_look_that_has_thousands_of_tables_to_ask_for_ends_with_the_server(
     """The threads that ask are waited for when the process ends, with all that they still have to ask."""
     board, is_over, asked = world.board(), threading.Event(), []
     board.refresh()
-    monkeypatch.setattr("icekeep.reports.live.TABLES_AT_ONCE", 1)
+    monkeypatch.setattr("icekeep.reports.job.TABLES_AT_ONCE", 1)
     find = SqlCatalog.find
 
     def found(self: SqlCatalog, identifier: Any) -> Any:

@@ -8,11 +8,10 @@ import pytest
 from icekeep.errors import ConfigError
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.layers import layer_of_told
+from icekeep.policies.polaris import told_by_properties
 from icekeep.policies.resolution import rules_for
-from icekeep.policies.texts import told_by_properties
-from icekeep.policies.triggers import Trigger
 from icekeep.policies.values import JobCall, Kind, Layer, Mode
-from icekeep.policies.windows import Window
+from icekeep.policies.windows import Trigger, Window
 from kit.cases import for_each
 
 ROOT = Path(__file__).parents[4]

@@ -6,8 +6,7 @@ import pytest
 from icekeep.errors import InvalidTableError, MissingFileError
 from icekeep.planning.spark.failures import known_error, spark_failed
 from icekeep.planning.spark.tasks import run_tasks
-from icekeep.storage.last_read import forget_reads, note_read
-from icekeep.storage.open import open_storage
+from icekeep.storage.open import forget_reads, note_read, open_storage
 from kit.cases import for_each
 
 OVERHEAD = "spark.executor.memoryOverhead"
