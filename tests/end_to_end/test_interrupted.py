@@ -11,7 +11,7 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from icekeep import compact, expire_snapshots
-from icekeep.maintenance.deletion import plan_writing
+from icekeep.maintenance.delete import plan_file as plan_writing
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.session import Engine
 from icekeep.runtime import SYSTEM

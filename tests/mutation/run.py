@@ -49,7 +49,7 @@ ROOMS = (
     Room("commit", ("lib/icekeep/commit",), ("tests/unit/commit",)),
     Room(
         "deletion",
-        ("lib/icekeep/maintenance/deletion", "lib/icekeep/maintenance/expiration", "lib/icekeep/maintenance/purge"),
+        ("lib/icekeep/maintenance/delete", "lib/icekeep/maintenance/expire", "lib/icekeep/maintenance/drop"),
         tuple(f"tests/unit/maintenance/{name}" for name in ("deletion", "expiration", "purge", "restoring", "orphans")),
     ),
 )

@@ -27,7 +27,8 @@ from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, Estimate, 
 from icekeep.maintenance.compact.plan import RewritePlan, group_files
 from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.options import ExpirationOptions
-from icekeep.maintenance.deletes.job import RewritePositionDeletesOptions, check_arguments
+from icekeep.maintenance.deletes.job import check_arguments
+from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.deletes.plan import DeletesPlan, preview
 from icekeep.maintenance.deletes.plan import plan as plan_position_deletes
 from icekeep.maintenance.jobs import ENTRY_CPU_MS, FILE_CPU_MS

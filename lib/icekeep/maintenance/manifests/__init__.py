@@ -35,5 +35,5 @@ JOB = Job(
     exact="icekeep.maintenance.manifests.job:exact_rewrite_manifests",
     run="icekeep.maintenance.manifests.job:rewrite_manifests",
     options="icekeep.maintenance.manifests.options:RewriteManifestsOptions",
-    check="icekeep.maintenance.manifests.job:check_arguments",
+    check="icekeep.maintenance.manifests.rules:check_arguments",
 )

@@ -86,7 +86,7 @@ def restore(
     spark: SparkSource = None,
     listener: Listener,
 ) -> RestoreResult | RunsShown:
-    """Bring back what a run removed, or show which can be; raises what `maintenance/restoring` raises."""
+    """Bring back what a run removed, or show which can be; raises what `maintenance/restore` raises."""
     if lists:
         if run is not None:
             raise UsageError("--list shows all runs, and --run brings one back; give one of them")

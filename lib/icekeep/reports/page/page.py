@@ -42,8 +42,6 @@ def report_page(report: ReportResult) -> str:
         UsageError: the packages `jinja2` and `pygal` are not installed.
     """
     require_packages()
-    pass
-
     return rendered(report)
 
 
