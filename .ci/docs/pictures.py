@@ -16,8 +16,8 @@ from icekeep.formats.deletes.read import read_position_deletes
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
-from icekeep.playground.maker import Maker, PastRuntime, orders
-from icekeep.playground.states import STATES, State
+from icekeep.playground.maker import PastRuntime, TableMaker, orders
+from icekeep.playground.states import STATES, PlaygroundState
 from icekeep.reports.layout_picture import file_layout, layouts_svg, svg_file, text_element
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.snapshots import Snapshot
@@ -55,9 +55,9 @@ def layout(directory: Path) -> str:
 
 def carrying(directory: Path) -> str:
     """A compaction of three small files, while somebody deletes two rows of one of them."""
-    catalog = _made(directory, State(name="carried", what="", make=_three_files, age_ms=DAY_MS))
+    catalog = _made(directory, PlaygroundState(name="carried", what="", make=_three_files, age_ms=DAY_MS))
     table = catalog.load((NAMESPACE, "carried"))
-    old, positions = Maker.of(table).files(), (1, 4)
+    old, positions = TableMaker.of(table).files(), (1, 4)
     result = compact(
         table,
         _no_spark,
@@ -66,7 +66,7 @@ def carrying(directory: Path) -> str:
     )
     assert result.carried_delete_files_count == 1
     after = table.refresh()
-    [new] = Maker.of(after).files()
+    [new] = TableMaker.of(after).files()
     carried = [int(one) for one in read_position_deletes(after.storage, _delete_file_of(after), new.file_path)]
     assert carried == [_ROWS + one for one in positions], carried
     return _carrying_drawn(len(old), positions, carried)
@@ -100,7 +100,7 @@ class _Beside:
             act()
 
 
-def _made(directory: Path, *states: State) -> Catalog:
+def _made(directory: Path, *states: PlaygroundState) -> Catalog:
     clock = PastRuntime("pictures", NOW_MS)
     with new_playground(directory, states, runtime=clock):
         pass
@@ -112,14 +112,14 @@ def _made(directory: Path, *states: State) -> Catalog:
     return open_catalog(CATALOG, properties, clock)
 
 
-def _three_files(maker: Maker) -> None:
+def _three_files(maker: TableMaker) -> None:
     maker.create()
     for number in range(3):
         maker.append(orders(100 * number, _ROWS, maker.clock.now_ms()), after_ms=1000)
 
 
 def _delete_of_second(table: Table, positions: tuple[int, ...]) -> None:
-    maker = Maker.of(table.refresh())
+    maker = TableMaker.of(table.refresh())
     # By location, as the compaction reads them.
     maker.delete_positions([(maker.files()[1], positions)])
 

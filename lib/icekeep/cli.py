@@ -61,7 +61,7 @@ _ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
 _SHOWS_MATCHING = "icekeep.operations.shown.matching:matching_shown"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """What a command answers: an exit status and a document, which is shown under a title or is about an error.
 
     `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` makes what is printed as
@@ -105,7 +105,7 @@ def main(
     settings = telling_settings(output)
     log_format = chosen_format(output, settings)
     configure_logs(verbose=output.verbose, log_format=log_format)
-    answer: Answer | None = None
+    answer: CommandResult | None = None
     command: Command | None = None
     with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
         try:
@@ -138,7 +138,7 @@ def main(
         return status
 
 
-def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> Answer:
+def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> CommandResult:
     if command.name == CONFIG_SHOW:
         return _config(command, surroundings)
     if command.name in VERBS:
@@ -164,7 +164,7 @@ def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surrounding
     text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
     may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
     document = with_commands_completed(plain_values(outcome), table, command.conf)
-    return Answer(
+    return CommandResult(
         _exit_status(outcome, surroundings.interrupts),
         document,
         title=words,
@@ -194,18 +194,18 @@ def _works_on_data(name: str, jobs: Mapping[str, Job]) -> bool:
     return name in jobs or (name in VERBS and VERBS[name].may_start_spark)
 
 
-def _config(command: Command, surroundings: Surroundings) -> Answer:
+def _config(command: Command, surroundings: Surroundings) -> CommandResult:
     begun, runtime = surroundings.begun, surroundings.runtime
     begun.begin(command.name, command.arguments, runtime)
     known = known_catalogs(command.conf, surroundings.seams)
     shown = show_config(known.config, known.all().values(), os.environ)
     outcome = begun.outcome("done", shown, runtime)
-    return Answer(outcome.exit_status, plain_values(outcome), title="configuration")
+    return CommandResult(outcome.exit_status, plain_values(outcome), title="configuration")
 
 
 def _failure(
     failure: BaseException, job: str | None, conf: str | None, taken: Interrupts, begun: Begun, runtime: Runtime
-) -> Answer:
+) -> CommandResult:
     ended = how_it_ended(failure, taken.signal, begun)
     message = ended.error.message
     ours = our_error(failure)
@@ -214,10 +214,10 @@ def _failure(
         ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
     elif ended.status != INTERRUPTED:
         message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"
-    return Answer(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)
+    return CommandResult(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)
 
 
-def _deliver(answer: Answer, output: OutputOptions) -> int:
+def _deliver(answer: CommandResult, output: OutputOptions) -> int:
     """Put the answer where it was wanted; what cannot be delivered makes a success a failure.
 
     That of a command which may have committed is one in part: exit status 1 says that nothing was.
@@ -247,7 +247,7 @@ def _deliver(answer: Answer, output: OutputOptions) -> int:
     return status
 
 
-def _undelivered(answer: Answer, failure: Exception) -> int:
+def _undelivered(answer: CommandResult, failure: Exception) -> int:
     """Say that the answer did not get where it was wanted, and what the status is therefore."""
     done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
     status = answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
@@ -255,7 +255,7 @@ def _undelivered(answer: Answer, failure: Exception) -> int:
     return status
 
 
-def _print(answer: Answer, output: OutputOptions) -> None:
+def _print(answer: CommandResult, output: OutputOptions) -> None:
     if output.format == "json":
         print(format_json(answer.document, sys.stdout.encoding))
     elif answer.text is not None:

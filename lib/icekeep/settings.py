@@ -9,7 +9,7 @@ from enum import Enum
 import msgspec
 
 
-class Kind(Enum):
+class SettingKind(Enum):
     """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""
 
     TEXT = "TEXT"
@@ -50,7 +50,7 @@ class Setting(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     help: str
     minimum: int = 0
     keyword: str = ""
@@ -62,7 +62,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def flag(self) -> str:
         """The flag of the command line."""
-        return "--" + ("option" if self.kind is Kind.OPTIONS else self.name.replace("_", "-"))
+        return "--" + ("option" if self.kind is SettingKind.OPTIONS else self.name.replace("_", "-"))
 
     @property
     def argument(self) -> str:
@@ -122,14 +122,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     has_estimate: bool = False
 
 
-WHERE = Setting("where", Kind.FILTER, "only files that may hold rows of a filter, e.g. \"day >= '2026-01-01'\"")
+WHERE = Setting("where", SettingKind.FILTER, "only files that may hold rows of a filter, e.g. \"day >= '2026-01-01'\"")
 
 SNAPSHOT_PROPERTY = Setting(
     "snapshot_property",
-    Kind.PAIRS,
+    SettingKind.PAIRS,
     "a key of your own in the summaries of the new snapshots, e.g. ticket=OPS-7; may be repeated",
     keyword="snapshot_properties",
     shown="KEY=VALUE",
 )
 
-BRANCH = Setting("branch", Kind.NAME, "the branch to work on and to commit to (default: main)")
+BRANCH = Setting("branch", SettingKind.NAME, "the branch to work on and to commit to (default: main)")

@@ -19,7 +19,7 @@ from icekeep.commit.summary import SummaryBuilder
 from icekeep.events import SILENT
 from icekeep.maintenance.check.entries import check_entries
 from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
@@ -91,10 +91,10 @@ def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None,
     return subject.tally
 
 
-def subject_of(table: Table, spark: SparkSource = no_spark, ref: str | None = None) -> Subject:
+def subject_of(table: Table, spark: SparkSource = no_spark, ref: str | None = None) -> CheckedTable:
     """What is checked, of a tally that keeps every fault."""
     snapshots = table.metadata.snapshots if ref is None else (table.metadata.head(ref),)
-    return Subject(
+    return CheckedTable(
         table=table,
         raw=metadata_to_json(table.metadata),
         snapshots=tuple(one for one in snapshots if one is not None),

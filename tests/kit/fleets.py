@@ -9,7 +9,7 @@ from icekeep.catalog.base import Identifier
 from icekeep.events import SILENT, Listener
 from icekeep.fleet.job import Fleet
 from icekeep.fleet.overview import Looking, Scope
-from icekeep.fleet.values import Assignment, Ran
+from icekeep.fleet.values import Assignment, JobOutcome
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.policy_tables import resolve_table
 from icekeep.planning.memory import Memory
@@ -61,7 +61,7 @@ class Jobs:
         self._running: list[str] = []
         self._lock = threading.Lock()
 
-    def __call__(self, assignment: Assignment) -> Ran:
+    def __call__(self, assignment: Assignment) -> JobOutcome:
         name = assignment.table.removeprefix("local.db.")
         key = (name, assignment.call.job)
         with self._lock:
@@ -71,7 +71,7 @@ class Jobs:
             self.calls.append(key)
             self.assignments.append(assignment)
         try:
-            answer = self._answers.get(key, Ran(status="done"))
+            answer = self._answers.get(key, JobOutcome(status="done"))
             if callable(answer):
                 answer = answer(assignment)
             if isinstance(answer, BaseException):
@@ -86,7 +86,7 @@ class Jobs:
         """The jobs that were run on a table, in order."""
         return [job for table, job in self.calls if table == name]
 
-    def _note(self, assignment: Assignment, ran: Ran) -> None:
+    def _note(self, assignment: Assignment, ran: JobOutcome) -> None:
         if self._records is None:
             return
         now_ms = assignment.catalog.runtime.now_ms()
@@ -108,7 +108,7 @@ class Jobs:
 
 def fleet_of(
     world: World,
-    jobs: Callable[[Assignment], Ran],
+    jobs: Callable[[Assignment], JobOutcome],
     *,
     policy: str = POLICY,
     run_id: str = "maintain-1",
@@ -155,6 +155,6 @@ def whys(result: Any) -> dict[tuple[str, str], str]:
     return {(t.table.removeprefix("local.db."), job.job): job.why for t in result.tables for job in t.jobs}
 
 
-def ends_with(exit_status: int, message: str = "it broke", kind: str = "job_failed") -> Ran:
+def ends_with(exit_status: int, message: str = "it broke", kind: str = "job_failed") -> JobOutcome:
     """A job that failed."""
-    return Ran(status="failed", exit_status=exit_status, error_kind=kind, error_message=message)
+    return JobOutcome(status="failed", exit_status=exit_status, error_kind=kind, error_message=message)

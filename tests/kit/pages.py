@@ -17,7 +17,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.configuration.file import KEYS
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.settings import Kind
+from icekeep.settings import SettingKind
 from icekeep.spec.filters.parsing import parse_where
 from kit.shell import ROOT
 
@@ -135,7 +135,7 @@ def _read_texts(command: Command) -> None:
     if command.name not in JOBS:
         return
     kinds = {setting.kind for setting in JOBS[command.name].settings}
-    if Kind.FILTER in kinds and "where" in command.arguments:
+    if SettingKind.FILTER in kinds and "where" in command.arguments:
         parse_where(command.arguments["where"], NOW_MS)
     options = JOBS[command.name].options
     if options is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from icekeep.maintenance.delete import pending as earlier_runs
 from icekeep.maintenance.delete.kept import KeptByPlans
-from icekeep.maintenance.delete.lease import LEASE_MS, Claim, take_claim
+from icekeep.maintenance.delete.lease import LEASE_MS, PlanLease, take_claim
 from icekeep.maintenance.delete.reachable import NO_PATHS
 from icekeep.maintenance.expire import run as expiring
 from icekeep.maintenance.orphans import job as removing
@@ -26,7 +26,7 @@ def forgets_what_waits() -> AbstractContextManager[Any]:
 def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
     """A restore goes by a claim although the run that made one is alive, with a call under way."""
 
-    def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
+    def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
         return take_claim(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
 
     return replaced(restoring, "take_claim", take)

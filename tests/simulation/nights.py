@@ -19,7 +19,7 @@ from icekeep.events import Event
 from icekeep.fleet import overview as looking
 from icekeep.fleet.job import Fleet, Night
 from icekeep.fleet.overview import LEASE_MS
-from icekeep.fleet.values import Assignment, MaintainResult, Ran
+from icekeep.fleet.values import Assignment, JobOutcome, MaintainResult
 from icekeep.health.values import (
     DataHealth,
     DeletesHealth,
@@ -52,10 +52,12 @@ policies:
       remove_orphan_files: {when: {age_over: 3d}}
 """
 _FAULTS = {
-    "fails": Ran(status="failed", exit_status=1, error_kind="job_failed", error_message="it broke"),
-    "conflicts": Ran(status="failed", exit_status=75, error_kind="conflict", error_message="another writer won"),
-    "refuses": Ran(status="failed", exit_status=4, error_kind="safety", error_message="it may not"),
-    "unknown": Ran(status="failed", exit_status=5, error_kind="outcome_unknown", error_message="it may have landed"),
+    "fails": JobOutcome(status="failed", exit_status=1, error_kind="job_failed", error_message="it broke"),
+    "conflicts": JobOutcome(status="failed", exit_status=75, error_kind="conflict", error_message="another writer won"),
+    "refuses": JobOutcome(status="failed", exit_status=4, error_kind="safety", error_message="it may not"),
+    "unknown": JobOutcome(
+        status="failed", exit_status=5, error_kind="outcome_unknown", error_message="it may have landed"
+    ),
 }
 
 
@@ -72,7 +74,7 @@ class Lake:
 
     def __init__(self, random: Random, tables_count: int) -> None:
         self.needs: dict[str, set[str]] = {}
-        self.broken: dict[tuple[str, str], Ran] = {}
+        self.broken: dict[tuple[str, str], JobOutcome] = {}
         self.done: Counter[tuple[str, str]] = Counter()
         self.tried: Counter[tuple[str, str]] = Counter()
         self.running: dict[str, str] = {}
@@ -259,7 +261,7 @@ class Run:
             if self.run_id in records.runs:
                 records.put(msgspec.structs.replace(records.runs[self.run_id], seen_ms=scheduler.now_ms))
 
-    def run_call(self, assignment: Assignment) -> Ran:
+    def run_call(self, assignment: Assignment) -> JobOutcome:
         """A job: it is written down, takes its time, and has its effect in the end, unless it fails."""
         simulation, (name, job) = self.simulation, (assignment.table, assignment.call.job)
         number = simulation.lake.tried.total()
@@ -280,7 +282,7 @@ class Run:
             self.turn(simulation.random.randint(1, MINUTE_MS))
             record = msgspec.structs.replace(record, seen_ms=simulation.scheduler.now_ms)
             simulation.records.put(record)
-        ran = simulation.lake.broken.get((name, job), Ran(status="done", run_id=record.run_id))
+        ran = simulation.lake.broken.get((name, job), JobOutcome(status="done", run_id=record.run_id))
         simulation.effect(name, job, ran)
         simulation.lake.running.pop(name, None)
         now_ms = simulation.scheduler.now_ms
@@ -349,7 +351,7 @@ class Simulation:
             self.scheduler.fail(Violation(f"{run_id} begins on {name} beside {other}"))
         self.lake.running[name] = run_id
 
-    def effect(self, name: str, job: str, ran: Ran) -> None:
+    def effect(self, name: str, job: str, ran: JobOutcome) -> None:
         if ran.exit_status:
             return
         self.lake.needs[name].discard(job)

@@ -17,7 +17,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.events import SILENT, CommitRetried, Event, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, OriginsWriter, RowMoves
-from icekeep.maintenance.compact.commit import Commits, commit_groups
+from icekeep.maintenance.compact.commit import CompactionCommits, commit_groups
 from icekeep.maintenance.compact.execute import RewrittenGroup
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import (
@@ -91,7 +91,7 @@ class Rewrite:
             groups=tuple(groups),
         )
         run_id = str(client.new_uuid())
-        commits = Commits(
+        commits = CompactionCommits(
             table=read,
             run_id=run_id,
             plan=plan,

@@ -16,7 +16,7 @@ from icekeep.maintenance.rewrite.options import file_sizes
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.misspelt import PROCEDURES as COMMANDS_OF_PROCEDURES
-from icekeep.settings import Kind
+from icekeep.settings import SettingKind
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import for_each
 
@@ -218,6 +218,6 @@ def test_a_command_is_read(line):
     command = parse_command(shlex.split(line)[1:], None, NOW_MS, "0")
     job = JOBS.get(command.name)
     for setting in () if job is None else job.settings:
-        if setting.kind is Kind.OPTIONS and setting.argument in command.arguments:
+        if setting.kind is SettingKind.OPTIONS and setting.argument in command.arguments:
             parse_options(resolve(job.options), command.arguments[setting.argument])
     assert len(COMMANDS) > 15

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from icekeep.airflow.outcomes import Ended, figures
-from icekeep.airflow.units import Call
+from icekeep.airflow.outcomes import CallOutcome, figures
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.yarn import ADDRESS_KEY, ResourceManager
 from icekeep.decoding import from_plain
 from icekeep.errors import UsageError, first_line
@@ -36,14 +36,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         rest: those that run after it.
     """
 
-    call: Call
+    call: JobOnTable
     application: str
     address: str
     page: str = ""
     result_file: str | None = None
     until_ms: int | None = None
-    ended: tuple[Ended, ...] = ()
-    rest: tuple[Call, ...] = ()
+    ended: tuple[CallOutcome, ...] = ()
+    rest: tuple[JobOnTable, ...] = ()
 
     def packed(self) -> dict[str, Any]:
         """As a triggerer keeps it: JSON, and of documents no more than XCom gets."""
@@ -62,7 +62,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return from_plain(plain, cls)
 
 
-def yarn_of(call: Call, mode: str, connection: Any) -> ResourceManager:
+def yarn_of(call: JobOnTable, mode: str, connection: Any) -> ResourceManager:
     """YARN, which will run a call and can be asked of it.
 
     Args:

@@ -22,10 +22,10 @@ from icekeep.airflow.installation import Installation
 from icekeep.airflow.listing import DueOperator, OutcomeOperator, RefusedOperator
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.submitting import submit_arguments
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.versions import DAG, task_group
 from icekeep.errors import ConfigError
-from icekeep.operations.configuration.file import Config, read_config
+from icekeep.operations.configuration.file import Configuration, read_config
 from icekeep.policies.resolution import Schedule, schedule_of
 from icekeep.policies.values import Policy, Rules
 
@@ -156,7 +156,7 @@ def _wrong_dag(policy: Policy, error: ConfigError) -> DAG:
 
 
 def _policy_dag(
-    config: Config, policy: Policy, installation: Installation, units_count_max: int, submit: Mapping[str, Any]
+    config: Configuration, policy: Policy, installation: Installation, units_count_max: int, submit: Mapping[str, Any]
 ) -> DAG:
     schedule = schedule_of(config.rules, policy)
     for one in schedule.never_run:
@@ -191,7 +191,7 @@ def _listed(maker: _Maker, schedule: Schedule) -> None:
     is_submitted = maker.policy.submit_over_bytes is not None
     outcome = maker.outcome()
     for table, calls in schedule.calls.items():
-        one = [Call(job=call.job, table=table, arguments=call.arguments, submit=is_submitted) for call in calls]
+        one = [JobOnTable(job=call.job, table=table, arguments=call.arguments, submit=is_submitted) for call in calls]
         chain = maker.chain({task_id(table, call.job): {"calls": (call,)} for call in one})
         chain[-1:] >> outcome
 
@@ -216,7 +216,7 @@ def _mapped(maker: _Maker, units_count_max: int) -> None:
     [due, tables.expand(unit=due.output)] >> maker.outcome(listing=_LISTING)
 
 
-def _doc(config: Config, policy: Policy, schedule: Schedule) -> str:
+def _doc(config: Configuration, policy: Policy, schedule: Schedule) -> str:
     """What the DAG's page in Airflow says."""
     how = "listed in the file" if schedule.asks is None else f"asked for when a run begins: {schedule.asks}"
     others = ", ".join(schedule.left_to_others)

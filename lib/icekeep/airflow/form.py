@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.errors import UsageError
 from icekeep.names import FullName
 from icekeep.operations.arguments import Command, parse_command
@@ -12,7 +12,7 @@ SUBMIT, WORKER = "spark-submit", "worker"
 _DRY_RUN = "--dry-run"
 
 
-def asked_call(params: Mapping[str, Any], now_ms: int) -> Call:
+def asked_call(params: Mapping[str, Any], now_ms: int) -> JobOnTable:
     """What the form asks for; raises `UsageError` where the job would not understand it.
 
     The form is for a job's settings alone: where the configuration is and where results go, the DAG says.
@@ -38,4 +38,4 @@ def asked_call(params: Mapping[str, Any], now_ms: int) -> Call:
             "the arguments name a table, a catalog, a configuration or an output; give settings of the job"
         )
     dry_run = (_DRY_RUN,) if params["dry_run"] and not command.dry_run else ()
-    return Call(job=job, table=table, arguments=(*arguments, *dry_run), submit=params["run_by"] == SUBMIT)
+    return JobOnTable(job=job, table=table, arguments=(*arguments, *dry_run), submit=params["run_by"] == SUBMIT)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.operations.configuration.file import CONFIG_VARIABLE
 from icekeep.policies.resolution import DRY_RUN
 from icekeep.runtime import SUBMITTER
@@ -78,7 +78,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_words(
-    call: Call, policy: str | None, conf: str | None, result_file: Path | None, output: str = "table"
+    call: JobOnTable, policy: str | None, conf: str | None, result_file: Path | None, output: str = "table"
 ) -> list[str]:
     """The command line of a job after its name.
 

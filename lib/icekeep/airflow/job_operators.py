@@ -15,14 +15,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.operators import MaintenanceOperator
 from icekeep.airflow.signatures import OFFERED, doc_of, operator_name, signature_of
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.versions import AirflowFailException, BaseOperator
 from icekeep.errors import UsageError
 from icekeep.names import FullName
 from icekeep.operations.configuration.setting_values import setting_arguments
 from icekeep.operations.help_texts import option_names
 from icekeep.policies.resolution import DRY_RUN
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import Job, Setting, SettingKind
 from icekeep.spelling import named_or_known, near_words
 
 _MARKS = ("{{", "{%", "{#")
@@ -59,13 +59,13 @@ class JobOperator(MaintenanceOperator):
         except UsageError as error:
             raise UsageError(f"task {self.task_id!r}: {error.message}") from None
 
-    def _all_calls(self) -> tuple[Call, ...]:
+    def _all_calls(self) -> tuple[JobOnTable, ...]:
         try:
             return (self._call(is_rendered=True),)
         except UsageError as error:
             raise AirflowFailException(error.message) from error
 
-    def _call(self, *, is_rendered: bool) -> Call:
+    def _call(self, *, is_rendered: bool) -> JobOnTable:
         """The call that the values say; those that are templates still are left out where nothing is rendered yet."""
         if is_rendered or not _is_template(self.table):
             try:
@@ -78,15 +78,15 @@ class JobOperator(MaintenanceOperator):
             if value is not None and (is_rendered or not _is_template(value)):
                 words += self._words(setting, value)
         dry_run = [DRY_RUN] if self._is_dry_run else []
-        return Call(job=self.JOB.name, table=self.table, arguments=(*words, *dry_run), submit=self.spark)
+        return JobOnTable(job=self.JOB.name, table=self.table, arguments=(*words, *dry_run), submit=self.spark)
 
     def _words(self, setting: Setting, value: Any) -> list[str]:
         try:
-            if setting.kind not in (Kind.OPTIONS, Kind.PAIRS):
+            if setting.kind not in (SettingKind.OPTIONS, SettingKind.PAIRS):
                 return [*setting_arguments(setting, _text(value))]
             if not isinstance(value, Mapping):
                 raise UsageError(f"{value!r} is not a mapping; give {{key: value}}")
-            if setting.kind is Kind.OPTIONS:
+            if setting.kind is SettingKind.OPTIONS:
                 self._check_options(value)
             return [word for key, one in value.items() for word in setting_arguments(setting, _text(one), str(key))]
         except UsageError as error:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.outcomes import Ended
+from icekeep.airflow.outcomes import CallOutcome
 from icekeep.airflow.versions import BaseOperatorLink
 from icekeep.operations.runbooks import pages
 
@@ -18,7 +18,7 @@ RUNBOOK, REPORT, SPARK = "Runbook", "Report", "Spark application"
 _ADDRESS = re.compile(r"https?://[^\s<>\"']+")
 
 
-def addresses(ended: Sequence[Ended], installation: Installation, spark: str) -> dict[str, str]:
+def addresses(ended: Sequence[CallOutcome], installation: Installation, spark: str) -> dict[str, str]:
     """The address of each link that has one, by its name.
 
     Args:

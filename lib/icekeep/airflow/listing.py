@@ -10,8 +10,8 @@ from typing import Any
 from icekeep.airflow.connections import connected
 from icekeep.airflow.due_calls import due_calls
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.outcomes import Ended, document_in, of_process
-from icekeep.airflow.units import Call, packed, units_of
+from icekeep.airflow.outcomes import CallOutcome, document_in, of_process
+from icekeep.airflow.units import JobOnTable, packed, units_of
 from icekeep.airflow.versions import AirflowException, AirflowFailException, BaseOperator, states_of_run
 from icekeep.airflow.worker import Worker
 from icekeep.errors import and_more
@@ -27,7 +27,7 @@ _NAMES_COUNT_MAX = 20
 _BAD = frozenset({"failed", "upstream_failed"})
 
 
-class Listing:
+class DueListing:
     """Asks `icekeep maintain --list` what is due.
 
     Args:
@@ -57,7 +57,9 @@ class Listing:
         found = (document or {}).get("result")
         if status in (0, _PARTIAL) and isinstance(found, Mapping):
             return found
-        ended = Ended(call=Call(job=f"{LISTING} --list", table=""), status=status or None, document=document)
+        ended = CallOutcome(
+            call=JobOnTable(job=f"{LISTING} --list", table=""), status=status or None, document=document
+        )
         raise (AirflowException if ended.is_worth_retrying else AirflowFailException)(ended.failure)
 
     def stop(self) -> None:
@@ -87,11 +89,11 @@ class DueOperator(BaseOperator):
         super().__init__(**arguments)
         self.installation, self.policy, self.rules = installation, policy, rules
         self.units_count_max, self.icekeep_conn_id = units_count_max, icekeep_conn_id
-        self._listing: Listing | None = None
+        self._listing: DueListing | None = None
 
     def execute(self, context: Any) -> list[Any]:
         """Ask, and give the units; raises Airflow's exceptions where there is no answer."""
-        self._listing = Listing(self.installation, self.icekeep_conn_id, self.log)
+        self._listing = DueListing(self.installation, self.icekeep_conn_id, self.log)
         found = self._listing.due(f"--policy={self.policy.name}")
         not_read = [f"{one['name']}: {one['reason']}" for one in found.get(NOT_READ, ())]
         context["ti"].xcom_push(key=NOT_READ, value=not_read[:_NAMES_COUNT_MAX])

@@ -18,11 +18,11 @@ from icekeep.airflow.connections import connected
 from icekeep.airflow.deferral import CLUSTER, DOES_NOT_WAIT, Waiting, yarn_of
 from icekeep.airflow.installation import Installation, job_words
 from icekeep.airflow.links import ReportLink, RunbookLink, SparkLink, addresses
-from icekeep.airflow.outcomes import Ended, document_in, for_xcom, of_process, status_in
-from icekeep.airflow.process_lines import Said
+from icekeep.airflow.outcomes import CallOutcome, document_in, for_xcom, of_process, status_in
+from icekeep.airflow.process_lines import ProcessOutput
 from icekeep.airflow.run_lookup import Recorded
 from icekeep.airflow.triggers import TIMED_OUT, UNREACHABLE, ApplicationTrigger
-from icekeep.airflow.units import Call, unpacked
+from icekeep.airflow.units import JobOnTable, unpacked
 from icekeep.airflow.versions import (
     AirflowException,
     AirflowFailException,
@@ -68,7 +68,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         self,
         *,
         installation: Installation,
-        calls: tuple[Call, ...] = (),
+        calls: tuple[JobOnTable, ...] = (),
         unit: Any = None,
         job: str | None = None,
         policy: str | None = None,
@@ -89,7 +89,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         self.deferrable = defers_by_default() if deferrable is None else deferrable
         self._until_ms: int | None = None
         self._here = installation
-        self._said = Said()
+        self._said = ProcessOutput()
         self.links: dict[str, str] = {}
         self._worker: Worker | None = None
         self._is_killed = False
@@ -111,7 +111,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         ended = self._told(self._waited_for(waiting, event))
         return self._all_run(waiting.rest, [*waiting.ended, ended], context)
 
-    def _all_run(self, calls: Sequence[Call], ended: list[Ended], context: Any) -> dict[str, Any]:
+    def _all_run(self, calls: Sequence[JobOnTable], ended: list[CallOutcome], context: Any) -> dict[str, Any]:
         """Run the calls after those that have ended, and say what became of all."""
         with connected(self.icekeep_conn_id, self.installation) as self._here:
             for at, call in enumerate(calls):
@@ -141,22 +141,22 @@ class MaintenanceOperator(SparkSubmitOperator):
         elif self._hook is not None:
             super().on_kill()
 
-    def _all_calls(self) -> tuple[Call, ...]:
+    def _all_calls(self) -> tuple[JobOnTable, ...]:
         return (*self.calls, *(unpacked(self.unit).calls if self.unit is not None else ()))
 
-    def _run(self, call: Call, context: Any) -> Ended | Waiting | None:
+    def _run(self, call: JobOnTable, context: Any) -> CallOutcome | Waiting | None:
         """How a call ended, or that it runs on YARN; `None` where its window has closed before."""
         if self._is_killed:
-            return Ended(call=call, status=None, said="Airflow has ended the task before")
+            return CallOutcome(call=call, status=None, said="Airflow has ended the task before")
         if call.until_ms is not None and SYSTEM.now_ms() >= call.until_ms:
             self.log.warning("%s of %s does not begin: its window is closed", call.job, call.table)
             return None
-        self._said = Said()
+        self._said = ProcessOutput()
         with TemporaryDirectory(prefix="icekeep-") as directory:
             ended = self._ended(call, Path(directory), context)
         return ended if isinstance(ended, Waiting) else self._told(ended)
 
-    def _told(self, ended: Ended) -> Ended:
+    def _told(self, ended: CallOutcome) -> CallOutcome:
         if ended.held_by is not None:
             self.log.info("%s", ended.told_held)
         elif ended.is_done:
@@ -165,7 +165,7 @@ class MaintenanceOperator(SparkSubmitOperator):
             self.log.error("%s", ended.failure)
         return ended
 
-    def _ended(self, call: Call, directory: Path, context: Any) -> Ended | Waiting:
+    def _ended(self, call: JobOnTable, directory: Path, context: Any) -> CallOutcome | Waiting:
         connection = self._connection() if call.submit else None
         mode = self._mode(connection)
         manager = self._asked_by_a_triggerer(call, mode, connection) if self.deferrable else None
@@ -180,26 +180,26 @@ class MaintenanceOperator(SparkSubmitOperator):
             return self._in_cluster(call, directory, context, manager)
         words = job_words(call, self.policy, self._here.conf, directory / _RESULT)
         status = self._submitted(call, words, self._given_files, context)
-        return Ended(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
+        return CallOutcome(call=call, status=status, document=document_in(directory / _RESULT), said=self._said.line)
 
-    def _by_worker(self, call: Call, directory: Path) -> Ended:
+    def _by_worker(self, call: JobOnTable, directory: Path) -> CallOutcome:
         file, answer = directory / _RESULT, directory / _ANSWER
         words = job_words(call, self.policy, self._here.conf, file)
         self._worker = Worker(self._here, [call.job, *words], self._say)
         try:
             status = of_process(self._worker.run(answer))
         except OSError as error:
-            return Ended(call=call, status=None, said=f"cannot start {self.installation.python!r}: {error}")
+            return CallOutcome(call=call, status=None, said=f"cannot start {self.installation.python!r}: {error}")
         finally:
             self._worker = None
-        ended = Ended(call=call, status=status, document=document_in(file), said=self._said.line)
+        ended = CallOutcome(call=call, status=status, document=document_in(file), said=self._said.line)
         if not ended.is_told_in_short:
             with answer.open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     self.log.info("%s", line.rstrip())
         return ended
 
-    def _asked_by_a_triggerer(self, call: Call, mode: str, connection: Any) -> ResourceManager | None:
+    def _asked_by_a_triggerer(self, call: JobOnTable, mode: str, connection: Any) -> ResourceManager | None:
         try:
             return yarn_of(call, mode, connection)
         except UsageError as error:
@@ -207,8 +207,8 @@ class MaintenanceOperator(SparkSubmitOperator):
             return None
 
     def _in_cluster(
-        self, call: Call, directory: Path, context: Any, manager: ResourceManager | None
-    ) -> Ended | Waiting:
+        self, call: JobOnTable, directory: Path, context: Any, manager: ResourceManager | None
+    ) -> CallOutcome | Waiting:
         """The driver is elsewhere: what `--files` sends lies in its working directory, and its result comes by another way."""
         results, conf = self.installation.results, self.installation.conf
         file = None if results is None else Path(results) / f"icekeep-{SYSTEM.new_uuid()}.json"
@@ -218,7 +218,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         if manager is None or status != 0:
             return self._ended_in_cluster(call, status, file, directory)
         if not self._said.application:
-            return Ended(call=call, status=None, said="spark-submit names no application of YARN", was_begun=True)
+            return CallOutcome(call=call, status=None, said="spark-submit names no application of YARN", was_begun=True)
         waiting = Waiting(
             call=call,
             application=self._said.application,
@@ -231,7 +231,9 @@ class MaintenanceOperator(SparkSubmitOperator):
             return self._given_up(waiting, "Airflow has ended the task")
         return waiting
 
-    def _ended_in_cluster(self, call: Call, status: int | None, file: Path | None, directory: Path) -> Ended:
+    def _ended_in_cluster(
+        self, call: JobOnTable, status: int | None, file: Path | None, directory: Path
+    ) -> CallOutcome:
         """How a call ended whose driver was elsewhere, with the document that it has left."""
         document = None
         if file is not None:
@@ -244,7 +246,7 @@ class MaintenanceOperator(SparkSubmitOperator):
             # spark-submit has but 0 and 1 to say.
             status = recorded
         was_begun = bool(self._said.application)
-        return Ended(call=call, status=status, document=document, said=self._said.line, was_begun=was_begun)
+        return CallOutcome(call=call, status=status, document=document, said=self._said.line, was_begun=was_begun)
 
     def _defer(self, waiting: Waiting) -> None:
         self.log.info("a triggerer waits for %s at %s", waiting.application, waiting.address)
@@ -257,7 +259,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _waited_for(self, waiting: Waiting, event: Any) -> Ended:
+    def _waited_for(self, waiting: Waiting, event: Any) -> CallOutcome:
         """How the call ended for which a triggerer has waited."""
         if event["reason"] == TIMED_OUT:
             # What comes after it would begin when the time is over.
@@ -277,17 +279,17 @@ class MaintenanceOperator(SparkSubmitOperator):
         with TemporaryDirectory(prefix="icekeep-") as directory:
             return self._ended_in_cluster(call, status, file, Path(directory))
 
-    def _given_up(self, waiting: Waiting, why: str) -> Ended:
+    def _given_up(self, waiting: Waiting, why: str) -> CallOutcome:
         """Of a call for which nobody waits any more: its application is ended, as one is whose task ends."""
         try:
             ResourceManager(waiting.address).kill(waiting.application)
             what = f"YARN was asked to end {waiting.application}"
         except OSError as error:
             what = f"YARN could not be asked to end {waiting.application}: {first_line(error)}"
-        return Ended(call=waiting.call, status=None, said=f"{why}; {what}", was_begun=True)
+        return CallOutcome(call=waiting.call, status=None, said=f"{why}; {what}", was_begun=True)
 
     def _submitted(
-        self, call: Call, words: Sequence[str], files: str | None, context: Any, *, waits: bool = True
+        self, call: JobOnTable, words: Sequence[str], files: str | None, context: Any, *, waits: bool = True
     ) -> int | None:
         """Submit it, wait for its end or only until it is accepted, and tell the exit status; `None` where nobody knows it."""
         self.application, first = self.installation.application(call.job)
@@ -332,7 +334,7 @@ class MaintenanceOperator(SparkSubmitOperator):
         self._said.look_at(line)
         self.log.info("%s", line)
 
-    def _emit(self, ended: Sequence[Ended], context: Any) -> None:
+    def _emit(self, ended: Sequence[CallOutcome], context: Any) -> None:
         if self.alias is None:
             return
         events = context["outlet_events"][AssetAlias(self.alias)]
@@ -346,13 +348,13 @@ def _first(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def _extra(one: Ended) -> dict[str, Any]:
+def _extra(one: CallOutcome) -> dict[str, Any]:
     document = one.document or {}
     known = {key: document.get(key) for key in ("run_id", "snapshot_id_after", "metadata_location_after")}
     return {"job": one.call.job, **{key: value for key, value in known.items() if value is not None}}
 
 
-def _exception(failed: Sequence[Ended], calls_count: int) -> Exception:
+def _exception(failed: Sequence[CallOutcome], calls_count: int) -> Exception:
     """What fails the task: with a further try where that may help one of the calls."""
     said = "; ".join(one.failure for one in failed[:_TOLD_COUNT_MAX])
     said += f"; and {len(failed) - _TOLD_COUNT_MAX} more" if len(failed) > _TOLD_COUNT_MAX else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.operations.console.values import label, shown_value
 from icekeep.operations.runbooks import INTERRUPTED, PARTIAL
 
@@ -47,7 +47,7 @@ _IN_CLUSTER = re.compile(r"(?:[Uu]ser application exited with(?: status)?|Kubern
 _STATUS = re.compile(r"Error code is: (-?\d+)")
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a call ended.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         was_begun: whether it was begun, where there is no `status`.
     """
 
-    call: Call
+    call: JobOnTable
     status: int | None
     document: Mapping[str, Any] | None = None
     said: str = ""
@@ -186,7 +186,7 @@ def figures(document: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def for_xcom(ended: Sequence[Ended]) -> dict[str, Any]:
+def for_xcom(ended: Sequence[CallOutcome]) -> dict[str, Any]:
     """What a task leaves in XCom: of one call the figures of its document, of several those of each, as many as it holds."""
     documents = [_document(one) for one in ended]
     if len(documents) == 1:
@@ -206,7 +206,7 @@ def for_xcom(ended: Sequence[Ended]) -> dict[str, Any]:
     return told
 
 
-def _document(one: Ended) -> dict[str, Any]:
+def _document(one: CallOutcome) -> dict[str, Any]:
     known = figures(one.document or {})
     return {"job": one.call.job, "table": one.call.table, **known, "exit_status": one.status}
 

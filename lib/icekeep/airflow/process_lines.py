@@ -12,7 +12,7 @@ _APPLICATION = re.compile(r"\b(application_\d+_\d+)\b|spark-app-selector -> (spa
 _ADDRESS = re.compile(r"(?:tracking URL: |SparkUI.* started at )(https?://[^\s,\"]+)")
 
 
-class Said:
+class ProcessOutput:
     """What a process has said.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from icekeep.airflow.installation import Installation
 from icekeep.airflow.outcomes import document_in
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.worker import Worker
 
 _RUNS = "runs"
@@ -26,7 +26,7 @@ class Recorded:
     def __init__(self, installation: Installation, directory: Path, say: Callable[[str], None]) -> None:
         self._installation, self._file, self._say = installation, directory / "runs.json", say
 
-    def of(self, call: Call, application: str) -> dict[str, Any] | None:
+    def of(self, call: JobOnTable, application: str) -> dict[str, Any] | None:
         """The document of the run of a call that was a Spark application, `exit_status` with it; `None` where there is none."""
         runs = self._runs(f"--table={call.table}", f"--job={call.job}", f"--last={_LAST}")
         found = [one for one in runs if one.get("app_id") == application and one.get("exit_status") is not None]

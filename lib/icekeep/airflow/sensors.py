@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.listing import NOT_READ, Listing
+from icekeep.airflow.listing import NOT_READ, DueListing
 from icekeep.airflow.versions import (
     AirflowException,
     AirflowFailException,
@@ -60,7 +60,7 @@ class TableDueSensor(BaseSensorOperator):
         self.table, self.policy = table, policy
         self.deferrable = self.mode == "poke" and defers_by_default() if deferrable is None else deferrable
         self.installation, self.icekeep_conn_id = installation, icekeep_conn_id
-        self._listing: Listing | None = None
+        self._listing: DueListing | None = None
 
     def execute(self, context: Any) -> Any:
         """Wait; raises `AirflowSensorTimeout` after `timeout` seconds."""
@@ -87,7 +87,7 @@ class TableDueSensor(BaseSensorOperator):
         """Whether something is due; raises Airflow's exceptions where there is no answer."""
         self._check(self.table)
         words = [f"--tables={self.table}", *([f"--policy={self.policy}"] if self.policy else [])]
-        self._listing = Listing(self.installation or Installation.of_worker(), self.icekeep_conn_id, self.log)
+        self._listing = DueListing(self.installation or Installation.of_worker(), self.icekeep_conn_id, self.log)
         found = self._listing.due(*words)
         for one in found.get(NOT_READ, ()):
             raise AirflowException(f"cannot look at {one['name']}: {one['reason']}")

@@ -10,21 +10,21 @@ from typing import Any
 
 from icekeep.operations.help_texts import sentence
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.settings import Job, Kind
+from icekeep.settings import Job, SettingKind
 
 OFFERED: tuple[Job, ...] = tuple(JOBS[name] for name in POLICY_JOBS)
 """The jobs that have an operator: those that a policy may ask for. The others are for somebody who has looked at the table."""
 
 _TYPES = {
-    Kind.SWITCH: "bool | str | None",
-    Kind.NUMBER: "int | str | None",
-    Kind.NUMBER_OR_ALL: "int | str | None",
-    Kind.TIME: "str | datetime | None",
-    Kind.IDS: "int | str | list[int] | None",
-    Kind.NAMES: "str | list[str] | None",
-    Kind.LOCATIONS: "str | list[str] | None",
-    Kind.OPTIONS: "dict[str, Any] | None",
-    Kind.PAIRS: "dict[str, str] | None",
+    SettingKind.SWITCH: "bool | str | None",
+    SettingKind.NUMBER: "int | str | None",
+    SettingKind.NUMBER_OR_ALL: "int | str | None",
+    SettingKind.TIME: "str | datetime | None",
+    SettingKind.IDS: "int | str | list[int] | None",
+    SettingKind.NAMES: "str | list[str] | None",
+    SettingKind.LOCATIONS: "str | list[str] | None",
+    SettingKind.OPTIONS: "dict[str, Any] | None",
+    SettingKind.PAIRS: "dict[str, str] | None",
 }
 """By the kind of a setting the type of its keyword; any other is a text."""
 

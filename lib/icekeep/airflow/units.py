@@ -12,7 +12,7 @@ from icekeep.decoding import from_plain
 from icekeep.errors import and_more
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class JobOnTable(msgspec.Struct, frozen=True, kw_only=True):
     """One job on one table.
 
     Attributes:
@@ -32,7 +32,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that belong together; `name` is shown in Airflow's grid."""
 
     name: str
-    calls: tuple[Call, ...]
+    calls: tuple[JobOnTable, ...]
 
 
 def packed(units: Sequence[Unit]) -> list[Any]:
@@ -47,13 +47,13 @@ def unpacked(unit: Any) -> Unit:
     return from_plain(unit, Unit)
 
 
-def units_of(calls: Sequence[Call], units_count_max: int) -> list[Unit]:
+def units_of(calls: Sequence[JobOnTable], units_count_max: int) -> list[Unit]:
     """A unit a table, in the order of `calls`; where that would be too many, several tables that need no Spark share one first.
 
     >>> [unit.name for unit in units_of([Call(job="compact", table=f"c.db.t{n}", submit=False) for n in range(5)], 2)]
     ['c.db.t0 and 2 more', 'c.db.t3 and 1 more']
     """
-    of_table: dict[str, list[Call]] = {}
+    of_table: dict[str, list[JobOnTable]] = {}
     for call in calls:
         of_table.setdefault(call.table, []).append(call)
     if len(of_table) <= units_count_max:
@@ -71,7 +71,7 @@ def _shared(tables: Sequence[str], units_count: int) -> list[tuple[str, ...]]:
     return [tuple(tables[at : at + length]) for at in range(0, len(tables), length)]
 
 
-def _unit(tables: Sequence[str], of_table: Mapping[str, Sequence[Call]]) -> Unit:
+def _unit(tables: Sequence[str], of_table: Mapping[str, Sequence[JobOnTable]]) -> Unit:
     return Unit(
         name=f"{tables[0]}{and_more(tables)}", calls=tuple(call for table in tables for call in of_table[table])
     )

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 import msgspec
 
 from icekeep.commit.filtering import (
-    Checked,
     Filtered,
     FilterManifests,
     Gathering,
@@ -21,6 +20,7 @@ from icekeep.commit.filtering import (
     LastingKey,
     LiveFilesQuestion,
     MergeManifests,
+    RemovalChecks,
     identity,
     read_as,
     without_history,
@@ -109,7 +109,7 @@ class CommitFiles:
         self.producer, self.own, self.carried_keys = producer or {}, own or {}, carried_keys
         self.named: dict[str, frozenset[str]] = {}
         self.filtered: dict[Hashable, tuple[Filtered, Hashable]] = {}
-        self.checked: dict[Hashable, Checked] = {}
+        self.checked: dict[Hashable, RemovalChecks] = {}
         self.answers: dict[Hashable, dict[Hashable, Any]] = {}
         self._numbers = count()
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
@@ -203,13 +203,13 @@ class Attempt:
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests
-    ) -> tuple[dict[Identity, Filtered], Checked]:
+    ) -> tuple[dict[Identity, Filtered], RemovalChecks]:
         """Filter manifests of one content; those that an earlier attempt has filtered are read for a new check alone.
 
         Returns the results of the manifests that were filtered, and of the check of the removed files.
         """
         if not manifests:
-            return {}, Checked()
+            return {}, RemovalChecks()
         files, check = self._files, None if work.check is None else work.check.key
         questions = {identity(m): work.question(m) for m in manifests}
         earlier = {i: files.filtered[question] for i, question in questions.items() if question in files.filtered}
@@ -230,7 +230,9 @@ class Attempt:
             new = share.written(others)
             files.written += new
             others.update(new)
-        checked = Checked.joined([files.checked.get(check, Checked()), *(share.checked for share in shares)])
+        checked = RemovalChecks.joined(
+            [files.checked.get(check, RemovalChecks()), *(share.checked for share in shares)]
+        )
         if not checked.refusals:
             files.checked[check] = checked
             files.filtered.update({questions[i]: (filtered, check) for i, filtered in done.items()})

@@ -281,14 +281,14 @@ class Filtered(msgspec.Struct, frozen=True):
     summary: SummaryBuilder
 
 
-class Checked(msgspec.Struct, frozen=True):
+class RemovalChecks(msgspec.Struct, frozen=True):
     """The result of a check, by the path of a file: reasons against its removal, and changed deletes of its positions."""
 
     refusals: Mapping[str, str] = {}
     changed: Mapping[str, ChangedDeletes] = {}
 
     @classmethod
-    def joined(cls, some: Iterable["Checked"]) -> "Checked":
+    def joined(cls, some: Iterable["RemovalChecks"]) -> "RemovalChecks":
         refusals: dict[str, str] = {}
         changed: dict[str, ChangedDeletes] = {}
         for one in some:
@@ -301,7 +301,7 @@ class FilteredShare(msgspec.Struct, frozen=True):
     """The result of one share of the work; the attempt decides whether refusals of the check are a conflict."""
 
     filtered: Mapping[Identity, Filtered]
-    checked: Checked = Checked()
+    checked: RemovalChecks = RemovalChecks()
 
     def written(self, others: Set[str]) -> list[str]:
         """The locations of its manifests that are not in `others`: those that were written for it."""
@@ -315,7 +315,7 @@ class RemovalCheck(Protocol):
     @property
     def key(self) -> Hashable: ...
 
-    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> RemovalChecks:
         """Which of them may not be removed, and which only if their deletes of positions are carried over."""
 
 
@@ -362,7 +362,7 @@ class FilterManifests(msgspec.Struct, frozen=True, kw_only=True):
             remaining -= filtered.named_count
             if self.check is not None:
                 removed += gone
-        checked = Checked() if self.check is None or not removed else self.check.checked(removed, named, reader)
+        checked = RemovalChecks() if self.check is None or not removed else self.check.checked(removed, named, reader)
         return FilteredShare(done, checked)
 
     def _selection_key(self, manifest: ManifestFile) -> Hashable:

@@ -14,7 +14,6 @@ import msgspec
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.file_sets import ChangedDeletes, FileSet, FilesToFind, StoredFileSet, digest_of_all, entry_digest
 from icekeep.commit.filtering import (
-    Checked,
     EntryReader,
     FilterManifests,
     Gatherer,
@@ -22,6 +21,7 @@ from icekeep.commit.filtering import (
     LeftBehind,
     LiveFilesQuestion,
     RemovalCheck,
+    RemovalChecks,
     Selection,
     identity,
     without_history,
@@ -47,7 +47,7 @@ Can be pickled; a file that cannot be read is left out.
 """
 
 
-class Manifests(msgspec.Struct, frozen=True):
+class HeadManifests(msgspec.Struct, frozen=True):
     """The manifests of a branch's head that may list live files, by what they track, in order."""
 
     data: tuple[ManifestFile, ...]
@@ -68,9 +68,9 @@ class KeptManifests(msgspec.Struct, frozen=True):
     changed: Mapping[str, ChangedDeletes] = {}
 
 
-def live_among(manifests: Iterable[ManifestFile]) -> Manifests:
+def live_among(manifests: Iterable[ManifestFile]) -> HeadManifests:
     rows = [m for m in manifests if m.may_have_live_files]
-    return Manifests(
+    return HeadManifests(
         data=tuple(m for m in rows if m.content is ManifestContent.DATA),
         deletes=tuple(m for m in rows if m.content is ManifestContent.DELETES),
     )
@@ -91,7 +91,7 @@ def head_manifests(attempt: Attempt, branch: str) -> list[ManifestFile]:
     return rows
 
 
-def live_manifests(attempt: Attempt, branch: str) -> Manifests:
+def live_manifests(attempt: Attempt, branch: str) -> HeadManifests:
     return live_among(head_manifests(attempt, branch))
 
 
@@ -177,7 +177,7 @@ def remove(
         asked = {identity(m) for m in likely}
         others = [m for m in manifests if identity(m) not in asked]
         more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
-        filtered, checked = {**filtered, **more}, Checked.joined([checked, of_others])
+        filtered, checked = {**filtered, **more}, RemovalChecks.joined([checked, of_others])
         missing_count -= sum(one.named_count for one in more.values())
     paths = frozenset[PathDigest]().union(*(one.paths for one in filtered.values()))
     if missing_count < 0:
@@ -212,7 +212,7 @@ def _no_longer_live(as_read: FileSet, missing_count: int, removed: Set[PathDiges
 
 
 def remove_deletes(
-    manifests: Manifests,
+    manifests: HeadManifests,
     kept: KeptManifests,
     attempt: Attempt,
     *,

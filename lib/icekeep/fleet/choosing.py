@@ -212,7 +212,7 @@ def _by_conditions(rule: JobRule, health: TableHealth | None, last: LastRuns, no
 _PACE_LEAST, _PACE_MOST = 1 / 64, 16.0
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class JobEstimate(msgspec.Struct, frozen=True):
     """What a job is going to take: milliseconds from its beginning to its end, bytes read and written.
 
     Attributes:
@@ -253,7 +253,7 @@ class Budget:
         """What each job takes beside its work, and beyond what estimates have of that."""
         return round(median(self._beyond_ms)) if self._beyond_ms else 0
 
-    def refusal(self, estimate: Estimate, now_ms: int, closes_ms: int | None = None) -> str | None:
+    def refusal(self, estimate: JobEstimate, now_ms: int, closes_ms: int | None = None) -> str | None:
         """Why a job cannot be begun, in one line; `None` where it can.
 
         Args:
@@ -280,15 +280,15 @@ class Budget:
                 return f"it would read and write about {wants}, and {format_bytes(left)} of the run's bytes are left"
         return None
 
-    def begin(self, estimate: Estimate) -> None:
+    def begin(self, estimate: JobEstimate) -> None:
         """Take what a job is estimated to need."""
         self._taken_bytes += estimate.bytes
 
-    def give_back(self, estimate: Estimate) -> None:
+    def give_back(self, estimate: JobEstimate) -> None:
         """What was taken for a job that was not begun after all."""
         self._taken_bytes -= estimate.bytes
 
-    def end(self, estimate: Estimate, elapsed_ms: int) -> None:
+    def end(self, estimate: JobEstimate, elapsed_ms: int) -> None:
         """Take note of how long a job took that has ended well."""
         if estimate.elapsed_ms < MINUTE_MS:
             self._beyond_ms.append(max(0, elapsed_ms - estimate.elapsed_ms))
@@ -374,7 +374,7 @@ def estimate_of(
     table_bytes: int,
     slots: Slots = one_slot,
     pace: float = 1.0,
-) -> Estimate:
+) -> JobEstimate:
     """What a job takes of a budget, by the rates of `docs/performance.md`, which are those of one core.
 
     Its start and its requests take as long as they do, however many cores work; the rest is divided by these.
@@ -396,4 +396,4 @@ def estimate_of(
     # To ask how many run at once takes its time, with thousands of tables.
     work_ms = cpu_ms // max(1, min(slots(read), tasks)) if tasks > 1 else cpu_ms
     by_rates_ms = _LEAST_ELAPSED_MS + work_ms + one.requests_count * _REQUEST_MS
-    return Estimate(round(by_rates_ms * pace), read + written, by_rates_ms)
+    return JobEstimate(round(by_rates_ms * pace), read + written, by_rates_ms)

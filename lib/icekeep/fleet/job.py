@@ -13,8 +13,8 @@ import msgspec
 
 from icekeep.catalog.base import Catalog
 from icekeep.errors import OutcomeUnknownError, SafetyError, TryAgainError, UnsupportedError, one_line
-from icekeep.fleet.choosing import Budget, Choice, Estimate, Verdict, decided, is_named, may_begin, told
-from icekeep.fleet.overview import Leases, Looking, Overview, Seen, look
+from icekeep.fleet.choosing import Budget, Choice, JobEstimate, Verdict, decided, is_named, may_begin, told
+from icekeep.fleet.overview import Leases, Looking, Overview, PolicyTable, look
 from icekeep.fleet.values import (
     Assignment,
     DueJob,
@@ -22,9 +22,9 @@ from icekeep.fleet.values import (
     DueTable,
     Failing,
     JobDone,
+    JobOutcome,
     JobStatus,
     MaintainResult,
-    Ran,
     RunCall,
     TableDone,
 )
@@ -57,7 +57,7 @@ class Works:
 
     def __init__(
         self,
-        tables: Sequence[Seen],
+        tables: Sequence[PolicyTable],
         leases: Mapping[str, Leases],
         budget: Budget,
         run_call: RunCall,
@@ -107,11 +107,11 @@ class Works:
                         self._note(seen, choice, JobStatus.FAILED, f"unexpected error: {one_line(error)}")
         self._one_ended.set()
 
-    def _next(self) -> Seen | None:
+    def _next(self) -> PolicyTable | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting and not self.stop.is_set() else None
 
-    def _work_on(self, seen: Seen) -> None:
+    def _work_on(self, seen: PolicyTable) -> None:
         with self._held(seen) as holder:
             last = self._leases[seen.catalog.name].last_of([seen.name]) or {}
             is_open = True
@@ -125,7 +125,7 @@ class Works:
                     is_open = self._job(seen, choice, last.get((seen.name, choice.call.job), choice.last))
 
     @contextmanager
-    def _held(self, seen: Seen) -> Iterator[str | None]:
+    def _held(self, seen: PolicyTable) -> Iterator[str | None]:
         """Have the lease of a table while the block lasts; gives the run that has it already, if one has."""
         leases = self._leases[seen.catalog.name]
         holder = None if all(one.observes for one in seen.due) else leases.take(seen.name)
@@ -135,7 +135,7 @@ class Works:
             if holder is None:
                 leases.drop(seen.name)
 
-    def _job(self, seen: Seen, choice: Choice, last: LastRuns) -> bool:
+    def _job(self, seen: PolicyTable, choice: Choice, last: LastRuns) -> bool:
         """Run a job if it may be begun, and return whether others of the table may follow."""
         estimate, now_ms = seen.estimate(choice), self._runtime.now_ms()
         if self.stop.is_set():
@@ -167,7 +167,7 @@ class Works:
         self.done[seen.name, choice.call.job] = _told(choice, ran, estimate, elapsed_ms)
         return ran.exit_status != OutcomeUnknownError.exit_status
 
-    def _ran(self, seen: Seen, choice: Choice, estimate: Estimate) -> Ran:
+    def _ran(self, seen: PolicyTable, choice: Choice, estimate: JobEstimate) -> JobOutcome:
         """How the job ended."""
         assignment = Assignment(
             catalog=seen.catalog,
@@ -183,9 +183,11 @@ class Works:
         try:
             ran = self._run_call(assignment)
         except Exception as error:  # noqa: BLE001 - an error that nobody has thought of says nothing of other tables
-            ran = Ran(status=JobStatus.FAILED, exit_status=1, error_kind="unexpected", error_message=one_line(error))
+            ran = JobOutcome(
+                status=JobStatus.FAILED, exit_status=1, error_kind="unexpected", error_message=one_line(error)
+            )
         except BaseException:  # noqa: BLE001 - how an interrupt leaves the job
-            ran = Ran(status=JobStatus.INTERRUPTED, exit_status=1, error_message="the run was interrupted")
+            ran = JobOutcome(status=JobStatus.INTERRUPTED, exit_status=1, error_message="the run was interrupted")
         if ran.status == JobStatus.INTERRUPTED:
             self.stop.set()
         elif ran.error_message is not None and ran.exit_status not in _SAID_IN_ANY_CASE and self.stop.is_set():
@@ -195,7 +197,7 @@ class Works:
             )
         return ran
 
-    def _note(self, seen: Seen, choice: Choice, status: JobStatus, why: str, elapsed_ms: int = 0) -> bool:
+    def _note(self, seen: PolicyTable, choice: Choice, status: JobStatus, why: str, elapsed_ms: int = 0) -> bool:
         estimate = seen.estimate(choice)
         self.done[seen.name, choice.call.job] = job_done(choice, status, why, estimate, elapsed_ms)
         return True
@@ -231,14 +233,14 @@ def _done_elsewhere(seen: LastRuns, last: LastRuns, seen_ms: int) -> str | None:
     return f"another run has tried it meanwhile: {last.last_error}" if is_new and last.last_error is not None else None
 
 
-def _by_now(seen: Seen, choice: Choice, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
+def _by_now(seen: PolicyTable, choice: Choice, last: LastRuns, now_ms: int) -> tuple[Verdict, str]:
     """What becomes of a job that was due, by the clock, and by earlier runs where more is known of them than at the look."""
     if last == choice.last:
         return may_begin(choice.rule, last, now_ms)
     return decided(choice.rule, seen.health, last, now_ms)
 
 
-def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_ms: int = 0) -> JobDone:
+def job_done(choice: Choice, status: str, why: str, estimate: JobEstimate, elapsed_ms: int = 0) -> JobDone:
     """A job that was not run, or ended without a word."""
     return JobDone(
         job=choice.call.job,
@@ -252,7 +254,7 @@ def job_done(choice: Choice, status: str, why: str, estimate: Estimate, elapsed_
     )
 
 
-def _could_not(choice: Choice, ran: Ran) -> str:
+def _could_not(choice: Choice, ran: JobOutcome) -> str:
     """What the line of a job adds that ended well, and did nothing about the numbers that it was due for."""
     is_idle = isinstance(ran.result, JobResult) and ran.result.is_idle
     if choice.observes or choice.rule.trigger == ALWAYS or ran.exit_status or not is_idle:
@@ -261,7 +263,7 @@ def _could_not(choice: Choice, ran: Ran) -> str:
     return "; it changed nothing" + (f": {advice.reason}" if advice is not None and not advice.has_work else "")
 
 
-def _told(choice: Choice, ran: Ran, estimate: Estimate, elapsed_ms: int) -> JobDone:
+def _told(choice: Choice, ran: JobOutcome, estimate: JobEstimate, elapsed_ms: int) -> JobDone:
     if ran.status == JobStatus.INTERRUPTED:
         status: str = JobStatus.INTERRUPTED
     elif ran.error_message is not None:
@@ -426,7 +428,7 @@ def _result(fleet: Fleet, overview: Overview, done: Mapping[tuple[str, str], Job
     )
 
 
-def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, str], JobDone]) -> TableDone:
+def _table_done(seen: PolicyTable, rank: int, fleet: Fleet, done: Mapping[tuple[str, str], JobDone]) -> TableDone:
     prices = fleet.looking.prices
     return TableDone(
         table=seen.name,
@@ -443,7 +445,7 @@ def _table_done(seen: Seen, rank: int, fleet: Fleet, done: Mapping[tuple[str, st
     )
 
 
-def _failing(tables: Iterable[Seen], done: Mapping[tuple[str, str], JobDone], now_ms: int) -> Iterator[Failing]:
+def _failing(tables: Iterable[PolicyTable], done: Mapping[tuple[str, str], JobDone], now_ms: int) -> Iterator[Failing]:
     """What has failed or was cut off three times in a row or more, what has just ended among it."""
     for seen in tables:
         for choice in seen.choices:
@@ -479,7 +481,7 @@ def _status(result: MaintainResult) -> str:
     return "partial" if is_left or result.failing or result.not_read else "done"
 
 
-def _due_table(seen: Seen, fleet: Fleet) -> DueTable:
+def _due_table(seen: PolicyTable, fleet: Fleet) -> DueTable:
     jobs = [(choice, seen.estimate(choice)) for choice in seen.due]
     return DueTable(
         table=seen.name,

@@ -24,7 +24,7 @@ from icekeep.fleet.choosing import (
     NEVER_RAN,
     NOT_KNOWN,
     Choice,
-    Estimate,
+    JobEstimate,
     Slots,
     Verdict,
     Worth,
@@ -200,7 +200,7 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
         return shlex.join(["icekeep", *words, *self.config])
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that policies reach.
 
     Attributes:
@@ -246,7 +246,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         """Benefit for cost of what is due."""
         return value_of(self._worth(one, prices) for one in self.due)
 
-    def estimate(self, choice: Choice) -> Estimate:
+    def estimate(self, choice: Choice) -> JobEstimate:
         """What a job takes."""
         size = 0 if self.health is None else self.health.data.data_files_bytes
         pace = self.paces.of(self.name, choice.call.job).elapsed
@@ -265,7 +265,7 @@ class Overview(msgspec.Struct, frozen=True):
         notes: which jobs policies with a schedule ask for that no schedule runs, and what of the policies fits no table.
     """
 
-    tables: tuple[Seen, ...]
+    tables: tuple[PolicyTable, ...]
     not_read: tuple[NotRead, ...]
     other_tables_count: int
     notes: tuple[str, ...] = ()
@@ -278,7 +278,7 @@ def look(catalogs: Mapping[str, tuple[Catalog, Leases]], looking: Looking) -> Ov
         NotFoundError: tables were asked for by pattern or name, and policies reach none of them.
         UnavailableError: the only catalog is out of reach.
     """
-    seen: list[Seen] = []
+    seen: list[PolicyTable] = []
     not_read: list[NotRead] = []
     listed: dict[str, frozenset[str]] = {}
     found: set[str] = set()
@@ -349,7 +349,7 @@ def _fits_nothing(policy: Policy, glob: Glob, listed: Mapping[str, Collection[st
     return not any(glob.matches(name) for catalog in catalogs for name in listed[catalog])
 
 
-def in_order(tables: Iterable[Seen], prices: Prices | None) -> tuple[Seen, ...]:
+def in_order(tables: Iterable[PolicyTable], prices: Prices | None) -> tuple[PolicyTable, ...]:
     """Tables in the order in which they are worked on, those without due jobs last, by name.
 
     A table with a job that was cut off comes after all that have not been tried since: or it would be the first in each night,
@@ -364,7 +364,7 @@ def in_order(tables: Iterable[Seen], prices: Prices | None) -> tuple[Seen, ...]:
     return tuple(in_turn)
 
 
-def _order(one: Seen, prices: Prices | None) -> tuple[Any, ...]:
+def _order(one: PolicyTable, prices: Prices | None) -> tuple[Any, ...]:
     score = 0.0 if one.health is None else one.health.score
     return not one.due, -one.value(prices), score, one.name
 
@@ -409,7 +409,7 @@ class _Look:
         self._paces = leases.paces()
         self._now_ms = catalog.runtime.now_ms()
 
-    def at(self, identifiers: list[Identifier]) -> Iterator[Seen]:
+    def at(self, identifiers: list[Identifier]) -> Iterator[PolicyTable]:
         """Look at these; one that is dropped meanwhile is left out."""
         last = self._leases.last_of([full_name(self._catalog.name, one) for one in identifiers])
         self._is_known = last is not None
@@ -439,7 +439,7 @@ class _Look:
             self._left_out.add(table.identifier)
         return self._looking.memory.over(table) if may else None
 
-    def _seen(self, identifier: Identifier, found: TableHealth | NotRead | None) -> Seen | None:
+    def _seen(self, identifier: Identifier, found: TableHealth | NotRead | None) -> PolicyTable | None:
         in_force = self._in_force.get(identifier)
         not_read = found if isinstance(found, NotRead) else None
         if found is None and identifier not in self._left_out:
@@ -452,7 +452,7 @@ class _Look:
                 in_force = TableRules(table=full_name(self._catalog.name, identifier), policies=(), jobs=()), ()
         rules, problems = in_force
         health = found if isinstance(found, TableHealth) else None
-        return Seen(
+        return PolicyTable(
             catalog=self._catalog,
             identifier=identifier,
             choices=choices(rules, health, self._last_of(identifier, rules), self._now_ms),

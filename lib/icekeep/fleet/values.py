@@ -47,7 +47,7 @@ IDLE = frozenset({JobStatus.NOT_DUE, JobStatus.HELD, JobStatus.CLOSED, JobStatus
 """Of a job that this run had no reason to begin."""
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class JobOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one run of a job ended.
 
     Attributes:
@@ -91,7 +91,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 class RunCall(Protocol):
     """What runs a job; an error of the job is told in what it returns, only an interrupt is raised."""
 
-    def __call__(self, assignment: Assignment) -> Ran:
+    def __call__(self, assignment: Assignment) -> JobOutcome:
         """Run it to its end."""
 
 

@@ -22,8 +22,8 @@ from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, Delete
 from icekeep.health.prices import Prices
 from icekeep.health.values import FaultsCount, JobAdvice, MetadataHealth, MeteredStorage, TableHealth, number_of
 from icekeep.maintenance.check.lists import Listed
-from icekeep.maintenance.compact.job import CompactRequest, Run
-from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compact.job import CompactionRun, CompactRequest
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, CompactionEstimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compact.plan import RewritePlan, group_files
 from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.options import ExpirationOptions
@@ -209,7 +209,7 @@ Compaction: TypeAlias = Callable[[], RewritePlan]
 """The plan of a compaction, made once."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class TableFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of a table, by which jobs are judged; `table` reads through a storage that remembers."""
 
     table: Table
@@ -233,14 +233,14 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
             raise NeedsSpark
 
 
-def advice(known: Known) -> tuple[JobAdvice, ...]:
+def advice(known: TableFacts) -> tuple[JobAdvice, ...]:
     """What each job of a policy would do, in the order in which they should run.
 
     Raises:
         TryAgainError: storage is out of reach.
     """
     compaction = cache(partial(_planned_compaction, known))
-    judges: dict[str, Callable[[Known], JobAdvice]] = {
+    judges: dict[str, Callable[[TableFacts], JobAdvice]] = {
         "compact": lambda known: _compact(known, compaction),
         "rewrite_position_deletes": lambda known: _rewrite_position_deletes(known, compaction),
         "rewrite_manifests": _rewrite_manifests,
@@ -250,7 +250,7 @@ def advice(known: Known) -> tuple[JobAdvice, ...]:
     return tuple(finished(_judged(job, judge, known), known.table, known.prices) for job, judge in judges.items())
 
 
-def fault_advice(faults: Sequence[FaultsCount], known: Known) -> tuple[JobAdvice, ...]:
+def fault_advice(faults: Sequence[FaultsCount], known: TableFacts) -> tuple[JobAdvice, ...]:
     """What comes before all jobs where a table has faults: to look at them. Nothing where it has none."""
     if not faults:
         return ()
@@ -266,7 +266,7 @@ def fault_advice(faults: Sequence[FaultsCount], known: Known) -> tuple[JobAdvice
     return (finished(found, known.table, known.prices),)
 
 
-def _judged(job: str, judge: Callable[[Known], JobAdvice], known: Known) -> JobAdvice:
+def _judged(job: str, judge: Callable[[TableFacts], JobAdvice], known: TableFacts) -> JobAdvice:
     try:
         return judge(known)
     except TryAgainError:
@@ -293,13 +293,13 @@ def finished(one: JobAdvice, table: Table, prices: Prices | None) -> JobAdvice:
     return msgspec.structs.replace(one, command=command, cost=cost)
 
 
-def _planned_compaction(known: Known) -> RewritePlan:
+def _planned_compaction(known: TableFacts) -> RewritePlan:
     """Raises `NeedsSpark` where a plan would be made by Spark, and `IcekeepError` as the job."""
     known.require_few()
-    return Run(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
+    return CompactionRun(known.table, CompactRequest(known.engine), known.table.runtime).plan(None)
 
 
-def _compact(known: Known, compaction: Compaction) -> JobAdvice:
+def _compact(known: TableFacts, compaction: Compaction) -> JobAdvice:
     try:
         planned = compaction()
     except NeedsSpark:
@@ -318,7 +318,7 @@ def _compact(known: Known, compaction: Compaction) -> JobAdvice:
     return _compaction(files_count, new_count, deletes_count, planned.candidate_files_count, cost, is_exact=True)
 
 
-def _compact_by_sums(known: Known) -> JobAdvice:
+def _compact_by_sums(known: TableFacts) -> JobAdvice:
     """By sizes alone, partition by partition: deletes are not looked at, and groups of more than 100 GB not divided."""
     files_count = new_count = asking_count = 0
     works = []
@@ -343,7 +343,7 @@ def _compact_by_sums(known: Known) -> JobAdvice:
 
 
 def _compaction(
-    files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: Estimate, *, is_exact: bool
+    files_count: int, new_count: int, deletes_count: int, asking_count: int, cost: CompactionEstimate, *, is_exact: bool
 ) -> JobAdvice:
     if files_count:
         has = "has" if files_count == 1 else "have"
@@ -373,7 +373,7 @@ def _compaction(
     )
 
 
-def _rewrite_position_deletes(known: Known, compaction: Compaction) -> JobAdvice:
+def _rewrite_position_deletes(known: TableFacts, compaction: Compaction) -> JobAdvice:
     job, positions = "rewrite_position_deletes", known.deletes.positions
     if not positions.files_count and not known.deletes.vectors.files_count:
         return JobAdvice(job=job, has_work=False, is_exact=True, reason="there are no position deletes")
@@ -426,7 +426,7 @@ def _rewrite_position_deletes(known: Known, compaction: Compaction) -> JobAdvice
     )
 
 
-def _planned_position_deletes(known: Known) -> DeletesPlan:
+def _planned_position_deletes(known: TableFacts) -> DeletesPlan:
     """Raises `NeedsSpark` where a plan would be made by Spark, and `IcekeepError` as the job."""
     table = known.table
     check_arguments(table.metadata)
@@ -435,7 +435,7 @@ def _planned_position_deletes(known: Known) -> DeletesPlan:
     )
 
 
-def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int:
+def _taken_count(plan: DeletesPlan, known: TableFacts, compaction: Compaction) -> int:
     """How many of the delete files of a plan go with a compaction that comes first, as `commit.filtering.LeftBehind` says."""
     try:
         first = compaction()
@@ -454,7 +454,7 @@ def _taken_count(plan: DeletesPlan, known: Known, compaction: Compaction) -> int
     return sum(own_path(entry.data_file) in replaced or not is_newer(entry, least) for entry in entries)
 
 
-def _rewrite_manifests(known: Known) -> JobAdvice:
+def _rewrite_manifests(known: TableFacts) -> JobAdvice:
     table = known.table
     try:
         rules = checked_rules(table.metadata, RewriteManifestsRequest(known.engine))

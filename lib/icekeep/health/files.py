@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from icekeep.health.values import DeletesHealth, RefHealth, ScorePart, SizeBucket
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
-from icekeep.planning.deletes import EVERY_PAIR, Reaching, reaching
+from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import DecodedEntries, entries_schema
 from icekeep.planning.manifests import SOLE_PATH
 from icekeep.planning.scan.plan import SizeDistribution
@@ -282,7 +282,7 @@ def _summed(codes: NDArray[np.int64], sizes: NDArray[np.int64], length: int) -> 
     return totals
 
 
-def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None) -> DeletesHealth:
+def deletes_health(data: DataFold, deletes: DeleteFold, reached: ReachingDeletes | None) -> DeletesHealth:
     """The figures; those that need the pairs are `None` where `reached` is."""
     positions, equality, vectors = deletes.positions, deletes.equality, deletes.vectors
     deleted_count = _deleted_count(data, deletes, reached)
@@ -323,7 +323,7 @@ def deletes_health(data: DataFold, deletes: DeleteFold, reached: Reaching | None
     )
 
 
-def _deleted_count(data: DataFold, deletes: DeleteFold, reached: Reaching | None) -> int:
+def _deleted_count(data: DataFold, deletes: DeleteFold, reached: ReachingDeletes | None) -> int:
     """Rows that deletes of positions delete, at most: what reaches nothing deletes none, and a file loses no more than it has."""
     if reached is None:
         return deletes.positions.record_count + deletes.vectors.record_count
@@ -337,7 +337,7 @@ def _deleted_count(data: DataFold, deletes: DeleteFold, reached: Reaching | None
     return int(counts.clip(0).sum() + shared.clip(0).sum())
 
 
-def reached_by(data: pa.Table, deletes: pa.Table, metadata: TableMetadata) -> Reaching | None:
+def reached_by(data: pa.Table, deletes: pa.Table, metadata: TableMetadata) -> ReachingDeletes | None:
     """Which delete files reach which data files; `None` where that is too many runs to hold.
 
     Raises:

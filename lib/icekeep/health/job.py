@@ -21,7 +21,7 @@ from icekeep.catalog.base import Table
 from icekeep.catalog.metadata_files import parse_version_name
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.errors import ConflictError, IcekeepError, MissingFileError, TryAgainError
-from icekeep.health.advice import Expiring, Known, advice, expiring, fault_advice, finished
+from icekeep.health.advice import Expiring, TableFacts, advice, expiring, fault_advice, finished
 from icekeep.health.files import (
     DATA_COLUMNS,
     DELETE_COLUMNS,
@@ -57,7 +57,7 @@ from icekeep.health.values import (
 )
 from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, OF_EXPIRED, Tally
 from icekeep.maintenance.check.job import raw_metadata
-from icekeep.maintenance.check.lists import Listed, Subject, read_lists
+from icekeep.maintenance.check.lists import CheckedTable, Listed, read_lists
 from icekeep.maintenance.check.metadata import check_metadata
 from icekeep.maintenance.compact.job import chosen_sizes
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
@@ -67,7 +67,7 @@ from icekeep.maintenance.manifests.survey import Overlap, overlap, sampled
 from icekeep.maintenance.orphans.metadata import may_be_found_by_name
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rewrite.options import WELL_SIZED, FileSizes, file_sizes
-from icekeep.planning.deletes import Reaching
+from icekeep.planning.deletes import ReachingDeletes
 from icekeep.planning.entries import (
     EntryFilter,
     SpecFilter,
@@ -303,7 +303,7 @@ class _Examination:
         partitions = self._or_noted(
             "sizes of partitions", partial(_partitions, data.partitions, metadata), PartitionsHealth()
         )
-        known = Known(
+        known = TableFacts(
             table=table,
             limits=self.limits,
             sizes=self.sizes,
@@ -359,7 +359,7 @@ class _Examination:
         raw = raw_metadata(table.storage, table.metadata_location, tally)
         document = metadata_to_json(table.metadata) if raw is None else raw
         check_metadata(document, table.metadata_location, tally)
-        subject = Subject(
+        subject = CheckedTable(
             table=table,
             raw=document,
             snapshots=tuple(sorted(table.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))),
@@ -380,7 +380,7 @@ class _Examination:
     def _manifests(self, snapshot_id: int) -> list[ManifestFile]:
         return snapshot_manifests(self.table, self.metadata.snapshot(snapshot_id))
 
-    def _folds(self, head: Sequence[ManifestFile]) -> tuple[DataFold, DeleteFold, Reaching | None]:
+    def _folds(self, head: Sequence[ManifestFile]) -> tuple[DataFold, DeleteFold, ReachingDeletes | None]:
         data, deletes = data_manifests(head), delete_manifests(head)
         is_few = entries_count(head) <= self.limits.entries_count
         keeps_rows = bool(deletes) and is_few

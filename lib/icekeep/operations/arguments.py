@@ -13,7 +13,7 @@ import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.names import is_quoted, written_parts
-from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, Look
+from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, OutputStyle
 from icekeep.operations.flags import (
     MAPPINGS,
     OUTPUTS,
@@ -46,7 +46,7 @@ from icekeep.operations.misspelt import (
 from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import Job, Setting, SettingKind
 
 CONFIG_SHOW = "config show"
 
@@ -65,7 +65,7 @@ _FIRST_FLAGS = ("--help", "--version")
 
 _POLICY = Setting(
     "policy",
-    Kind.NAME,
+    SettingKind.NAME,
     "for schedulers: apply the current settings of this policy, and do nothing if it disables the job; snapshots and the record "
     "of runs name the policy",
 )
@@ -102,7 +102,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
     verbose: bool
     log_format: str | None = None
     conf: str | None = None
-    look: Look = DEFAULT_LOOK
+    look: OutputStyle = DEFAULT_LOOK
 
 
 def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
@@ -253,7 +253,7 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
         return OutputOptions("table", None, "--verbose" in argv)
     log_format = given.log_format if given.log_format in FORMATS else None
     columns = tuple(name for part in (given.columns or "").split(",") if (name := part.strip()))
-    look = Look(is_wide=given.wide, columns=columns, color=given.color)
+    look = OutputStyle(is_wide=given.wide, columns=columns, color=given.color)
     return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf, look)
 
 

@@ -8,10 +8,10 @@ from icekeep.errors import UsageError
 from icekeep.operations.configuration.file import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.looks import COLORS, FORMATS
-from icekeep.settings import Kind, Setting
+from icekeep.settings import Setting, SettingKind
 
 OUTPUTS = ("table", "json")
-MAPPINGS = (Kind.OPTIONS, Kind.PAIRS)
+MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
 """Kinds whose flag may be given several times, once for each key."""
 
 _TABLE = "the table; CATALOG.NS.NAME names both"
@@ -64,7 +64,7 @@ def _configuration(text: str) -> str:
 
 def add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
     """The flag or word of a setting; times in it are read as seen from `now_ms`, epoch milliseconds."""
-    if setting.kind is Kind.SWITCH:
+    if setting.kind is SettingKind.SWITCH:
         parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
         return
     parse: Callable[[str], Any] = parse_option

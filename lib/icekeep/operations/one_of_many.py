@@ -7,7 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError
-from icekeep.fleet.values import Ran
+from icekeep.fleet.values import JobOutcome
 from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
 from icekeep.operations.arguments import Command, flags_by_argument
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
@@ -16,13 +16,13 @@ from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.running_jobs import run_job
 from icekeep.operations.shown.commands import completed
-from icekeep.operations.surroundings import Shared, StartsSpark, Surroundings
+from icekeep.operations.surroundings import JobSurroundings, StartsSpark, Surroundings
 from icekeep.run_records.values import INTERRUPTED
 from icekeep.runs import Run
 from icekeep.settings import Job
 
 
-class Call(NamedTuple):
+class TableJob(NamedTuple):
     """A job on a table, by its full name.
 
     Attributes:
@@ -44,7 +44,7 @@ class OneOfMany:
     def __init__(self, catalogs: Catalogs, session: StartsSpark) -> None:
         self._catalogs, self._session, self._looks = catalogs, session, SharedLooks()
 
-    def __call__(self, call: Call, command: Callable[[], Command], surroundings: Surroundings) -> Ran:
+    def __call__(self, call: TableJob, command: Callable[[], Command], surroundings: Surroundings) -> JobOutcome:
         """Run a job to its end, and return how it ended: an error and an interrupt too are no errors here.
 
         Args:
@@ -52,7 +52,7 @@ class OneOfMany:
             surroundings: of the process.
         """
         begun = Begun()
-        shared = Shared(catalogs=self._catalogs, load=call.load, session=self._session)
+        shared = JobSurroundings(catalogs=self._catalogs, load=call.load, session=self._session)
         try:
             told = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
@@ -63,7 +63,7 @@ class OneOfMany:
             message, ours = ended.error.message, our_error(error)
             if ours is not None and ended.status != INTERRUPTED:
                 message = begun.named(ours.worded(flags_by_argument(call.job.name)))
-            return Ran(
+            return JobOutcome(
                 status=ended.status,
                 exit_status=ended.exit_status,
                 # A run that failed before it began is written down nowhere.
@@ -71,7 +71,9 @@ class OneOfMany:
                 error_kind=ended.error.kind,
                 error_message=completed(message, call.table, call.conf),
             )
-        return Ran(status=outcome.status, exit_status=outcome.exit_status, run_id=outcome.run_id, result=outcome.result)
+        return JobOutcome(
+            status=outcome.status, exit_status=outcome.exit_status, run_id=outcome.run_id, result=outcome.result
+        )
 
 
 def failing_with(error: IcekeepError) -> Callable[[TableReference], Table]:

@@ -174,7 +174,7 @@ class Begun(msgspec.Struct):
             **moved,
         )
 
-    def failed(self, job: str | None, ended: "Ended", runtime: Runtime) -> ErrorDocument:
+    def failed(self, job: str | None, ended: "FailedRun", runtime: Runtime) -> ErrorDocument:
         """The document of one that has failed, as which `job` was asked for."""
         return ErrorDocument(
             job=job,
@@ -210,7 +210,7 @@ class Begun(msgspec.Struct):
         return {key: value for key, value in named.items() if value is not None}
 
 
-class Ended(msgspec.Struct, frozen=True):
+class FailedRun(msgspec.Struct, frozen=True):
     """How a run ended that raised something: with which status, and which error, as a document has it."""
 
     status: str
@@ -222,7 +222,7 @@ _MORE_THAN_INTERRUPTED = (OutcomeUnknownError, SafetyError, UnsupportedError)
 """What a job ends with for a reason of its own, whoever ends it."""
 
 
-def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *, is_part: bool = False) -> Ended:
+def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *, is_part: bool = False) -> FailedRun:
     """What a failure of a run means.
 
     Args:
@@ -239,11 +239,11 @@ def how_it_ended(failure: BaseException, signal: Signals | None, begun: Begun, *
         exit_status = _BY_SIGINT if signal is None else 128 + signal
         message = f"interrupted by {name}{begun.left()}" + (f": {ours.message}" if ours is not None else "")
         told = ErrorTold(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
-        return Ended(INTERRUPTED, exit_status, told)
+        return FailedRun(INTERRUPTED, exit_status, told)
     exit_status = FAILURE if ours is None else ours.exit_status
     status = REFUSED if exit_status == SafetyError.exit_status else FAILED
     told = ErrorTold(**describe_error(failure))
-    return Ended(status, exit_status, msgspec.structs.replace(told, message=begun.named(told.message)))
+    return FailedRun(status, exit_status, msgspec.structs.replace(told, message=begun.named(told.message)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

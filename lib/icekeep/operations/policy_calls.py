@@ -17,11 +17,11 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.configuration.file import Config
+from icekeep.operations.configuration.file import Configuration
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.policies.resolution import JobRule, held_by_now
 from icekeep.policies.values import Mode
-from icekeep.settings import Job, Kind
+from icekeep.settings import Job, SettingKind
 from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
 
@@ -35,7 +35,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     status: str = HELD
 
 
-def require_policy(config: Config, name: str) -> None:
+def require_policy(config: Configuration, name: str) -> None:
     """Raise `NotFoundError` where the configuration has no policy of a name, or `ConfigError` where its schedule is wrong."""
     path = require_file(config)
     names = [policy.name for policy in config.policies]
@@ -45,7 +45,7 @@ def require_policy(config: Config, name: str) -> None:
         raise config.wrong_schedules[name]
 
 
-def wanted_now(command: Command, job: Job, config: Config, table: Table, told_ms: int) -> Command | Held:
+def wanted_now(command: Command, job: Job, config: Configuration, table: Table, told_ms: int) -> Command | Held:
     """The command of a job as its policy wants it of a table by now, or why it may not begin.
 
     Args:
@@ -84,9 +84,9 @@ def _arguments(rule: JobRule, now_ms: int) -> dict[str, Any]:
     return parse_command([f"--table={rule.job}", *rule.call.arguments], rule.job, now_ms, "").arguments
 
 
-def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[Kind, Any]]:
+def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[SettingKind, Any]]:
     """What each setting says, by its flag; of a setting that has names below it, such as an option, each by itself."""
-    found: dict[str, tuple[Kind, Any]] = {}
+    found: dict[str, tuple[SettingKind, Any]] = {}
     for setting in job.settings:
         value = arguments.get(setting.argument)
         if isinstance(value, Mapping):
@@ -96,9 +96,9 @@ def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[Kind,
     return found
 
 
-def _differs(one: tuple[Kind, Any], other: tuple[Kind, Any]) -> bool:
+def _differs(one: tuple[SettingKind, Any], other: tuple[SettingKind, Any]) -> bool:
     (kind, given), (_, wanted) = one, other
-    if kind is Kind.TIME and isinstance(given, int) and isinstance(wanted, int):
+    if kind is SettingKind.TIME and isinstance(given, int) and isinstance(wanted, int):
         # An age is a moment by now, and another one a moment later.
         return abs(given - wanted) > MINUTE_MS
     return bool(given != wanted)

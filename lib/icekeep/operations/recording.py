@@ -226,7 +226,7 @@ class Recording:
             self.keeper.end(app_id=self.keeper.record.app_id or self._begun.app_id or application_id(), **known)
 
 
-class Place(msgspec.Struct, frozen=True):
+class RecordDestination(msgspec.Struct, frozen=True):
     """Where a run is written down: as the configuration says for a catalog, and how the catalog of a table is opened."""
 
     runs: RunsSettings
@@ -235,7 +235,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> Iterator[Recording]:
+def recorded(begun: Begun, place: RecordDestination | None, surroundings: Surroundings) -> Iterator[Recording]:
     """Write down how the block ends that raises; who returns says so by `ended`.
 
     Args:
@@ -250,7 +250,7 @@ def recorded(begun: Begun, place: Place | None, surroundings: Surroundings) -> I
         raise
 
 
-def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeeper | None":
+def _keeper(begun: Begun, place: RecordDestination, surroundings: Surroundings) -> "RunKeeper | None":
     assert begun.run is not None
     runs, listener = place.runs, surroundings.listener
     records = None
@@ -269,7 +269,7 @@ def _keeper(begun: Begun, place: Place, surroundings: Surroundings) -> "RunKeepe
     return keeper
 
 
-def _appending(name: str, place: Place, records: "RunRecords | None") -> Callable[[Any], None]:
+def _appending(name: str, place: RecordDestination, records: "RunRecords | None") -> Callable[[Any], None]:
     """What appends an ended run to an Iceberg table; the parts of a run of `maintain` are appended with that, in one commit."""
 
     def append(record: Any) -> None:

@@ -28,7 +28,7 @@ _ENDING = re.compile(r" \(icekeep help [a-z-]+\)$")
 _INDEX = "index"
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Runbook(msgspec.Struct, frozen=True, kw_only=True):
     """One page.
 
     Attributes:
@@ -68,17 +68,17 @@ def kinds() -> Mapping[str, str]:
     return {**found, **_STATUSES_OF_OTHER_KINDS}
 
 
-def pages() -> Mapping[str, Page]:
+def pages() -> Mapping[str, Runbook]:
     """All pages by name, kinds of errors and situations."""
     directory = resources.files("icekeep").joinpath("runbooks")
     names = sorted(entry.name.removesuffix(".md") for entry in directory.iterdir() if entry.name.endswith(".md"))
     return {name: page(name) for name in names if name != _INDEX}
 
 
-def page(name: str) -> Page:
+def page(name: str) -> Runbook:
     """The page of a name that is known."""
     text = resources.files("icekeep").joinpath("runbooks", f"{name}.md").read_text(encoding="utf-8")
-    return Page(name=name, title=_title(text), text=text)
+    return Runbook(name=name, title=_title(text), text=text)
 
 
 def _title(text: str) -> str:

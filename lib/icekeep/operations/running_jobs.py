@@ -31,13 +31,13 @@ from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
-from icekeep.operations.recording import Place, Recording, cpu_pace_of, recorded, require_catalog
+from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM
-from icekeep.settings import CatalogChange, Job, Kind
+from icekeep.settings import CatalogChange, Job, SettingKind
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
@@ -169,14 +169,14 @@ def looked_after(surroundings: Surroundings) -> Iterator[None]:
         yield
 
 
-def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> Place:
+def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> RecordDestination:
     """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
     require_catalog(catalogs.runs, catalogs)
 
     def open_catalog(name: str) -> Any:
         return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
 
-    return Place(catalogs.runs, reference.catalog, open_catalog)
+    return RecordDestination(catalogs.runs, reference.catalog, open_catalog)
 
 
 def _load(reference: TableReference, surroundings: Surroundings) -> Any:
@@ -289,7 +289,7 @@ def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str,
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
     arguments = dict(told)
     kinds = {setting.kind for setting in job.settings}
-    if Kind.FILTER in kinds:
+    if SettingKind.FILTER in kinds:
         arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
     if job.options is not None:
         options: Any = resolve(job.options)

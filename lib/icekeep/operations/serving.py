@@ -37,7 +37,7 @@ _HEADERS = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is answered with.
 
     Attributes:
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Pages(Protocol):
     """What a server shows; called in several threads at once, and does not wait."""
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Answer | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> HttpResponse | None:
         """The answer for a path; `None` where there is nothing."""
 
 
@@ -144,12 +144,12 @@ class _Handler(BaseHTTPRequestHandler):
         # Else headers are left out, where the version of the protocol could not be read.
         self.request_version = self.protocol_version
         # What the library calls "not implemented" are methods.
-        self._send(_METHOD if code == 501 else Answer(status=code, body="bad request"))
+        self._send(_METHOD if code == 501 else HttpResponse(status=code, body="bad request"))
 
     def log_message(self, format: str, *args: Any) -> None:
         """What the library logs has the token in it."""
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> HttpResponse:
         if [host.lower() for host in self.headers.get_all("Host", [])] not in [[one] for one in self.server.hosts]:
             return _refused(
                 f"the request names another host: open {self.server.address}, through a tunnel too (the same port at both ends)"
@@ -164,9 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
             found = None if parts.netloc else self.server.pages.answer(parts.path, query)
         except Exception as error:  # noqa: BLE001 - one page says nothing of the others
             _LOG.warning("%s could not be answered: %s", printable(parts.path), one_line(error), exc_info=True)
-            return Answer(status=500, body="unexpected error; the log of `icekeep serve` has it")
+            return HttpResponse(status=500, body="unexpected error; the log of `icekeep serve` has it")
         if found is None:
-            return Answer(status=404, body="there is no such page; open / or /runs")
+            return HttpResponse(status=404, body="there is no such page; open / or /runs")
         if given is not None and found.content_type == "text/html":
             return _without_token(parts.path, query)
         return found
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         pairs = [pair.strip().partition("=") for text in self.headers.get_all("Cookie", []) for pair in text.split(";")]
         return [value for name, _, value in pairs if name == self.server.cookie]
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpResponse) -> None:
         body = answer.body.encode(errors="replace")
         # A malformed request has no path.
         path = printable(getattr(self, "path", "").partition("?")[0])
@@ -199,18 +199,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-class _Opened(Answer, frozen=True):
+class _Opened(HttpResponse, frozen=True):
     """The answer to an address with the token, which a cookie has from now on."""
 
 
-_METHOD = Answer(status=405, body="only GET and HEAD are answered: nothing can be changed here")
+_METHOD = HttpResponse(status=405, body="only GET and HEAD are answered: nothing can be changed here")
 
 
-def _refused(why: str) -> Answer:
-    return Answer(status=403, body=why)
+def _refused(why: str) -> HttpResponse:
+    return HttpResponse(status=403, body=why)
 
 
-def _without_token(path: str, query: Mapping[str, str]) -> Answer:
+def _without_token(path: str, query: Mapping[str, str]) -> HttpResponse:
     """A page that leads on to the same address without the token, so that neither its bar nor the history has it.
 
     This is not a redirect: where a page of another site has the link, as that of a terminal in a browser, the cookie would not be

@@ -64,7 +64,7 @@ class OfRun:
         self._listener.on(event if isinstance(event, InRun | RunStarted | RunEnded) else InRun(self._run_id, event))
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
+class JobSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs of a process have in common that runs them on many tables, `maintain` in several threads.
 
     Attributes:
@@ -89,7 +89,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: Interrupts
     runtime: Runtime
     begun: Begun = msgspec.field(default_factory=Begun)
-    shared: Shared | None = None
+    shared: JobSurroundings | None = None
     spark: Callable[[], Any] | None = None
 
     def in_run(self, conf: str | None) -> "Surroundings":

@@ -11,19 +11,19 @@ from icekeep.maintenance.delete.options import TRUST_MANIFEST_LIST
 from icekeep.operations.configuration.file import DEFAULT_PATH
 from icekeep.operations.verb_values import About, Text, Verb
 from icekeep.run_records.values import STATUSES
-from icekeep.settings import Kind, Setting
+from icekeep.settings import Setting, SettingKind
 
 
 def _name(what: str, keyword: str = "") -> Setting:
-    return Setting("name", Kind.NAME, what, keyword=keyword, is_positional=True, is_required=True)
+    return Setting("name", SettingKind.NAME, what, keyword=keyword, is_positional=True, is_required=True)
 
 
 _BRANCH, _TAG = _name("the branch"), _name("the tag")
-_AT = Setting("snapshot_id", Kind.NUMBER, "its snapshot (default: the current one)")
-_MOVE_TO = Setting("snapshot_id", Kind.NUMBER, "any snapshot of the table", is_required=True)
+_AT = Setting("snapshot_id", SettingKind.NUMBER, "its snapshot (default: the current one)")
+_MOVE_TO = Setting("snapshot_id", SettingKind.NUMBER, "any snapshot of the table", is_required=True)
 _REF_AGE = Setting(
     "max_ref_age",
-    Kind.AGE,
+    SettingKind.AGE,
     "expiration drops the reference itself when its snapshot is older, e.g. 30d",
     minimum=1,
 )
@@ -31,12 +31,15 @@ _BRANCH_LIMITS = (
     _REF_AGE,
     Setting(
         "max_snapshot_age",
-        Kind.AGE,
+        SettingKind.AGE,
         "expiration takes snapshots of the branch that are older, e.g. 7d",
         minimum=1,
     ),
     Setting(
-        "min_snapshots_to_keep", Kind.NUMBER, "expiration leaves the branch this many snapshots at least", minimum=1
+        "min_snapshots_to_keep",
+        SettingKind.NUMBER,
+        "expiration leaves the branch this many snapshots at least",
+        minimum=1,
     ),
 )
 
@@ -44,18 +47,18 @@ _BRANCH_LIMITS = (
 def _if_it_exists(kind: str) -> tuple[Setting, Setting]:
     """What to do with a branch or tag that has the name already."""
     return (
-        Setting("if_not_exists", Kind.SWITCH, f"if the {kind} exists, leave it as it is"),
-        Setting("or_replace", Kind.SWITCH, f"if the {kind} exists, move it; limits that are not given stay"),
+        Setting("if_not_exists", SettingKind.SWITCH, f"if the {kind} exists, leave it as it is"),
+        Setting("or_replace", SettingKind.SWITCH, f"if the {kind} exists, move it; limits that are not given stay"),
     )
 
 
 _TABLES_MATCHING = Setting(
     "match",
-    Kind.TEXT,
+    SettingKind.TEXT,
     "tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*' (default: all)",
     shown="PATTERN",
 )
-_IF_EXISTS = Setting("if_exists", Kind.SWITCH, "if it does not exist, do nothing")
+_IF_EXISTS = Setting("if_exists", SettingKind.SWITCH, "if it does not exist, do nothing")
 
 VERBS: Mapping[str, Verb] = {
     "ref list": Verb(
@@ -78,8 +81,8 @@ VERBS: Mapping[str, Verb] = {
         run="icekeep.tables.refs:replace_branch",
         settings=(_name("the branch; made if it is not there and --to is given"),),
         one_of=(
-            Setting("snapshot_id", Kind.NUMBER, "any snapshot of the table"),
-            Setting("to", Kind.NAME, "the branch or tag to whose snapshot it goes"),
+            Setting("snapshot_id", SettingKind.NUMBER, "any snapshot of the table"),
+            Setting("to", SettingKind.NAME, "the branch or tag to whose snapshot it goes"),
         ),
     ),
     "ref replace-tag": Verb(
@@ -92,13 +95,13 @@ VERBS: Mapping[str, Verb] = {
         run="icekeep.tables.refs:fast_forward",
         settings=(
             _name("the branch; made if it is not there", keyword="branch"),
-            Setting("to", Kind.NAME, "a branch or tag that the branch leads to", is_required=True),
+            Setting("to", SettingKind.NAME, "a branch or tag that the branch leads to", is_required=True),
         ),
     ),
     "ref rename-branch": Verb(
         summary="give a branch another name",
         run="icekeep.tables.refs:rename_branch",
-        settings=(_BRANCH, Setting("to", Kind.NAME, "its new name", keyword="new_name", is_required=True)),
+        settings=(_BRANCH, Setting("to", SettingKind.NAME, "its new name", keyword="new_name", is_required=True)),
     ),
     "ref drop-branch": Verb(
         summary="drop a branch; its snapshots stay until they expire",
@@ -110,8 +113,8 @@ VERBS: Mapping[str, Verb] = {
         run="icekeep.operations.commands.references:drop_tags",
         settings=(_IF_EXISTS,),
         one_of=(
-            Setting("name", Kind.NAME, "the tag", is_positional=True),
-            Setting("match", Kind.TEXT, "all tags of a pattern, e.g. 'restored-*'", shown="PATTERN"),
+            Setting("name", SettingKind.NAME, "the tag", is_positional=True),
+            Setting("match", SettingKind.TEXT, "all tags of a pattern, e.g. 'restored-*'", shown="PATTERN"),
         ),
     ),
     "ref set-retention": Verb(
@@ -123,18 +126,18 @@ VERBS: Mapping[str, Verb] = {
         summary="publish a staged snapshot on main (Iceberg's cherrypick_snapshot and publish_changes)",
         run="icekeep.operations.commands.references:publish",
         one_of=(
-            Setting("snapshot_id", Kind.NUMBER, "the snapshot"),
-            Setting("wap_id", Kind.TEXT, "the wap.id that it was staged with"),
+            Setting("snapshot_id", SettingKind.NUMBER, "the snapshot"),
+            Setting("wap_id", SettingKind.TEXT, "the wap.id that it was staged with"),
         ),
     ),
     "rollback": Verb(
         summary="make another snapshot the current one; nothing is deleted",
         run="icekeep.operations.commands.references:rollback",
         one_of=(
-            Setting("snapshot_id", Kind.NUMBER, "back to this ancestor of the current snapshot"),
-            Setting("timestamp", Kind.TIME, "back to the newest ancestor that is older than a time or an age"),
-            Setting("set_current", Kind.NUMBER, "to any snapshot of the table, an ancestor or not"),
-            Setting("set_current_ref", Kind.NAME, "to where a branch or tag is"),
+            Setting("snapshot_id", SettingKind.NUMBER, "back to this ancestor of the current snapshot"),
+            Setting("timestamp", SettingKind.TIME, "back to the newest ancestor that is older than a time or an age"),
+            Setting("set_current", SettingKind.NUMBER, "to any snapshot of the table, an ancestor or not"),
+            Setting("set_current_ref", SettingKind.NAME, "to where a branch or tag is"),
         ),
     ),
     "drop-statistics": Verb(
@@ -146,15 +149,17 @@ VERBS: Mapping[str, Verb] = {
         summary="show what each commit did to files, bytes, deletes and metadata, and who made it",
         run="icekeep.maintenance.history:commit_history",
         settings=(
-            Setting("ref", Kind.NAME, "the branch or tag whose commits are shown (default: main)"),
+            Setting("ref", SettingKind.NAME, "the branch or tag whose commits are shown (default: main)"),
             Setting(
                 "all",
-                Kind.SWITCH,
+                SettingKind.SWITCH,
                 "show every snapshot of the table, and the branches and tags that have it",
                 keyword="all_snapshots",
             ),
-            Setting("limit", Kind.NUMBER, "show at most this many commits, the newest (default: 100)", minimum=1),
-            Setting("since", Kind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
+            Setting(
+                "limit", SettingKind.NUMBER, "show at most this many commits, the newest (default: 100)", minimum=1
+            ),
+            Setting("since", SettingKind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
         ),
         changes=False,
         for_people="icekeep.operations.shown.history:history_shown",
@@ -165,19 +170,26 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "run",
-                Kind.NAME,
+                SettingKind.NAME,
                 "the run, as --list names it, or the job and four or more characters behind that (default: the newest that can "
                 "come back); newer ones first",
                 shown="RUN",
             ),
-            Setting("list", Kind.SWITCH, "show the runs that can be brought back, and change nothing", keyword="lists"),
+            Setting(
+                "list",
+                SettingKind.SWITCH,
+                "show the runs that can be brought back, and change nothing",
+                keyword="lists",
+            ),
             Setting(
                 "keep_for",
-                Kind.AGE,
+                SettingKind.AGE,
                 "how long the tags keep the snapshots, e.g. 7d (default: until the tags are dropped)",
                 minimum=1,
             ),
-            Setting("dry_run", Kind.SWITCH, "look at every file and say what would come back, and change nothing"),
+            Setting(
+                "dry_run", SettingKind.SWITCH, "look at every file and say what would come back, and change nothing"
+            ),
         ),
         changes=False,
         also_changes=True,
@@ -190,13 +202,13 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "path",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "any file, by its location or the end of it: data, deletes, manifests, metadata, statistics, orphans",
                 shown="PATH",
                 is_positional=True,
                 is_required=True,
             ),
-            Setting("where", Kind.FILTER, "show which step of a scan with this filter skips the file"),
+            Setting("where", SettingKind.FILTER, "show which step of a scan with this filter skips the file"),
             TRUST_MANIFEST_LIST,
         ),
         changes=False,
@@ -208,7 +220,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "metadata_location",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "its metadata file, as `drop` prints it; the name must be free",
                 shown="LOCATION",
                 is_required=True,
@@ -223,8 +235,12 @@ VERBS: Mapping[str, Verb] = {
         summary="carry out exactly the plan that --plan-out of a job wrote, or refuse and say what moved",
         run="icekeep.operations.commands.applying:apply_command",
         settings=(
-            Setting("file", Kind.TEXT, "the file of the plan", shown="FILE", is_positional=True, is_required=True),
-            Setting("dry_run", Kind.SWITCH, "hold the plan against the table with all checks, and change nothing"),
+            Setting(
+                "file", SettingKind.TEXT, "the file of the plan", shown="FILE", is_positional=True, is_required=True
+            ),
+            Setting(
+                "dry_run", SettingKind.SWITCH, "hold the plan against the table with all checks, and change nothing"
+            ),
         ),
         changes=False,
         also_changes=True,
@@ -237,15 +253,18 @@ VERBS: Mapping[str, Verb] = {
         summary="show how healthy tables are, the worst first, and what each job would do, cost and improve",
         run="icekeep.operations.commands.report:report_over",
         settings=(
-            Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            Setting("table", SettingKind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
             _TABLES_MATCHING,
             Setting(
-                "page", Kind.TEXT, "also write the report as a page for a browser; needs icekeep[report]", shown="FILE"
+                "page",
+                SettingKind.TEXT,
+                "also write the report as a page for a browser; needs icekeep[report]",
+                shown="FILE",
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show the page", keyword="in_browser"),
+            Setting("open", SettingKind.SWITCH, "ask a browser to show the page", keyword="in_browser"),
             Setting(
                 "since",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "also tell what changed since an earlier report, which --output json or --result-file wrote",
                 shown="FILE",
             ),
@@ -269,23 +288,23 @@ VERBS: Mapping[str, Verb] = {
         summary="show the report and the runs in a browser on this machine, up to date while jobs run; changes nothing",
         run="icekeep.operations.commands.serve:serve",
         settings=(
-            Setting("table", Kind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            Setting("table", SettingKind.NAME, "one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
             _TABLES_MATCHING,
-            Setting("port", Kind.NUMBER, "where it listens; 0 for any port that is free (default: 8642)"),
+            Setting("port", SettingKind.NUMBER, "where it listens; 0 for any port that is free (default: 8642)"),
             Setting(
                 "host",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "an address of this machine alone: 127.0.0.1, ::1 or localhost (default: 127.0.0.1)",
                 shown="HOST",
             ),
             Setting(
                 "refresh",
-                Kind.AGE,
+                SettingKind.AGE,
                 "read a table again after this time even if its metadata has not moved, e.g. 60s (default: 10m)",
                 minimum=1_000,
                 keyword="keep_ms",
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show it", keyword="in_browser"),
+            Setting("open", SettingKind.SWITCH, "ask a browser to show it", keyword="in_browser"),
         ),
         changes=False,
         takes_listener=True,
@@ -304,18 +323,21 @@ VERBS: Mapping[str, Verb] = {
         summary="show what became of runs of jobs and commands, the newest first",
         run="icekeep.operations.commands.runs:runs",
         settings=(
-            Setting("table", Kind.NAME, "runs on one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
-            Setting("job", Kind.TEXT, "runs of a job, e.g. compact", shown="JOB"),
+            Setting("table", SettingKind.NAME, "runs on one table; CATALOG.NS.NAME names both", shown="NS.NAME"),
+            Setting("job", SettingKind.TEXT, "runs of a job, e.g. compact", shown="JOB"),
             Setting(
                 "status",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 f"runs of a status: {', '.join(STATUSES)}, which those are that were killed",
                 shown="STATUS",
             ),
-            Setting("since", Kind.TIME, "runs that began at a time or later, or since an age ago, e.g. 7d"),
-            Setting("last", Kind.NUMBER, "at most this many (default: 20)", minimum=1),
+            Setting("since", SettingKind.TIME, "runs that began at a time or later, or since an age ago, e.g. 7d"),
+            Setting("last", SettingKind.NUMBER, "at most this many (default: 20)", minimum=1),
             Setting(
-                "run", Kind.TEXT, "one run, all that is known of it, by its id or the beginning of that", shown="RUN"
+                "run",
+                SettingKind.TEXT,
+                "one run, all that is known of it, by its id or the beginning of that",
+                shown="RUN",
             ),
         ),
         changes=False,
@@ -327,8 +349,8 @@ VERBS: Mapping[str, Verb] = {
         summary="print the JSON schema of what commands print with --output json, or of the configuration file",
         run="icekeep.operations.commands.document_schema:schema",
         settings=(
-            Setting("job", Kind.TEXT, "of one job or command (default: of each)", shown="JOB"),
-            Setting("configuration", Kind.SWITCH, "the schema of the configuration file, for editors"),
+            Setting("job", SettingKind.TEXT, "of one job or command (default: of each)", shown="JOB"),
+            Setting("configuration", SettingKind.SWITCH, "the schema of the configuration file, for editors"),
         ),
         changes=False,
         about=About.NOTHING,
@@ -340,7 +362,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "topic",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "a kind of error, a situation, or a command (default: list them)",
                 shown="TOPIC",
                 is_positional=True,
@@ -357,7 +379,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "name",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "the file, e.g. jobs/compact.py (default: list the names of all)",
                 shown="NAME",
                 is_positional=True,
@@ -374,7 +396,7 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "shell",
-                Kind.NAME,
+                SettingKind.NAME,
                 "the shell: bash, zsh or fish",
                 shown="SHELL",
                 is_positional=True,
@@ -391,25 +413,32 @@ VERBS: Mapping[str, Verb] = {
         summary="do what the policies want on all their tables, those first that bring the most for what they cost",
         run="icekeep.operations.commands.maintain:maintain_over",
         settings=(
-            Setting("policy", Kind.NAME, "only jobs of which this policy decides (default: all that have a schedule)"),
+            Setting(
+                "policy", SettingKind.NAME, "only jobs of which this policy decides (default: all that have a schedule)"
+            ),
             Setting(
                 "match",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "only tables of a pattern: * within a part of the name, ** over parts, e.g. 'db.*' or 'CATALOG.db.*'",
                 shown="PATTERN",
             ),
-            Setting("tables", Kind.NAMES, "only these tables: NS.NAME,..., or CATALOG.NS.NAME"),
-            Setting("workers", Kind.NUMBER, "how many tables are worked on at a time (default: 4)", minimum=1),
+            Setting("tables", SettingKind.NAMES, "only these tables: NS.NAME,..., or CATALOG.NS.NAME"),
+            Setting("workers", SettingKind.NUMBER, "how many tables are worked on at a time (default: 4)", minimum=1),
             Setting(
                 "max_minutes",
-                Kind.NUMBER,
+                SettingKind.NUMBER,
                 "no job is begun that this time would not hold; what runs goes on to its end",
                 minimum=1,
             ),
             Setting(
-                "max_bytes", Kind.NUMBER, "no job is begun that would read and write more, all together", minimum=1
+                "max_bytes",
+                SettingKind.NUMBER,
+                "no job is begun that would read and write more, all together",
+                minimum=1,
             ),
-            Setting("list", Kind.SWITCH, "only list what is due, for a scheduler; nothing is begun", keyword="lists"),
+            Setting(
+                "list", SettingKind.SWITCH, "only list what is due, for a scheduler; nothing is begun", keyword="lists"
+            ),
         ),
         about=About.FLEET,
         for_people="icekeep.operations.shown.maintain:maintain_shown",
@@ -420,7 +449,9 @@ VERBS: Mapping[str, Verb] = {
         summary="show what policies say about one table: each job, each setting in force, and where it comes from",
         run="icekeep.operations.commands.policy_explanation:explain",
         settings=(
-            Setting("table", Kind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True),
+            Setting(
+                "table", SettingKind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True
+            ),
         ),
         changes=False,
         about=About.POLICIES,
@@ -438,13 +469,13 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "directory",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "where it is made: a directory that is empty or not there",
                 shown="DIR",
                 is_required=True,
                 is_positional=True,
             ),
-            Setting("open", Kind.SWITCH, "ask a browser to show the report", keyword="in_browser"),
+            Setting("open", SettingKind.SWITCH, "ask a browser to show the report", keyword="in_browser"),
         ),
         changes=False,
         takes_listener=True,
@@ -457,25 +488,30 @@ VERBS: Mapping[str, Verb] = {
         run="icekeep.operations.commands.init:init",
         settings=(
             Setting(
-                "name", Kind.TEXT, "the name that icekeep calls the catalog by (default: asked, or lake)", shown="NAME"
+                "name",
+                SettingKind.TEXT,
+                "the name that icekeep calls the catalog by (default: asked, or lake)",
+                shown="NAME",
             ),
             Setting(
                 "type",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "its type: sql, filesystem, rest, hive or glue (default: asked)",
                 keyword="kind",
                 shown="TYPE",
             ),
-            Setting("uri", Kind.TEXT, "the address of its database or server (default: asked)", shown="URI"),
-            Setting("warehouse", Kind.TEXT, "where new tables go (default: asked)", shown="LOCATION"),
+            Setting("uri", SettingKind.TEXT, "the address of its database or server (default: asked)", shown="URI"),
+            Setting("warehouse", SettingKind.TEXT, "where new tables go (default: asked)", shown="LOCATION"),
             Setting(
                 "property",
-                Kind.PAIRS,
+                SettingKind.PAIRS,
                 "another property of the catalog, e.g. s3.region=eu-central-1; a secret as '${VARIABLE}'; may be repeated",
                 keyword="properties",
                 shown="KEY=VALUE",
             ),
-            Setting("file", Kind.TEXT, f"the file, which must not be there (default: {DEFAULT_PATH})", shown="FILE"),
+            Setting(
+                "file", SettingKind.TEXT, f"the file, which must not be there (default: {DEFAULT_PATH})", shown="FILE"
+            ),
         ),
         changes=False,
         takes_listener=True,
@@ -492,18 +528,18 @@ VERBS: Mapping[str, Verb] = {
         settings=(
             Setting(
                 "namespace",
-                Kind.NAME,
+                SettingKind.NAME,
                 "an existing namespace; a trial table is created in it, committed to and dropped (default: no commit is tried)",
             ),
             Setting(
                 "location",
-                Kind.TEXT,
+                SettingKind.TEXT,
                 "a directory in which a trial file is put, read, listed and deleted (default: the catalog's warehouse)",
                 shown="LOCATION",
             ),
             Setting(
                 "executors",
-                Kind.SWITCH,
+                SettingKind.SWITCH,
                 "start Spark, and ask each executor; by spark-submit they are asked in any case",
             ),
         ),

@@ -69,7 +69,7 @@ MATCHED_DATA_COLUMNS = frozenset({"file_path", "spec_id", "partition", "sequence
 """The columns of data files that `reaching` needs."""
 
 
-class Reaching(DeleteRuns, frozen=True, kw_only=True):
+class ReachingDeletes(DeleteRuns, frozen=True, kw_only=True):
     """The runs of `deletes` that reach each row of a table of data files.
 
     `ranks` are the places of delete files in the order of a plan's column `deletes`.
@@ -100,7 +100,7 @@ class Reaching(DeleteRuns, frozen=True, kw_only=True):
 
 def reaching(
     data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], max_pairs: int = MAX_PAIRS
-) -> Reaching | None:
+) -> ReachingDeletes | None:
     """Match delete files to data files; `None` where too many reach too many.
 
     Args:
@@ -150,7 +150,7 @@ def reaching(
     )
     if runs is None:
         return None
-    return Reaching(deletes=ordered.select(_FIELDS).take(pa.array(runs.ranks)), **msgspec.structs.asdict(runs))
+    return ReachingDeletes(deletes=ordered.select(_FIELDS).take(pa.array(runs.ranks)), **msgspec.structs.asdict(runs))
 
 
 def in_order(deletes: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -431,7 +431,7 @@ def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, Partiti
         yield from _with_deletes(some, deletes, specs)
 
 
-def _written_out(data: pa.Table, matched: Reaching) -> Iterator[pa.RecordBatch]:
+def _written_out(data: pa.Table, matched: ReachingDeletes) -> Iterator[pa.RecordBatch]:
     """Data files with their lists of deletes, in batches: a delete file that reaches many is in many lists."""
     lengths = (matched.stops - matched.starts).astype(np.int64)
     counts = np.bincount(matched.rows, lengths, data.num_rows).astype(np.int64)
@@ -448,7 +448,7 @@ def _written_out(data: pa.Table, matched: Reaching) -> Iterator[pa.RecordBatch]:
 
 
 def _lists(
-    matched: Reaching, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int
+    matched: ReachingDeletes, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int
 ) -> pa.ListArray:
     """The deletes of rows `start` to `stop`, in the order of a plan's column `deletes`."""
     runs = slice(matched.offsets[start], matched.offsets[stop])

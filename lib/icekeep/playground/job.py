@@ -14,9 +14,9 @@ from icekeep.catalog.database import sqlite_uri
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import UsageError, printable
 from icekeep.events import SILENT, Listener, StepAdvanced, StepFinished, StepStarted
-from icekeep.playground.maker import Maker, PastRuntime
+from icekeep.playground.maker import PastRuntime, TableMaker
 from icekeep.playground.place import CONFIG, DATABASE, WAREHOUSE, new_place
-from icekeep.playground.states import STATES, State
+from icekeep.playground.states import STATES, PlaygroundState
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spelling import counted
 from icekeep.storage.local.storage import UnflushedStorage
@@ -50,7 +50,11 @@ _NOT_IN_CONFIG = re.compile(r"\$\{|[\ud800-\udfff]")
 
 @contextmanager
 def new_playground(
-    directory: Path, states: Sequence[State] = STATES, *, runtime: Runtime = SYSTEM, listener: Listener = SILENT
+    directory: Path,
+    states: Sequence[PlaygroundState] = STATES,
+    *,
+    runtime: Runtime = SYSTEM,
+    listener: Listener = SILENT,
 ) -> Iterator[Path]:
     """Make the catalog with its tables, and the configuration that opens it, whose path the block is given.
 
@@ -105,11 +109,11 @@ def _properties(directory: Path) -> Mapping[str, str]:
     }
 
 
-def _make(state: State, properties: Mapping[str, str], now_ms: int) -> None:
+def _make(state: PlaygroundState, properties: Mapping[str, str], now_ms: int) -> None:
     clock = PastRuntime(state.name, now_ms - state.age_ms)
     catalog = SqlCatalog(CATALOG, properties, UnflushedStorage(clock), clock)
     catalog.create_namespace((NAMESPACE,), exists_ok=True)
-    maker = Maker(catalog, (NAMESPACE, state.name), clock)
+    maker = TableMaker(catalog, (NAMESPACE, state.name), clock)
     state.make(maker)
     # Files are as old as the table says; a job that goes by their age, as the removal of orphans, finds them so.
     seconds = clock.now_ms() / 1000

@@ -94,7 +94,7 @@ def orders(first_id: int, count: int, at_ms: int, *, spread_ms: int = 0, regions
     )
 
 
-class Maker:
+class TableMaker:
     """A table that is being made; `table` is it as it is by now."""
 
     table: Table
@@ -105,7 +105,7 @@ class Maker:
         self._numbers = count()
 
     @classmethod
-    def of(cls, table: Table) -> "Maker":
+    def of(cls, table: Table) -> "TableMaker":
         """One that goes on with a table that is there, as the clock of its catalog stands."""
         maker = cls(table.catalog, table.identifier, PastRuntime(table.metadata_location, table.runtime.now_ms()))
         maker.table = table

@@ -18,7 +18,7 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.playground import states as histories
 from icekeep.playground import states as layouts
 from icekeep.playground import states as row_changes
-from icekeep.playground.maker import REGIONS, Maker, PastRuntime, orders
+from icekeep.playground.maker import REGIONS, PastRuntime, TableMaker, orders
 from icekeep.runtime import new_snapshot_id
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.metadata import TableMetadata
@@ -33,7 +33,7 @@ FAST_APPENDS = {"commit.manifest-merge.enabled": "false"}
 """As streaming writers append: no commit merges the manifests of those before it."""
 
 
-def small_files(maker: Maker) -> None:
+def small_files(maker: TableMaker) -> None:
     """Four days, four commits a day, three small files each."""
     maker.create([("placed_at", "day")])
     first_ms = maker.clock.now_ms() // DAY_MS * DAY_MS
@@ -48,7 +48,7 @@ def small_files(maker: Maker) -> None:
         maker.append(*parts, after_ms=6 * HOUR_MS - 15 * MINUTE_MS)
 
 
-def wide_manifests(maker: Maker) -> None:
+def wide_manifests(maker: TableMaker) -> None:
     """Sixty commits of three files, each file in a day of its own, and the days of a commit far from each other."""
     maker.create([("placed_at", "day")], properties=FAST_APPENDS)
     begin_ms = maker.clock.now_ms() - 200 * DAY_MS
@@ -57,7 +57,7 @@ def wide_manifests(maker: Maker) -> None:
         maker.append(*parts, after_ms=HOUR_MS)
 
 
-def skewed(maker: Maker) -> None:
+def skewed(maker: TableMaker) -> None:
     """One region with as many rows as a hundred of each of the others."""
     maker.create([("region", "identity")])
     now_ms = maker.clock.now_ms()
@@ -65,7 +65,7 @@ def skewed(maker: Maker) -> None:
     maker.append(orders(0, 50_000, now_ms, spread_ms=DAY_MS, regions=REGIONS[:1]), *others, after_ms=DAY_MS)
 
 
-def evolved(maker: Maker) -> None:
+def evolved(maker: TableMaker) -> None:
     """Small files of three partition specs, six of them or more in each partition."""
     maker.create([("placed_at", "month")])
     _append_small(maker, 0)
@@ -77,7 +77,7 @@ def evolved(maker: Maker) -> None:
     _append_small(maker, 12)
 
 
-def _append_small(maker: Maker, first: int) -> None:
+def _append_small(maker: TableMaker, first: int) -> None:
     """Six commits, five hours apart, of orders that were all placed when the first was made."""
     placed_ms = maker.clock.now_ms()
     for number in range(first, first + 6):
@@ -112,7 +112,7 @@ class EmptyCommits(msgspec.Struct, frozen=True):
         return tuple(updates)
 
 
-def many_snapshots(maker: Maker) -> None:
+def many_snapshots(maker: TableMaker) -> None:
     """One commit of rows, and 2,000 of nothing."""
     maker.create()
     maker.append(orders(0, 5000, maker.clock.now_ms(), spread_ms=DAY_MS))
@@ -120,7 +120,7 @@ def many_snapshots(maker: Maker) -> None:
         maker.commit(EmptyCommits(maker.table.storage, maker.clock, _COMMITS_AT_ONCE, 10 * MINUTE_MS))
 
 
-def orphans(maker: Maker) -> None:
+def orphans(maker: TableMaker) -> None:
     """Thirty versions of which the log keeps five, and twelve files that no commit has."""
     maker.create(properties={"write.metadata.previous-versions-max": "5", "history.expire.max-snapshot-age-ms": _YEAR})
     for number in range(30):
@@ -132,7 +132,7 @@ def orphans(maker: Maker) -> None:
         maker.table.storage.create(location, b"PAR1" + bytes(20_000))
 
 
-def branches(maker: Maker) -> None:
+def branches(maker: TableMaker) -> None:
     """Nine weeks, of which two tags and a branch keep some; a third tag should have gone by its own limit."""
     maker.create()
     for week in range(8):
@@ -148,7 +148,7 @@ def branches(maker: Maker) -> None:
             maker.append(orders(90_000, 2000, maker.clock.now_ms()), after_ms=HOUR_MS, branch="experiment")
 
 
-def stream(maker: Maker) -> None:
+def stream(maker: TableMaker) -> None:
     """Ninety checkpoints of Flink."""
     maker.create(properties=FAST_APPENDS)
     for checkpoint in range(1, 91):
@@ -161,7 +161,7 @@ def stream(maker: Maker) -> None:
         maker.append(rows, after_ms=MINUTE_MS, summary=summary)
 
 
-def broken(maker: Maker) -> None:
+def broken(maker: TableMaker) -> None:
     """A compaction's file is gone, while an older snapshot still has what was compacted; and the last column id is too low."""
     maker.create()
     for number in range(8):
@@ -192,7 +192,7 @@ def _no_spark() -> None:
 _FILES, _FILE_ROWS = 6, 1000
 
 
-def delete_files(maker: Maker) -> None:
+def delete_files(maker: TableMaker) -> None:
     """Six data files, of which eight commits delete 5 % of the rows each."""
     maker.create()
     parts = [orders(10_000 * number, _FILE_ROWS, maker.clock.now_ms(), spread_ms=HOUR_MS) for number in range(_FILES)]
@@ -202,7 +202,7 @@ def delete_files(maker: Maker) -> None:
         maker.delete_positions(positions, after_ms=HOUR_MS)
 
 
-def upserts(maker: Maker) -> None:
+def upserts(maker: TableMaker) -> None:
     """Thirty commits that each write 200 orders, half of which are there already."""
     maker.create(properties=FAST_APPENDS)
     for number in range(30):
@@ -210,7 +210,7 @@ def upserts(maker: Maker) -> None:
         maker.upsert(rows, "order_id", after_ms=HOUR_MS)
 
 
-def vectors(maker: Maker) -> None:
+def vectors(maker: TableMaker) -> None:
     """Position delete files, the upgrade to version 3, and then vectors, of which the last takes in those before it."""
     maker.create([("region", "identity")])
     rows = orders(0, _FILE_ROWS * len(REGIONS), maker.clock.now_ms(), spread_ms=HOUR_MS)
@@ -223,7 +223,7 @@ def vectors(maker: Maker) -> None:
         maker.delete_by_vectors([(maker.files()[0], range(number, _FILE_ROWS, 100))], after_ms=HOUR_MS)
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class PlaygroundState(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the playground.
 
     Attributes:
@@ -236,82 +236,82 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     what: str
-    make: Callable[[Maker], None]
+    make: Callable[[TableMaker], None]
     age_ms: int
     extra_commands: tuple[str, ...] = ()
 
 
-STATES: tuple[State, ...] = (
-    State(
+STATES: tuple[PlaygroundState, ...] = (
+    PlaygroundState(
         name="small_files",
         what="every six hours each of three writers has left a small file in the day's partition",
         make=layouts.small_files,
         age_ms=4 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="delete_files",
         what="merge-on-read has deleted 40 % of the rows, by 48 position delete files that each scan applies",
         make=row_changes.delete_files,
         age_ms=3 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="upserts",
         what="streaming upserts have left an equality delete file with each commit, which all older files must be compared with",
         make=row_changes.upserts,
         age_ms=2 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="wide_manifests",
         what="each commit has left a manifest over 120 days, so that a filter on one day opens nearly all of them",
         make=layouts.wide_manifests,
         age_ms=3 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="many_snapshots",
         what="a job that commits every ten minutes, mostly nothing, has left 2,000 snapshots that nobody has expired",
         make=histories.many_snapshots,
         age_ms=20 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="orphans",
         what="failed writes have left data files, and commits have left metadata files, that nothing leads to",
         make=histories.orphans,
         age_ms=20 * DAY_MS,
         extra_commands=("remove_orphan_files --dry-run",),
     ),
-    State(
+    PlaygroundState(
         name="skewed",
         what="of five regions one has 96 % of the rows, so that its partition decides how long a job takes",
         make=layouts.skewed,
         age_ms=2 * DAY_MS,
         extra_commands=("plan_scan",),
     ),
-    State(
+    PlaygroundState(
         name="evolved",
         what="partitioned by month, then by day, then by day and bucket: small files lie in all three specs",
         make=layouts.evolved,
         age_ms=4 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="branches",
         what="all rows are replaced each week; two tags and a branch keep old versions on purpose, one tag is forgotten",
         make=histories.branches,
         age_ms=63 * DAY_MS,
         extra_commands=("ref list",),
     ),
-    State(
+    PlaygroundState(
         name="stream",
         what="Flink has committed a file a minute, and notes in its snapshots how far it has come",
         make=histories.stream,
         age_ms=2 * HOUR_MS,
     ),
-    State(
+    PlaygroundState(
         name="vectors",
         what="position delete files of version 2 lie alongside the vectors of version 3, to which it was upgraded meanwhile",
         make=row_changes.vectors,
         age_ms=3 * DAY_MS,
     ),
-    State(
+    PlaygroundState(
         name="broken",
         what="somebody has deleted a data file by hand, and the metadata would give a column id out twice",
         make=histories.broken,

@@ -36,7 +36,7 @@ _OWN_KEYS = frozenset({"icekeep.order", "icekeep.commit-id"})
 """Properties and summaries of icekeep's own that say nothing of policies."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class PolarisSetting(msgspec.Struct, frozen=True):
     """A key and what is said of it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Problem(msgspec.Struct, frozen=True):
 class Heard(msgspec.Struct, frozen=True):
     """What was told, taken apart."""
 
-    told: tuple[Told, ...] = ()
+    told: tuple[PolarisSetting, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -93,13 +93,13 @@ def told_by_properties(properties: Mapping[str, str]) -> Heard:
                 Problem(None, source, "only `observe` can be set here; what is to run, the configuration says")
             )
         elif name.removeprefix(PREFIX) in (ENABLED, MODE):
-            told.append(Told(None, first, properties[name], source))
+            told.append(PolarisSetting(None, first, properties[name], source))
         elif first not in OWNERS_SETTINGS:
             problems.append(Problem(None, source, f"there is no such property; there is icekeep.enabled, {_jobs()}"))
         elif (problem := refused(first, rest)) is not None:
             problems.append(Problem(first, source, problem))
         else:
-            told.append(Told(first, rest, properties[name], source))
+            told.append(PolarisSetting(first, rest, properties[name], source))
     return Heard(tuple(told), tuple(problems))
 
 
@@ -145,7 +145,7 @@ def told_by_polaris(policies: Iterable[StoredPolicy]) -> Heard:
     >>> [(one.job, one.key, one.text) for one in told_by_polaris([week]).told]
     [('expire_snapshots', 'enabled', 'true'), ('expire_snapshots', 'older_than', '7d')]
     """
-    told: list[Told] = []
+    told: list[PolarisSetting] = []
     problems: list[Problem] = []
     heard_of: set[str] = set()
     for policy in policies:
@@ -199,7 +199,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
-    told = {ENABLED: Told(job, ENABLED, str(content["enable"]).lower(), source)}
+    told = {ENABLED: PolarisSetting(job, ENABLED, str(content["enable"]).lower(), source)}
     problems = []
     own = [(key, value) for key, value in content.items() if key not in _NOT_CONTENT]
     for key, value in (*content.get("config", {}).items(), *own):
@@ -209,7 +209,7 @@ def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
             problems.append(Problem(job, source, f"{key!r} is not taken", holds=is_a_wish))
             continue
         try:
-            one = Told(job, *translate(value), source)
+            one = PolarisSetting(job, *translate(value), source)
         except (TypeError, ValueError, OverflowError):
             problems.append(Problem(job, source, f"{key!r} has a value that it cannot take"))
             continue

@@ -24,12 +24,12 @@ from icekeep.policies.values import (
     WHEN,
     WINDOW,
     JobCall,
-    Kind,
     Layer,
+    LayerKind,
     Mode,
     Policy,
+    PolicyValue,
     Rules,
-    Said,
 )
 from icekeep.policies.windows import ALWAYS, Trigger, Window, is_open
 
@@ -38,8 +38,8 @@ class Effective(msgspec.Struct, frozen=True):
     """A value that is in force; `overridden` are those of outer layers that it is in place of, the innermost first."""
 
     key: str
-    said: Said
-    overridden: tuple[Said, ...] = ()
+    said: PolicyValue
+    overridden: tuple[PolicyValue, ...] = ()
 
 
 class JobRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class TableRules(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     policies: tuple[str, ...]
     jobs: tuple[JobRule, ...]
-    unasked: Mapping[str, tuple[Said, ...]] = {}
+    unasked: Mapping[str, tuple[PolicyValue, ...]] = {}
 
 
 def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properties: Layer | None = None) -> TableRules:
@@ -136,7 +136,7 @@ def rules_for(rules: Rules, table: str, *, stored: Layer | None = None, properti
 
 def layered(layers: Sequence[Layer], job: str | None) -> tuple[Effective, ...]:
     """The values that are in force where layers lie one within the other, the outermost first, of a job or of all (`None`)."""
-    said: dict[str, list[Said]] = {}
+    said: dict[str, list[PolicyValue]] = {}
     for layer in layers:
         for key, one in layer.said_of(job).items():
             said.setdefault(key, []).append(one)
@@ -158,7 +158,7 @@ def _job_rule(job: str, naming: Sequence[Policy], layers: Sequence[Layer]) -> Jo
 def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
     for layer in layers:
         if layer.is_doubtful or job in layer.doubtful_jobs:
-            whose = {Kind.PROPERTIES: "the table's properties", Kind.STORED: "the catalog's stored policies"}
+            whose = {LayerKind.PROPERTIES: "the table's properties", LayerKind.STORED: "the catalog's stored policies"}
             return f"{whose.get(layer.kind, layer.name)} cannot be read"
     for layers_heard in (layers, _without_the_owner(layers)):
         values = (*layered(layers_heard, None), *layered(layers_heard, job))
@@ -170,7 +170,7 @@ def _held_by(job: str, layers: Sequence[Layer]) -> str | None:
 
 def _without_the_owner(layers: Sequence[Layer]) -> Sequence[Layer]:
     """Layers of the file that are about places alone: whoever may write a table has no word against them."""
-    return [layer for layer in layers if layer.kind in (Kind.NAMESPACE, Kind.TABLE)]
+    return [layer for layer in layers if layer.kind in (LayerKind.NAMESPACE, LayerKind.TABLE)]
 
 
 DRY_RUN = "--dry-run"

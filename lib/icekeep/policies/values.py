@@ -141,7 +141,7 @@ class Mode(Enum):
     OBSERVE = "observe"
 
 
-class Kind(Enum):
+class LayerKind(Enum):
     """Who says what a layer says."""
 
     DEFAULTS = "defaults"
@@ -152,7 +152,7 @@ class Kind(Enum):
     PROPERTIES = "table property"
 
 
-class Said(msgspec.Struct, frozen=True):
+class PolicyValue(msgspec.Struct, frozen=True):
     """What somebody says of one key.
 
     Attributes:
@@ -179,14 +179,14 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
             which alone that is true.
     """
 
-    kind: Kind
+    kind: LayerKind
     name: str = ""
-    keys: Mapping[str, Said] = {}
-    jobs: Mapping[str, Mapping[str, Said]] = {}
+    keys: Mapping[str, PolicyValue] = {}
+    jobs: Mapping[str, Mapping[str, PolicyValue]] = {}
     is_doubtful: bool = False
     doubtful_jobs: frozenset[str] = frozenset()
 
-    def said_of(self, job: str | None) -> Mapping[str, Said]:
+    def said_of(self, job: str | None) -> Mapping[str, PolicyValue]:
         """What is said of a job, or with `None` of all."""
         return self.keys if job is None else self.jobs.get(job, {})
 
@@ -269,7 +269,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         tables: by full name.
     """
 
-    defaults: Layer = Layer(kind=Kind.DEFAULTS)
+    defaults: Layer = Layer(kind=LayerKind.DEFAULTS)
     policies: tuple[Policy, ...] = ()
     job_names: tuple[str, ...] = ()
     namespaces: Mapping[str, Layer] = {}

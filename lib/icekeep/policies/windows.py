@@ -206,7 +206,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     min_interval_ms: int | None = None
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueDecision(msgspec.Struct, frozen=True):
     """Whether a job is to run, and why or why not, in one line."""
 
     is_due: bool
@@ -254,7 +254,7 @@ def parse_condition(name: str, text: str) -> int | float:
     return limit
 
 
-def is_due(trigger: Trigger, facts: Facts, now_ms: int) -> Due:
+def is_due(trigger: Trigger, facts: Facts, now_ms: int) -> DueDecision:
     """Whether a job is to run now. A number that is not known makes no job due, and is told.
 
     >>> is_due(Trigger(small_files_over=100), Facts(small_files=101), 0)
@@ -264,12 +264,12 @@ def is_due(trigger: Trigger, facts: Facts, now_ms: int) -> Due:
     """
     waits = _waits(trigger, facts, now_ms)
     if waits is not None:
-        return Due(False, waits)
+        return DueDecision(False, waits)
     asked = [*_asked(trigger, facts), *_asked_of_age(trigger, facts, now_ms)]
     if not asked:
-        return Due(True, "no condition is set")
+        return DueDecision(True, "no condition is set")
     holding = [why for holds, why in asked if holds]
-    return Due(bool(holding), "; ".join(holding or [why for _, why in asked]))
+    return DueDecision(bool(holding), "; ".join(holding or [why for _, why in asked]))
 
 
 def _waits(trigger: Trigger, facts: Facts, now_ms: int) -> str | None:

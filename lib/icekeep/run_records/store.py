@@ -27,8 +27,8 @@ from icekeep.run_records.values import (
     SILENT_MS,
     SKEW_MS,
     UNFINISHED,
+    JobPace,
     LastRuns,
-    Pace,
     Paces,
     RunFilter,
     RunRecord,
@@ -311,7 +311,7 @@ class RunRecords:
                 found[key] = _with(found.get(key) or LastRuns(last_ok_ms=row["last_ok_ms"]), row)
         return found
 
-    def pace_of(self, table: str, job: str, now_ms: int) -> Pace:
+    def pace_of(self, table: str, job: str, now_ms: int) -> JobPace:
         """That of one job on a table; other tables, of which there may be thousands, are asked where nothing is known of it."""
         by_table = self.paces(now_ms, (RUNS.c.table_name == table, RUNS.c.job == job))
         return (by_table if by_table.by_table else self.paces(now_ms, (RUNS.c.job == job,))).of(table, job)
@@ -328,7 +328,7 @@ class RunRecords:
             of_tables[row["table_name"], row["job"]] = sums = {name: int(row[name] or 0) for name in _SUMS}
             total = of_jobs.setdefault(row["job"], dict.fromkeys(_SUMS, 0))
             total.update({name: total[name] + sums[name] for name in _SUMS})
-        by_job = {job: _pace(sums, Pace()) for job, sums in of_jobs.items()}
+        by_job = {job: _pace(sums, JobPace()) for job, sums in of_jobs.items()}
         by_table = {(table, job): _pace(sums, by_job[job]) for (table, job), sums in of_tables.items()}
         return Paces(by_table, by_job)
 
@@ -532,13 +532,13 @@ def _recent_runs(now_ms: int, among: Sequence[ColumnElement[bool]] = ()) -> sa.S
     )
 
 
-def _pace(sums: Mapping[str, int], otherwise: Pace) -> Pace:
+def _pace(sums: Mapping[str, int], otherwise: JobPace) -> JobPace:
     most = _PACE_STEP ** min(_PACE_STEPS, sums["runs_count"])
 
     def ratio(taken: int, estimated: int, unknown: float) -> float:
         return min(most, max(1 / most, taken / estimated)) if taken > 0 and estimated > 0 else unknown
 
-    return Pace(
+    return JobPace(
         elapsed=ratio(sums["elapsed_ms"], sums["estimated_ms"], otherwise.elapsed),
         cpu=ratio(sums["cpu_ms"], sums["estimated_cpu_ms"], otherwise.cpu),
     )

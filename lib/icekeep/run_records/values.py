@@ -126,7 +126,7 @@ class RunRecord(Rendered, frozen=True, kw_only=True):
         return UNFINISHED if self.is_unfinished(now_ms) else self.status
 
 
-class Pace(msgspec.Struct, frozen=True):
+class JobPace(msgspec.Struct, frozen=True):
     """How much longer a job takes on a table than rates say, from beginning to end and in processor time."""
 
     elapsed: float = 1.0
@@ -141,12 +141,12 @@ class Paces(msgspec.Struct, frozen=True):
         by_job: of all tables together, for a table that is new.
     """
 
-    by_table: Mapping[tuple[str, str], Pace] = {}
-    by_job: Mapping[str, Pace] = {}
+    by_table: Mapping[tuple[str, str], JobPace] = {}
+    by_job: Mapping[str, JobPace] = {}
 
-    def of(self, table: str, job: str) -> Pace:
+    def of(self, table: str, job: str) -> JobPace:
         """That of a job on a table."""
-        return self.by_table.get((table, job)) or self.by_job.get(job) or Pace()
+        return self.by_table.get((table, job)) or self.by_job.get(job) or JobPace()
 
 
 class LastRuns(msgspec.Struct, frozen=True, kw_only=True):

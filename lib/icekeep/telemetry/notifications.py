@@ -135,12 +135,12 @@ def _reasons() -> Iterator[list[str]]:
     said: list[str] = []
     thread = threading.get_ident()
 
-    class Kept(logging.Handler):
+    class RecentWarnings(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.thread == thread:
                 said.append(without_secrets(" ".join(record.getMessage().split())))
 
-    logger, kept = logging.getLogger(LIBRARY), Kept()
+    logger, kept = logging.getLogger(LIBRARY), RecentWarnings()
     # Its debug lines hold addresses.
     logger.setLevel(logging.WARNING)
     logger.propagate = False

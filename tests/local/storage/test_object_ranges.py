@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.storage.objects.listing import Names, name_ranges
+from icekeep.storage.objects.listing import SortedNames, name_ranges
 from kit.choices import Choices
 
 
@@ -23,7 +23,7 @@ class Sorted:
         self.looks += 1
         start = bisect.bisect_right(self.names, after)
         names = self.names[start : start + self.page]
-        return Names(names, start + self.page > len(self.names))
+        return SortedNames(names, start + self.page > len(self.names))
 
     def counts(self, ranges):
         return [

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.yarn import ADDRESS_KEY, ApplicationReport, ResourceManager
 
 pytestmark = pytest.mark.process
@@ -116,7 +116,7 @@ def task(airflow, connect, tmp_path):
 
 
 def call(table="c.d.t", **more):
-    return Call(job="compact", table=table, **more)
+    return JobOnTable(job="compact", table=table, **more)
 
 
 class Context(dict):

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from icekeep.airflow.due_calls import due_calls
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.operations.configuration.file import parse_config
 
 CONF = """
@@ -35,8 +35,8 @@ def test_what_is_due_becomes_calls_of_which_those_over_the_limit_are_submitted()
         due("compact", estimate_bytes=1001, arguments=["--where=a"]), due("check", estimate_bytes=1000, observes=True)
     )
     assert found == [
-        Call(job="compact", table="c.d.t", arguments=("--where=a",), submit=True, until_ms=CLOSES),
-        Call(job="check", table="c.d.t", arguments=("--dry-run",), submit=False, until_ms=CLOSES),
+        JobOnTable(job="compact", table="c.d.t", arguments=("--where=a",), submit=True, until_ms=CLOSES),
+        JobOnTable(job="check", table="c.d.t", arguments=("--dry-run",), submit=False, until_ms=CLOSES),
     ]
 
 

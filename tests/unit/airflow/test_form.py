@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.airflow.form import asked_call
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.errors import UsageError
 from kit.cases import for_each
 
@@ -13,8 +13,8 @@ def asked(**changed):
 
 
 def test_a_form_is_a_call():
-    assert asked() == Call(job="expire_snapshots", table="c.d.t", arguments=("--dry-run",), submit=True)
-    assert asked(arguments=["--older-than=7d", "--trash", "3d"], dry_run=False, run_by="worker") == Call(
+    assert asked() == JobOnTable(job="expire_snapshots", table="c.d.t", arguments=("--dry-run",), submit=True)
+    assert asked(arguments=["--older-than=7d", "--trash", "3d"], dry_run=False, run_by="worker") == JobOnTable(
         job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d", "--trash", "3d"), submit=False
     )
     assert asked(arguments=["--dry-run"]).arguments == ("--dry-run",)

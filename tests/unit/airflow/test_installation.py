@@ -8,7 +8,7 @@ from icekeep.airflow.assets import sanitize_uri, table_uri
 from icekeep.airflow.installation import SUBMITTED, Installation, job_words
 from icekeep.airflow.provider import get_provider_info
 from icekeep.airflow.submitting import arguments_of_defaults, submit_arguments
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.operations.configuration.file import parse_config
 from kit.cases import for_each
 
@@ -31,7 +31,7 @@ def test_a_checkout_has_scripts_and_what_is_installed_has_one_for_all():
 
 
 def test_a_job_is_told_its_table_its_policy_its_configuration_and_where_its_result_goes():
-    call = Call(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d",))
+    call = JobOnTable(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d",))
     words = job_words(call, "nightly", "/c.yaml", Path("/tmp/r.json"))
     assert words == [
         "--table=c.d.t",
@@ -40,11 +40,11 @@ def test_a_job_is_told_its_table_its_policy_its_configuration_and_where_its_resu
         "--output=table",
         "--result-file=/tmp/r.json",
     ]
-    observing = Call(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d", "--dry-run"))
+    observing = JobOnTable(job="expire_snapshots", table="c.d.t", arguments=("--older-than=7d", "--dry-run"))
     assert job_words(observing, "nightly", "c.yaml", None)[2:4] == ["--dry-run", "--policy=nightly"]
     by_hand = job_words(call, None, "c.yaml", None)
     assert by_hand == ["--table=c.d.t", "--config=c.yaml", "--older-than=7d", "--output=table"]
-    plain = Call(job="compact", table="c.d.t")
+    plain = JobOnTable(job="compact", table="c.d.t")
     assert job_words(plain, None, "c.yaml", None, "json") == ["--table=c.d.t", "--config=c.yaml", "--output=json"]
 
 

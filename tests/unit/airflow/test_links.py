@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.outcomes import Ended
-from icekeep.airflow.units import Call
+from icekeep.airflow.outcomes import CallOutcome
+from icekeep.airflow.units import JobOnTable
 
 FAKE_AIRFLOW = Path(__file__).resolve().parents[2] / "kit" / "fake_airflow"
 HERE = Installation(conf=None, python="/py", docs_url="https://docs", report_url="https://pages/r.html")
@@ -26,7 +26,7 @@ def addresses(monkeypatch):
 
 def ended(status, kind=None, job="compact"):
     document = {"error": {"kind": kind, "message": "m"}} if kind else {"status": "done"}
-    return Ended(call=Call(job=job, table="c.d.t"), status=status, document=document)
+    return CallOutcome(call=JobOnTable(job=job, table="c.d.t"), status=status, document=document)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from icekeep.airflow.installation import Installation
-from icekeep.airflow.units import Call, Unit, packed
+from icekeep.airflow.units import JobOnTable, Unit, packed
 from icekeep.operations.configuration.file import parse_config
 
 pytestmark = pytest.mark.process
@@ -93,7 +93,7 @@ def outcome_of(airflow, task, instance):
 
 
 def call(table, job="compact", **more):
-    return Call(job=job, table=table, submit=False, **more)
+    return JobOnTable(job=job, table=table, submit=False, **more)
 
 
 def unit(*calls):

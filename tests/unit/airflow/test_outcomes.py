@@ -4,21 +4,21 @@ import pytest
 
 from icekeep.airflow.outcomes import (
     XCOM_BYTES_MAX,
-    Ended,
+    CallOutcome,
     document_in,
     figures,
     for_xcom,
     of_process,
     status_in,
 )
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from kit.cases import for_each
 
-CALL = Call(job="compact", table="c.d.t")
+CALL = JobOnTable(job="compact", table="c.d.t")
 
 
 def ended(status, document=None, *, job="compact", said=""):
-    return Ended(call=Call(job=job, table="c.d.t"), status=status, document=document, said=said)
+    return CallOutcome(call=JobOnTable(job=job, table="c.d.t"), status=status, document=document, said=said)
 
 
 def test_a_job_that_is_done_is_told_in_one_line_without_what_is_0_or_of_the_process():

@@ -1,10 +1,10 @@
 import json
 
-from icekeep.airflow.process_lines import Said
+from icekeep.airflow.process_lines import ProcessOutput
 
 
 def said(*lines):
-    one = Said()
+    one = ProcessOutput()
     assert [*one.looked_at(lines)] == [*lines]
     return one
 

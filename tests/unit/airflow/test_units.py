@@ -3,12 +3,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.airflow.units import Call, Unit, packed, units_of, unpacked
+from icekeep.airflow.units import JobOnTable, Unit, packed, units_of, unpacked
 from kit.cases import cases
 
 
-def call(table: str, job: str = "compact", *, submit: bool = False) -> Call:
-    return Call(job=job, table=table, submit=submit)
+def call(table: str, job: str = "compact", *, submit: bool = False) -> JobOnTable:
+    return JobOnTable(job=job, table=table, submit=submit)
 
 
 def test_a_unit_is_a_table_in_the_order_in_which_tables_are_due():
@@ -44,6 +44,8 @@ def test_units_hold_each_call_once_and_are_not_more_than_wanted(calls, count):
 
 
 def test_a_unit_comes_out_of_xcom_as_it_went_in():
-    units = [Unit(name="c.d.t", calls=(Call(job="compact", table="c.d.t", arguments=("--where=é",), until_ms=7),))]
+    units = [
+        Unit(name="c.d.t", calls=(JobOnTable(job="compact", table="c.d.t", arguments=("--where=é",), until_ms=7),))
+    ]
     through = json.loads(json.dumps(packed(units)))
     assert [unpacked(one) for one in through] == units

@@ -13,7 +13,7 @@ import icekeep
 from icekeep.airflow import worker
 from icekeep.airflow.installation import SUBMITTED, Installation
 from icekeep.airflow.run_lookup import Recorded
-from icekeep.airflow.units import Call
+from icekeep.airflow.units import JobOnTable
 from icekeep.airflow.worker import Worker
 
 pytestmark = pytest.mark.process
@@ -168,7 +168,7 @@ open(words["result-file"], "w").write(json.dumps({"result": {"runs": runs}}))
 def test_the_record_of_a_run_is_found_by_its_application(tmp_path):
     where = installation(tmp_path, f"RUNS = {json.dumps(RUNS)!r}\n{ANSWERS}")
     recorded = Recorded(where, tmp_path, print)
-    call = Call(job="compact", table="c.d.t")
+    call = JobOnTable(job="compact", table="c.d.t")
     assert recorded.of(call, "application_1_2") == {
         "job": "compact",
         "table": "c.d.t",
@@ -184,4 +184,4 @@ def test_the_record_of_a_run_is_found_by_its_application(tmp_path):
 
 def test_where_no_record_is_kept_there_is_none(tmp_path):
     where = installation(tmp_path, "import sys; sys.exit(2)")
-    assert Recorded(where, tmp_path, print).of(Call(job="compact", table="c.d.t"), "application_1_2") is None
+    assert Recorded(where, tmp_path, print).of(JobOnTable(job="compact", table="c.d.t"), "application_1_2") is None

@@ -27,7 +27,7 @@ from icekeep.health.values import (
     TableHealth,
 )
 from icekeep.policies.resolution import Effective, JobRule, TableRules
-from icekeep.policies.values import Mode, Said
+from icekeep.policies.values import Mode, PolicyValue
 from icekeep.policies.windows import Window, is_open
 from icekeep.run_records.values import LastRuns
 from icekeep.spec.types import DAY_MS, HOUR_MS
@@ -59,7 +59,7 @@ def health_of(small_files: int = 0, *, advice: tuple[JobAdvice, ...] = ()) -> Ta
 
 def rule_of(job="compact", *, window=None, mode=Mode.RUN, held_by=None, small_files_over=None, min_interval_ms=None):
     def said(key, value):
-        return Effective(key, Said(str(value), value, "file"))
+        return Effective(key, PolicyValue(str(value), value, "file"))
 
     common = [said("mode", mode), *([said("window", window)] if window else [])]
     values = [

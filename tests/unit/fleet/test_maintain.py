@@ -12,10 +12,10 @@ from icekeep.events import Warned
 from icekeep.fleet import choosing as ranking
 from icekeep.fleet.choosing import estimate_of
 from icekeep.fleet.job import due_tables, maintain, plan_maintain
-from icekeep.fleet.overview import LEASE_MS, Scope, Seen
-from icekeep.fleet.values import Ran
+from icekeep.fleet.overview import LEASE_MS, PolicyTable, Scope
+from icekeep.fleet.values import JobOutcome
 from icekeep.health.values import JobAdvice
-from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesResult
+from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataFilesResult
 from icekeep.names import NAME_IN_CATALOG
 from icekeep.policies.values import parse_glob
 from icekeep.run_records.store import RunRecords
@@ -67,7 +67,7 @@ def test_a_failure_ends_neither_the_other_jobs_of_the_table_nor_other_tables(wor
             ("sick", "compact"): ends_with(4, "it is encrypted", "unsupported"),
             ("some", "rewrite_manifests"): ends_with(75, "another writer won", "conflict"),
             ("calm", "compact"): RuntimeError("nobody thought of this"),
-            ("calm", "expire_snapshots"): Ran(status="partial", exit_status=3),
+            ("calm", "expire_snapshots"): JobOutcome(status="partial", exit_status=3),
         }
     )
     result = maintain(fleet_of(world, jobs))
@@ -88,10 +88,10 @@ def test_a_job_that_was_due_for_a_number_and_changed_nothing_says_so(world):
     policy = POLICY.replace("compact:", 'compact: {where: "id = 0", when: {small_files_over: 0}}')
     assert policy != POLICY
     results = {
-        "sick": RewriteDataFilesResult(estimated=Estimate(cpu_ms=9)),
+        "sick": RewriteDataFilesResult(estimated=CompactionEstimate(cpu_ms=9)),
         "some": RewriteDataFilesResult(rewritten_data_files_count=6, added_data_files_count=1),
     }
-    jobs = Jobs({(name, "compact"): Ran(status="done", result=result) for name, result in results.items()})
+    jobs = Jobs({(name, "compact"): JobOutcome(status="done", result=result) for name, result in results.items()})
     found = whys(maintain(fleet_of(world, jobs, policy=policy)))
     assert found["sick", "compact"].endswith(", over 0; it changed nothing")
     assert found["some", "compact"].endswith(", over 0")
@@ -129,7 +129,7 @@ def test_what_a_budget_does_not_hold_is_named_and_smaller_jobs_still_fit(world):
 def test_nothing_is_begun_after_the_time_of_the_run_and_what_runs_goes_on(world):
     def long(assignment):
         world.runtime.pass_ms(11 * MINUTE_MS)
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({("sick", "compact"): long})
     result = maintain(fleet_of(world, jobs, workers=1, max_ms=10 * MINUTE_MS))
@@ -153,7 +153,7 @@ def test_a_window_that_closes_meanwhile_lets_nothing_more_begin(world):
 
     def until_wednesday(assignment):
         world.runtime.pass_ms(DAY_MS)
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({("sick", "compact"): until_wednesday})
     result = maintain(fleet_of(world, jobs, policy=opens, workers=1))
@@ -196,7 +196,7 @@ def test_what_no_window_would_hold_is_begun_in_its_first_half_or_where_it_has_wa
     world, records, monkeypatch, waited_minutes, last_ok_days, is_begun
 ):
     # The clock begins at 22:13:20, and the half of the window is over at midnight.
-    monkeypatch.setattr(Seen, "estimate", compaction_takes(12))
+    monkeypatch.setattr(PolicyTable, "estimate", compaction_takes(12))
     policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
     if last_ok_days is not None:
         ended_ms = world.runtime.now_ms() - last_ok_days * DAY_MS
@@ -218,7 +218,7 @@ def test_what_no_window_would_hold_is_begun_in_its_first_half_or_where_it_has_wa
 
 
 def test_the_time_that_was_given_holds_also_in_the_first_half_of_a_window(world, monkeypatch):
-    monkeypatch.setattr(Seen, "estimate", compaction_takes(12))
+    monkeypatch.setattr(PolicyTable, "estimate", compaction_takes(12))
     policy = POLICY + "    window: {from: '20:00', to: '04:00'}\n"
     result = maintain(fleet_of(world, Jobs(), policy=policy, workers=1, max_ms=4 * HOUR_MS))
     assert "of the run's time are left" in whys(result)["sick", "compact"]
@@ -266,7 +266,7 @@ def test_a_dry_run_and_a_list_begin_nothing_and_write_nothing(world, records, tm
 
 
 def test_a_policy_that_observes_has_plans_made_and_nothing_else(world):
-    jobs = Jobs({("sick", "compact"): Ran(status="planned")})
+    jobs = Jobs({("sick", "compact"): JobOutcome(status="planned")})
     result = maintain(fleet_of(world, jobs, policy=POLICY + "    mode: observe\n"))
     assert all(one.observes for one in jobs.assignments)
     assert statuses(result)["sick"] == dict.fromkeys(JOBS, "observed")
@@ -314,7 +314,7 @@ def test_no_more_tables_are_worked_on_at_a_time_than_was_asked_for(world):
 
     def together(assignment):
         gate.wait()
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({(table, "compact"): together for table in ("sick", "some")})
     maintain(fleet_of(world, jobs, workers=2))
@@ -325,7 +325,7 @@ def test_no_more_tables_are_worked_on_at_a_time_than_was_asked_for(world):
 def test_two_runs_at_once_share_the_tables_and_do_nothing_twice(world, records):
     both_look = threading.Barrier(2, timeout=60)
     jobs = Jobs(
-        {(table, "compact"): lambda a: (world.runtime.pass_ms(1), Ran(status="done"))[1] for table in ("sick",)},
+        {(table, "compact"): lambda a: (world.runtime.pass_ms(1), JobOutcome(status="done"))[1] for table in ("sick",)},
         records,
     )
 
@@ -497,7 +497,7 @@ def cut_off_after(world, records, fleets, worked_ms):
         named = {"run_id": f"compact-{began_ms}", "job": "compact", "table": assignment.table, "policy": "nightly"}
         records.end(RunRecord(**named, **ended, status="interrupted", exit_status=143, error_message="SIGTERM"))
         fleets[-1].stop.set()
-        return Ran(
+        return JobOutcome(
             status="interrupted", exit_status=143, run_id=named["run_id"], error_message="interrupted by SIGTERM"
         )
 
@@ -544,8 +544,8 @@ class AwayDuringTheLook:
 @pytest.mark.parametrize(
     ("earlier", "ago_ms", "status", "why"),
     [
-        (Ran(status="done"), DAY_MS, "done", ""),
-        (Ran(status="done"), HOUR_MS, "elsewhere", "it ended well 60.0 min ago; without `when`"),
+        (JobOutcome(status="done"), DAY_MS, "done", ""),
+        (JobOutcome(status="done"), HOUR_MS, "elsewhere", "it ended well 60.0 min ago; without `when`"),
         (ends_with(1), HOUR_MS, "done", ""),
         (ends_with(1), DAY_MS, "done", ""),
     ],
@@ -583,7 +583,7 @@ def test_where_the_record_is_away_during_the_look_what_is_postponed_or_done_by_o
                 scope=Scope(tables=frozenset({"local.db.some"})),
             )
         )
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({("sick", "rewrite_manifests"): another}, records)
     fleet = fleet_of(world, jobs, run_id="maintain-2", records=AwayDuringTheLook(records), workers=1)
@@ -602,7 +602,7 @@ def test_an_end_of_last_night_that_is_written_down_during_the_run_is_no_work_of_
             kept = {"started_ms": last_night, "seen_ms": last_night, "ended_ms": last_night}
             run = {"run_id": f"compact-{table}", "job": "compact", "table": f"local.db.{table}", "policy": "nightly"}
             records.end(RunRecord(**run, **kept, status="done", exit_status=0))
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({("sick", "compact"): late}, records)
     result = maintain(fleet_of(world, jobs, records=records, workers=1))
@@ -705,7 +705,7 @@ def test_figures_of_a_result_are_its_counts_and_bytes_that_are_not_0(world):
         failed_count: int = 0
         name: str = "x"
 
-    result = maintain(fleet_of(world, Jobs({("sick", "compact"): Ran(status="done", result=Result())})))
+    result = maintain(fleet_of(world, Jobs({("sick", "compact"): JobOutcome(status="done", result=Result())})))
     done = next(job for table in result.tables for job in table.jobs if table.table == "local.db.sick")
     assert done.figures == {"rewritten_data_files_count": 7, "added_bytes": 12}
 
@@ -744,7 +744,7 @@ def test_what_another_run_came_to_an_end_with_meanwhile_is_not_done_here_and_wha
         )
         records.end(told if ended["exit_status"] is None else msgspec.structs.replace(told, ended_ms=now_ms))
         world.runtime.pass_ms(HOUR_MS)
-        return Ran(status="done")
+        return JobOutcome(status="done")
 
     jobs = Jobs({("sick", "compact"): another})
     result = maintain(fleet_of(world, jobs, records=records, workers=1))

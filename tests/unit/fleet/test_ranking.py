@@ -12,7 +12,7 @@ from icekeep.fleet.choosing import (
     USUAL,
     WAITING_NIGHTS,
     Budget,
-    Estimate,
+    JobEstimate,
     Worth,
     estimate_of,
     value_of,
@@ -114,18 +114,20 @@ def test_estimates_go_by_the_plan_and_by_what_the_arguments_make_of_it():
         cpu_ms=2_000,
         requests_count=10,
     )
-    assert estimate_of("compact", (), advice, GIB) == Estimate(2_600, 180 * MIB, 2_600)
+    assert estimate_of("compact", (), advice, GIB) == JobEstimate(2_600, 180 * MIB, 2_600)
     rates = RATES_BYTES_A_SECOND
     slower = 2_000 * rates[RewriteMethod.REENCODE] // rates[RewriteMethod.SORT]
-    assert estimate_of("compact", ("--strategy=sort",), advice, GIB) == Estimate(600 + slower, 180 * MIB, 600 + slower)
+    assert estimate_of("compact", ("--strategy=sort",), advice, GIB) == JobEstimate(
+        600 + slower, 180 * MIB, 600 + slower
+    )
     everything = estimate_of("compact", ("--option=rewrite-all=true",), advice, GIB)
     whole_ms = 600 + GIB * 1000 // (45 * MIB)
-    assert everything == Estimate(whole_ms, 2 * GIB, whole_ms)
+    assert everything == JobEstimate(whole_ms, 2 * GIB, whole_ms)
     assert estimate_of("check", ("--deep",), None, GIB).bytes == GIB
-    assert estimate_of("check", (), None, GIB) == Estimate(500, 0, 500)
+    assert estimate_of("check", (), None, GIB) == JobEstimate(500, 0, 500)
 
 
-estimates = st.lists(st.builds(Estimate, st.integers(0, 10 * MINUTE_MS), st.integers(0, 100)), max_size=30)
+estimates = st.lists(st.builds(JobEstimate, st.integers(0, 10 * MINUTE_MS), st.integers(0, 100)), max_size=30)
 
 
 @cases(300)
@@ -152,48 +154,48 @@ def test_what_is_begun_one_after_the_other_never_goes_beyond_the_budget_where_es
 def test_a_job_that_does_not_fit_leaves_room_for_smaller_ones_and_says_why():
     budget = Budget(0, max_ms=10 * MINUTE_MS, max_bytes=100 * MIB)
     assert (
-        budget.refusal(Estimate(11 * MINUTE_MS, 0), 0)
+        budget.refusal(JobEstimate(11 * MINUTE_MS, 0), 0)
         == "it would take about 11.0 min, and 10.0 min of the run's time are left"
     )
-    assert budget.refusal(Estimate(0, 101 * MIB), 0) == (
+    assert budget.refusal(JobEstimate(0, 101 * MIB), 0) == (
         "it would read and write about 101.0 MiB, and 100.0 MiB of the run's bytes are left"
     )
-    assert budget.refusal(Estimate(0, 0), 10 * MINUTE_MS) == "the time of this run is over"
-    assert budget.refusal(Estimate(MINUTE_MS, 100 * MIB), 0) is None
+    assert budget.refusal(JobEstimate(0, 0), 10 * MINUTE_MS) == "the time of this run is over"
+    assert budget.refusal(JobEstimate(MINUTE_MS, 100 * MIB), 0) is None
 
 
 def test_estimates_go_by_what_earlier_runs_took():
     by_rates = estimate_of("compact", (), of_bytes(GIB), GIB)
     learned = estimate_of("compact", (), of_bytes(GIB), GIB, pace=2.5)
-    assert learned == Estimate(round(by_rates.elapsed_ms * 2.5), by_rates.bytes, by_rates.elapsed_ms)
+    assert learned == JobEstimate(round(by_rates.elapsed_ms * 2.5), by_rates.bytes, by_rates.elapsed_ms)
 
 
 def test_estimates_go_by_the_pace_of_the_run():
     budget = Budget(0, max_ms=10 * MINUTE_MS)
-    assert budget.refusal(Estimate(6 * MINUTE_MS, 0), 0) is None
-    budget.end(Estimate(MINUTE_MS, 0), 2 * MINUTE_MS)
+    assert budget.refusal(JobEstimate(6 * MINUTE_MS, 0), 0) is None
+    budget.end(JobEstimate(MINUTE_MS, 0), 2 * MINUTE_MS)
     assert budget.pace == 2
-    assert budget.refusal(Estimate(6 * MINUTE_MS, 0), 0) is not None
+    assert budget.refusal(JobEstimate(6 * MINUTE_MS, 0), 0) is not None
     for _ in range(1000):
-        budget.end(Estimate(MINUTE_MS, 0), HOUR_MS)
+        budget.end(JobEstimate(MINUTE_MS, 0), HOUR_MS)
     assert budget.pace == 16
 
 
 def test_what_small_jobs_take_beside_their_work_is_added_to_large_ones_and_multiplies_nothing():
     budget = Budget(0)
     for _ in range(30):
-        budget.end(Estimate(600, 0), 4_600)
+        budget.end(JobEstimate(600, 0), 4_600)
     # One that met another writer for hours says nothing of the others.
-    budget.end(Estimate(600, 0), 3 * HOUR_MS)
+    budget.end(JobEstimate(600, 0), 3 * HOUR_MS)
     assert (budget.pace, budget.overhead_ms) == (1, 4_000)
-    assert budget.refusal(Estimate(HOUR_MS, 0), 0, HOUR_MS + 4_000) is None
-    assert budget.refusal(Estimate(HOUR_MS, 0), 0, HOUR_MS + 3_999) is not None
+    assert budget.refusal(JobEstimate(HOUR_MS, 0), 0, HOUR_MS + 4_000) is None
+    assert budget.refusal(JobEstimate(HOUR_MS, 0), 0, HOUR_MS + 3_999) is not None
 
 
 def test_a_cluster_that_is_larger_than_was_known_is_learned_of_by_its_first_job():
     budget = Budget(0, max_ms=HOUR_MS)
-    budget.end(Estimate(64 * MINUTE_MS, 0), MINUTE_MS)
-    assert budget.refusal(Estimate(60 * HOUR_MS, 0), 0) is None
+    budget.end(JobEstimate(64 * MINUTE_MS, 0), MINUTE_MS)
+    assert budget.refusal(JobEstimate(60 * HOUR_MS, 0), 0) is None
 
 
 def of_bytes(size):
@@ -218,7 +220,7 @@ def test_work_is_divided_by_the_cores_that_do_it_and_what_is_waited_for_is_not()
     # A night of eight hours holds it, after small tables too.
     budget = Budget(0)
     for _ in range(30):
-        budget.end(Estimate(650, 0), 4_000)
+        budget.end(JobEstimate(650, 0), 4_000)
     assert budget.refusal(together, MINUTE_MS, 8 * HOUR_MS) is None
     assert budget.refusal(alone, MINUTE_MS, 8 * HOUR_MS) is not None
 

@@ -9,7 +9,7 @@ from icekeep.events import SILENT, RunEnded, SnapshotCommitted
 from icekeep.operations.interrupts import Interrupted, Interrupts
 from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.recording import recorded
-from icekeep.operations.surroundings import Seams, Shared, Surroundings
+from icekeep.operations.surroundings import JobSurroundings, Seams, Surroundings
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.fake_jobs import SEAMS
@@ -80,7 +80,7 @@ def test_a_part_of_a_run_is_written_down_as_interrupted(is_part, told):
     begun.begin("compact", {}, runtime)
     interrupts.signal = SIGTERM
     names = dict.fromkeys(("load_table", "build_session", "stop_session", "cancel_jobs", "live_properties"), "")
-    shared = Shared(catalogs=None, load=None, session=None) if is_part else None
+    shared = JobSurroundings(catalogs=None, load=None, session=None) if is_part else None
     surroundings = Surroundings(
         seams=Seams(**names), listener=listener, interrupts=interrupts, runtime=runtime, begun=begun, shared=shared
     )

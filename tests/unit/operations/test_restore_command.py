@@ -6,7 +6,7 @@ import pytest
 
 from icekeep import cli
 from icekeep.maintenance.restore import job as restoring
-from icekeep.maintenance.restore.files import Names, Returned
+from icekeep.maintenance.restore.files import FileSample, Returned
 from kit.lake import Lake
 from kit.trash import expired
 
@@ -41,7 +41,7 @@ def test_a_restore_tells_how_it_gets_on(conf, capsys):
 @pytest.mark.slow
 def test_a_restore_that_brings_back_a_part_is_exit_status_3(conf, capsys, monkeypatch):
     """It was `done` and 0, whatever the result said."""
-    moves = iter([restoring.move_back, lambda *_: Returned(missing=Names.of(["file:///gone"]))])
+    moves = iter([restoring.move_back, lambda *_: Returned(missing=FileSample.of(["file:///gone"]))])
     monkeypatch.setattr(restoring, "move_back", lambda *arguments: next(moves)(*arguments))
     status, document, _ = restored(conf, capsys)
     assert (status, document["status"], document["result"]["status"]) == (3, "partial", "partial")

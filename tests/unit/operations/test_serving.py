@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.serving import Answer, LocalServer
+from icekeep.operations.serving import HttpResponse, LocalServer
 from kit.cases import for_each
 
 pytestmark = pytest.mark.server
@@ -23,14 +23,18 @@ class Stub:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str]]] = []
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Answer | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> HttpResponse | None:
         self.asked.append((path, dict(query)))
         if path == "/broken":
             raise ValueError("secret of a table")
         if path == "/state":
-            return Answer(body="{}", content_type="application/json")
+            return HttpResponse(body="{}", content_type="application/json")
         policy = "default-src 'none'; script-src 'sha256-x'"
-        return Answer(body=f"page {query}", content_type="text/html", policy=policy) if path in ("/", "/runs") else None
+        return (
+            HttpResponse(body=f"page {query}", content_type="text/html", policy=policy)
+            if path in ("/", "/runs")
+            else None
+        )
 
 
 @pytest.fixture

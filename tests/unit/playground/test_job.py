@@ -15,24 +15,24 @@ from icekeep.errors import UsageError
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import load_catalog
 from icekeep.playground.job import new_playground
-from icekeep.playground.maker import Maker
+from icekeep.playground.maker import TableMaker
 from icekeep.playground.place import CONFIG
-from icekeep.playground.states import State, skewed, vectors
+from icekeep.playground.states import PlaygroundState, skewed, vectors
 from kit.changes import Recorder, thrown
 from kit.runtime import FakeRuntime
 
 
-def state(name: str, make: object = skewed) -> State:
-    return State(name=name, what="made up", make=make, age_ms=86_400_000)
+def state(name: str, make: object = skewed) -> PlaygroundState:
+    return PlaygroundState(name=name, what="made up", make=make, age_ms=86_400_000)
 
 
-def make_playground(directory: Path, states: Sequence[State], **given: Any) -> Path:
+def make_playground(directory: Path, states: Sequence[PlaygroundState], **given: Any) -> Path:
     """One that nobody does anything with before it is finished."""
     with new_playground(directory, states, **given) as config:
         return config
 
 
-def interrupted(maker: Maker) -> None:
+def interrupted(maker: TableMaker) -> None:
     skewed(maker)
     raise KeyboardInterrupt
 
@@ -162,7 +162,7 @@ def test_what_others_put_there_meanwhile_stays(tmp_path: Path, is_there: bool) -
     if is_there:
         directory.mkdir()
 
-    def beside(maker: Maker) -> None:
+    def beside(maker: TableMaker) -> None:
         (directory / "notes.txt").write_text("mine")
         interrupted(maker)
 
@@ -177,7 +177,7 @@ def test_of_two_who_want_a_directory_one_is_refused_and_takes_nothing_away(tmp_p
     directory = tmp_path / "both"
     refused = []
 
-    def beside(maker: Maker) -> None:
+    def beside(maker: TableMaker) -> None:
         skewed(maker)
         with pytest.raises(UsageError, match="is not empty") as raised:
             make_playground(directory, [state("a")])
@@ -229,7 +229,7 @@ def test_the_configuration_is_written_when_all_tables_are_made(tmp_path: Path) -
     """So that what a kill leaves has none."""
     seen = []
 
-    def look(maker: Maker) -> None:
+    def look(maker: TableMaker) -> None:
         skewed(maker)
         seen.append((tmp_path / CONFIG).exists())
 

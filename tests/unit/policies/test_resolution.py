@@ -17,7 +17,7 @@ from icekeep.policies.resolution import (
     schedule_of,
     window_of,
 )
-from icekeep.policies.values import JobCall, Kind, Layer, Mode, Policy, Rules, Said, parse_glob
+from icekeep.policies.values import JobCall, Layer, LayerKind, Mode, Policy, PolicyValue, Rules, parse_glob
 from icekeep.policies.windows import Trigger, Window
 from kit.cases import cases, for_each
 
@@ -25,11 +25,11 @@ JOBS = ("compact", "rewrite_manifests", "expire_snapshots")
 TABLE = "c.sales.orders"
 
 
-def said(text: str, source: str = "here", **others: object) -> Said:
-    return Said(text, others.get("value", (f"--{text}",)), source, int(str(others.get("order", 0))))
+def said(text: str, source: str = "here", **others: object) -> PolicyValue:
+    return PolicyValue(text, others.get("value", (f"--{text}",)), source, int(str(others.get("order", 0))))
 
 
-def layer(kind: Kind = Kind.POLICY, name: str = "", **jobs: Mapping[str, Said]) -> Layer:
+def layer(kind: LayerKind = LayerKind.POLICY, name: str = "", **jobs: Mapping[str, PolicyValue]) -> Layer:
     return Layer(kind=kind, name=name, jobs=jobs)
 
 
@@ -170,11 +170,11 @@ def test_the_order_of_policies_decides_and_nothing_else(policies, data):
 def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
     on, off = said("true", "on", value=True), said("false", "off", value=False)
     base = policy("p", "c.**", of=layer(compact={"enabled": off}, expire_snapshots={}))
-    owner = layer(Kind.PROPERTIES, compact={"enabled": on})
+    owner = layer(LayerKind.PROPERTIES, compact={"enabled": on})
     found = rules_for(rules(base), TABLE, properties=owner)
     assert [rule.held_by for rule in found.jobs] == [None, None]
     assert [rule.held_by for rule in rules_for(rules(base), TABLE).jobs] == ["switched off by off", None]
-    never = Layer(kind=Kind.PROPERTIES, keys={"enabled": off}, jobs=owner.jobs)
+    never = Layer(kind=LayerKind.PROPERTIES, keys={"enabled": off}, jobs=owner.jobs)
     assert [rule.held_by for rule in rules_for(rules(base), TABLE, properties=never).jobs] == [
         "switched off by off"
     ] * 2
@@ -184,8 +184,8 @@ def test_a_job_is_held_where_the_innermost_word_on_it_or_on_all_is_off():
 def test_what_the_file_switches_off_for_a_place_no_property_of_the_table_switches_on(place):
     on, off = said("true", "on", value=True), said("false", "off", value=False)
     base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
-    name, kind = {"namespaces": ("c.sales", Kind.NAMESPACE), "tables": (TABLE, Kind.TABLE)}[place]
-    owner = Layer(kind=Kind.PROPERTIES, keys={"enabled": on}, jobs={"compact": {"enabled": on}})
+    name, kind = {"namespaces": ("c.sales", LayerKind.NAMESPACE), "tables": (TABLE, LayerKind.TABLE)}[place]
+    owner = Layer(kind=LayerKind.PROPERTIES, keys={"enabled": on}, jobs={"compact": {"enabled": on}})
     whole = {place: {name: Layer(kind=kind, keys={"enabled": off})}}
     assert [rule.held_by for rule in rules_for(rules(base, **whole), TABLE, properties=owner).jobs] == [
         "switched off by off"
@@ -195,15 +195,15 @@ def test_what_the_file_switches_off_for_a_place_no_property_of_the_table_switche
         "switched off by off",
         None,
     ]
-    inner = {"namespaces": {"c": layer(Kind.NAMESPACE, compact={"enabled": off})}}
+    inner = {"namespaces": {"c": layer(LayerKind.NAMESPACE, compact={"enabled": off})}}
     inner.setdefault(place, {})[name] = layer(kind, compact={"enabled": on})
     assert [rule.held_by for rule in rules_for(rules(base, **inner), TABLE).jobs] == [None, None]
 
 
 def test_nothing_runs_by_a_layer_that_cannot_be_read():
     base = policy("p", "c.**", of=layer(compact={}, expire_snapshots={}))
-    one = Layer(kind=Kind.STORED, doubtful_jobs=frozenset({"compact"}))
-    whole = Layer(kind=Kind.PROPERTIES, is_doubtful=True)
+    one = Layer(kind=LayerKind.STORED, doubtful_jobs=frozenset({"compact"}))
+    whole = Layer(kind=LayerKind.PROPERTIES, is_doubtful=True)
     assert [rule.held_by for rule in rules_for(rules(base), TABLE, stored=one).jobs] == [
         "the catalog's stored policies cannot be read",
         None,
@@ -215,7 +215,7 @@ def test_nothing_runs_by_a_layer_that_cannot_be_read():
 
 def test_no_layer_adds_a_job_that_no_policy_names():
     base = policy("p", "c.**", of=layer(compact={}))
-    owner = layer(Kind.PROPERTIES, expire_snapshots={"retain_last": said("5")})
+    owner = layer(LayerKind.PROPERTIES, expire_snapshots={"retain_last": said("5")})
     found = rules_for(rules(base), TABLE, properties=owner)
     assert [rule.job for rule in found.jobs] == ["compact"]
     assert found.unasked == {"expire_snapshots": (said("5"),)}
@@ -226,7 +226,7 @@ def test_arguments_come_in_the_order_of_the_settings_and_options_as_they_were_fi
         compact={"options.b": said("b", order=3), "options.a": said("a", order=3), "verify": said("v", order=5)}
     )
     inner = layer(
-        Kind.TABLE,
+        LayerKind.TABLE,
         compact={"where": said("w", order=1), "options.b": said("B", order=3), "enabled": said("x", value=True)},
     )
     found = rules_for(rules(policy("p", "c.**", of=outer), tables={TABLE: inner}), TABLE)
@@ -236,7 +236,7 @@ def test_arguments_come_in_the_order_of_the_settings_and_options_as_they_were_fi
 def test_mode_window_and_trigger_are_read_from_the_values():
     window = Window(from_minute=60)
     of = Layer(
-        kind=Kind.POLICY,
+        kind=LayerKind.POLICY,
         keys={"mode": said("observe", value=Mode.OBSERVE), "window": said("w", value=window)},
         jobs={
             "compact": {"when.small_files_over": said("9", value=9), "when.age_over": said("1s", value=1000)},
@@ -254,7 +254,7 @@ def test_mode_window_and_trigger_are_read_from_the_values():
 def test_a_scheduler_runs_each_policy_by_itself():
     one = policy("one", of=layer(compact={"where": said("one")}), tables=(TABLE, "c.a.b"))
     two = policy("two", of=layer(compact={"where": said("two")}), tables=(TABLE,))
-    both = rules(one, two, tables={"c.a.b": layer(Kind.TABLE, compact={"where": said("table")})})
+    both = rules(one, two, tables={"c.a.b": layer(LayerKind.TABLE, compact={"where": said("table")})})
     assert schedule_of(both, two).calls == {TABLE: ()}
     assert schedule_of(both, two).left_to_others == (f"compact of {TABLE}: policy 'one'",)
     assert schedule_of(both, one).left_to_others == ()
@@ -292,7 +292,7 @@ def test_what_a_schedule_asks_for_and_a_policy_for_work_by_hand_decides_of_nobod
     off = rules(
         by_hand,
         nightly,
-        tables={name: layer(Kind.TABLE, compact={"enabled": said("false", value=False)}) for name in names},
+        tables={name: layer(LayerKind.TABLE, compact={"enabled": said("false", value=False)}) for name in names},
     )
     assert never_run(off, [rules_for(off, name) for name in names]) == ()
     hands = rules(by_hand, policy("second", "c.**", of=layer(compact={})))
@@ -306,7 +306,11 @@ HELD = {"enabled": said("false", value=False)}
 def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
     one = policy("one", of=layer(compact={}, expire_snapshots={"where": said("w")}), tables=(TABLE,))
     found = schedule_of(
-        rules(one, defaults=Layer(kind=Kind.DEFAULTS, keys=OF_ALL), tables={TABLE: layer(Kind.TABLE, compact=HELD)}),
+        rules(
+            one,
+            defaults=Layer(kind=LayerKind.DEFAULTS, keys=OF_ALL),
+            tables={TABLE: layer(LayerKind.TABLE, compact=HELD)},
+        ),
         one,
     )
     assert found.calls == {TABLE: (JobCall("expire_snapshots", ("--w", "--dry-run")),)}
@@ -318,17 +322,17 @@ def test_a_scheduler_observes_and_leaves_out_what_is_switched_off():
         ({"match": (parse_glob("c.**"),)}, {}, "it has `match`, and which tables there are only the catalog knows"),
         (
             {},
-            {"tables": {TABLE: layer(Kind.TABLE, compact={"when.manifests_over": said("1", value=1)})}},
+            {"tables": {TABLE: layer(LayerKind.TABLE, compact={"when.manifests_over": said("1", value=1)})}},
             "job compact of table c.sales.orders has conditions (`when`)",
         ),
         (
             {},
-            {"defaults": Layer(kind=Kind.DEFAULTS, keys={"window": said("w", value=Window())})},
+            {"defaults": Layer(kind=LayerKind.DEFAULTS, keys={"window": said("w", value=Window())})},
             "table c.sales.orders has a `window`",
         ),
         (
             {"submit_over_bytes": 5},
-            {"defaults": Layer(kind=Kind.DEFAULTS, keys={"submit_over": said("5", value=5)})},
+            {"defaults": Layer(kind=LayerKind.DEFAULTS, keys={"submit_over": said("5", value=5)})},
             "it has `submit_over`, and how large tables are only the catalog knows",
         ),
     ],
@@ -341,16 +345,18 @@ def test_what_a_scheduler_must_ask_a_catalog_is_told_and_nothing_of_it_is_known_
 
 def test_a_scheduler_asks_nothing_where_no_job_is_submitted():
     one = msgspec.structs.replace(policy("one", of=layer(compact={}), tables=(TABLE,)), submit_over_bytes=None)
-    never = Layer(kind=Kind.DEFAULTS, keys={"submit_over": said("null", value=None)})
+    never = Layer(kind=LayerKind.DEFAULTS, keys={"submit_over": said("null", value=None)})
     assert schedule_of(rules(one, defaults=never), one) == Schedule({TABLE: (JobCall("compact", ()),)})
 
 
 def test_a_window_is_that_of_the_policy_that_decides():
     night, day = Window(from_minute=60, to_minute=120), Window(from_minute=600, to_minute=660)
     one = policy(
-        "one", "c.**", of=Layer(kind=Kind.POLICY, keys={"window": said("w", value=night)}, jobs={"compact": {}})
+        "one", "c.**", of=Layer(kind=LayerKind.POLICY, keys={"window": said("w", value=night)}, jobs={"compact": {}})
     )
-    two = policy("two", "c.**", of=Layer(kind=Kind.POLICY, keys={"window": said("w", value=day)}, jobs={"compact": {}}))
+    two = policy(
+        "two", "c.**", of=Layer(kind=LayerKind.POLICY, keys={"window": said("w", value=day)}, jobs={"compact": {}})
+    )
     both = rules(one, two)
     assert window_of(both, "one", TABLE, "compact") == night
     assert window_of(both, "two", TABLE, "compact") is None

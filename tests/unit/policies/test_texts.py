@@ -1,6 +1,6 @@
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.policies.polaris import OWNERS_SETTINGS, Told, told_by_properties
-from icekeep.settings import Kind
+from icekeep.policies.polaris import OWNERS_SETTINGS, PolarisSetting, told_by_properties
+from icekeep.settings import SettingKind
 from kit.cases import for_each
 
 
@@ -23,7 +23,7 @@ def test_properties_say_keys_of_jobs_and_of_all():
         (None, "enabled", "false"),
         (None, "mode", "observe"),
     ]
-    assert heard.told[0] == Told("check", "when.age_over", "7d", "table property icekeep.check.when.age_over")
+    assert heard.told[0] == PolarisSetting("check", "when.age_over", "7d", "table property icekeep.check.when.age_over")
     assert heard.problems == ()
 
 
@@ -82,4 +82,4 @@ def test_whoever_may_write_a_table_does_not_say_where_files_are_deleted_nor_take
 def test_owners_set_only_what_the_jobs_of_policies_have():
     assert {*OWNERS_SETTINGS} == {*POLICY_JOBS}
     for job, names in OWNERS_SETTINGS.items():
-        assert names <= {setting.name for setting in JOBS[job].settings if setting.kind is not Kind.PAIRS}
+        assert names <= {setting.name for setting in JOBS[job].settings if setting.kind is not SettingKind.PAIRS}

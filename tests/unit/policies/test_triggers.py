@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UsageError
-from icekeep.policies.windows import ALWAYS, CONDITIONS, Due, Facts, Trigger, is_due, parse_condition
+from icekeep.policies.windows import ALWAYS, CONDITIONS, DueDecision, Facts, Trigger, is_due, parse_condition
 from kit.cases import cases, for_each
 
 HOUR_MS = 3_600_000
@@ -65,7 +65,7 @@ def test_what_the_job_would_do_nothing_about_makes_it_not_due():
         "it ran 0.0 s ago, not over 1h"
     )
     late = msgspec.structs.replace(facts, last_run_ms=NOW_MS - 2 * HOUR_MS)
-    assert is_due(trigger, late, NOW_MS) == Due(True, "it ran 2h ago, over 1h")
+    assert is_due(trigger, late, NOW_MS) == DueDecision(True, "it ran 2h ago, over 1h")
     assert is_due(ALWAYS, facts, NOW_MS).is_due
 
 

@@ -21,8 +21,8 @@ from icekeep.run_records.values import (
     SILENT_MS,
     SKEW_MS,
     UNFINISHED,
+    JobPace,
     LastRuns,
-    Pace,
     Paces,
     RunFilter,
     RunRecord,
@@ -419,19 +419,19 @@ def test_the_last_five_runs_on_a_table_say_how_long_the_next_takes(records):
         records.end(took(f"short {number}", 1_000, ago_ms=number, estimated_ms=1_000, estimated_cpu_ms=10, cpu_ms=40))
     records.end(took("long", 36_000, ago_ms=10, estimated_ms=16_000))
     paces = records.paces(NOW_MS)
-    assert paces.of("lake.db.t", "compact") == Pace(elapsed=2.0, cpu=4.0)
+    assert paces.of("lake.db.t", "compact") == JobPace(elapsed=2.0, cpu=4.0)
 
 
 def test_a_new_table_is_expected_to_be_like_the_others(records):
     records.end(took("a", 3_000, table="lake.db.a", estimated_ms=1_000))
     records.end(took("b", 1_000, table="lake.db.b", estimated_ms=1_000, estimated_cpu_ms=100, cpu_ms=50))
     paces = records.paces(NOW_MS)
-    assert paces.of("lake.db.new", "compact") == Pace(elapsed=2.0, cpu=0.5)
-    assert paces.of("lake.db.a", "compact") == Pace(elapsed=3.0, cpu=0.5)
-    assert paces.of("lake.db.a", "check") == Pace()
+    assert paces.of("lake.db.new", "compact") == JobPace(elapsed=2.0, cpu=0.5)
+    assert paces.of("lake.db.a", "compact") == JobPace(elapsed=3.0, cpu=0.5)
+    assert paces.of("lake.db.a", "check") == JobPace()
     for table in ("lake.db.b", "lake.db.new"):
         assert records.pace_of(table, "compact", NOW_MS) == paces.of(table, "compact")
-    assert records.pace_of("lake.db.a", "check", NOW_MS) == Pace()
+    assert records.pace_of("lake.db.a", "check", NOW_MS) == JobPace()
 
 
 def test_of_a_table_that_has_runs_no_other_is_asked(records):
@@ -445,12 +445,12 @@ def test_of_a_table_that_has_runs_no_other_is_asked(records):
 def test_what_ran_long_ago_or_at_a_time_to_come_teaches_nothing_and_no_pace_is_absurd(records):
     records.end(took("old", 5_000, ago_ms=31 * DAY_MS, estimated_ms=1_000))
     records.end(took("to come", 5_000, ago_ms=-DAY_MS, estimated_ms=1_000))
-    assert records.paces(NOW_MS).of("lake.db.t", "compact") == Pace()
+    assert records.paces(NOW_MS).of("lake.db.t", "compact") == JobPace()
     # One slow night must not put a table off by its estimate alone.
     for number, most in enumerate((4.0, 16.0, 64.0, 64.0)):
         absurd = {"estimated_ms": 1, "estimated_cpu_ms": 10_000_000, "cpu_ms": 1}
         records.end(took(f"absurd {number}", 10_000_000, **absurd))
-        assert records.paces(NOW_MS).of("lake.db.t", "compact") == Pace(elapsed=most, cpu=1 / most)
+        assert records.paces(NOW_MS).of("lake.db.t", "compact") == JobPace(elapsed=most, cpu=1 / most)
 
 
 def test_a_database_of_a_newer_icekeep_is_left_alone(records, tmp_path):

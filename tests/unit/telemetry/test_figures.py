@@ -13,7 +13,7 @@ from icekeep.events import (
 )
 from icekeep.fleet.values import Failing, MaintainResult
 from icekeep.maintenance.check.job import CheckResult
-from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesResult
+from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataFilesResult
 from icekeep.maintenance.deletes.options import ConvertEqualityDeletesResult, RewritePositionDeletesResult
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesResult
@@ -116,7 +116,7 @@ def test_a_compaction():
             removed_delete_files_count=3,
             deleted_records_count=5,
             failed_data_files_count=1,
-            estimated=Estimate(requests_count=44),
+            estimated=CompactionEstimate(requests_count=44),
             cpu_ms=1500,
             peak_task_bytes=77,
         )

@@ -82,7 +82,7 @@ from icekeep.storage.base import Storage
 from icekeep.storage.open import open_storage
 
 if TYPE_CHECKING:
-    from icekeep.catalog.clients.rest_client import Answered, RestClient
+    from icekeep.catalog.clients.rest_client import ParsedResponse, RestClient
 
 ASSERT_CREATE: Mapping[str, Any] = {"type": "assert-create"}
 """The requirement that a table does not exist yet."""
@@ -447,7 +447,9 @@ class TableCredentials:
         return self._catalog.storage_properties(self._identifier, self._location)
 
 
-def _with_all_refs(outcome: Committed, base: Table, expected: TableMetadata, landed: "Answered[str]") -> SwapOutcome:
+def _with_all_refs(
+    outcome: Committed, base: Table, expected: TableMetadata, landed: "ParsedResponse[str]"
+) -> SwapOutcome:
     """The outcome, or unknown where a reference was lost that was made after `base` was loaded.
 
     No requirement can name such a reference, and a server that removes its snapshot drops it in silence.

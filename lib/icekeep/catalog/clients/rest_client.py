@@ -77,11 +77,11 @@ APPLICABLE_POLICIES = Endpoint("GET", "applicable-policies", {404: NoSuchTable},
 """Of Polaris: its stored policies that hold for a table."""
 
 
-class Answer(msgspec.Struct, rename="kebab"):
+class ResponseBody(msgspec.Struct, rename="kebab"):
     """What is read of a JSON object; all else in it is passed over."""
 
 
-class Config(Answer):
+class ConfigResponse(ResponseBody):
     """What a server wants its clients to know."""
 
     defaults: dict[str, Any] | None = None
@@ -103,20 +103,20 @@ class Config(Answer):
         return int(lifetime.total_seconds() * 1000)
 
 
-class StorageCredential(Answer):
+class StorageCredential(ResponseBody):
     """What the files below a prefix are reached with."""
 
     prefix: str
     config: dict[str, Any]
 
 
-class Credentials(Answer):
+class Credentials(ResponseBody):
     """What a table's files are reached with."""
 
     storage_credentials: list[StorageCredential]
 
 
-class Loaded(Answer):
+class Loaded(ResponseBody):
     """A table, its metadata aside."""
 
     metadata_location: str | None = None
@@ -125,63 +125,63 @@ class Loaded(Answer):
     read_restrictions: Any = None
 
 
-class Described(Answer):
+class Described(ResponseBody):
     """A table, with metadata that may make no sense."""
 
     metadata: Any = None
     metadata_location: Any = None
 
 
-class Landed(Answer):
+class Landed(ResponseBody):
     """A table after a commit, or when it was unregistered."""
 
     metadata_location: str
 
 
-class Place(Answer):
+class TableLocation(ResponseBody):
     """Where a table is."""
 
     location: str
 
 
-class Staged(Answer):
+class Staged(ResponseBody):
     """A table that was prepared and is not there."""
 
-    metadata: Place
+    metadata: TableLocation
 
 
-class Namespace(Answer):
+class Namespace(ResponseBody):
     """A namespace."""
 
     properties: dict[str, Any] | None = None
 
 
-class Page(Answer, kw_only=True):
+class ListPage(ResponseBody, kw_only=True):
     """A part of a list."""
 
     next_page_token: str | None = None
 
 
-class Namespaces(Page):
+class Namespaces(ListPage):
     """Namespaces, each with its parents."""
 
     namespaces: list[tuple[str, ...]]
 
 
-class TableName(Answer):
+class TableName(ResponseBody):
     """A table's name."""
 
     namespace: tuple[str, ...]
     name: str
 
 
-class TableNames(Page):
+class TableNames(ListPage):
     """Tables."""
 
     identifiers: list[TableName]
 
 
-class ApplicablePolicy(Answer):
+class ApplicablePolicy(ResponseBody):
     """A stored policy; its content is a text, or the JSON that the text would be."""
 
     policy_type: str
@@ -190,7 +190,7 @@ class ApplicablePolicy(Answer):
     inherited: bool = False
 
 
-class ApplicablePolicies(Page):
+class ApplicablePolicies(ListPage):
     """Those that hold for a table."""
 
     applicable_policies: list[ApplicablePolicy]
@@ -228,8 +228,8 @@ def chosen(credentials: Iterable[StorageCredential] | None, location: str | None
     return texts(max(fitting, key=lambda one: len(one.prefix)).config) if fitting else {}
 
 
-A = TypeVar("A", bound=protocol.Answer)
-P = TypeVar("P", bound=protocol.Page)
+A = TypeVar("A", bound=protocol.ResponseBody)
+P = TypeVar("P", bound=protocol.ListPage)
 V = TypeVar("V")
 
 _CHECKS = StatusChecks()
@@ -256,7 +256,7 @@ class LoadedTable(NamedTuple):
     storage_properties: dict[str, str]
 
 
-class Answered(NamedTuple, Generic[V]):
+class ParsedResponse(NamedTuple, Generic[V]):
     """What was taken from an answer; where the request `is_repeated` the answer may tell of a later state."""
 
     value: V
@@ -314,7 +314,7 @@ class RestClient:
 
     def send_commit(
         self, identifier: Identifier, request: Mapping[str, Any], checks: StatusChecks = _CHECKS
-    ) -> Answered[str]:
+    ) -> ParsedResponse[str]:
         """Send a commit as it stands, again with its key where its outcome is unknown.
 
         Raises:
@@ -429,7 +429,7 @@ class RestClient:
         body: Any = None,
         checks: StatusChecks = _CHECKS,
         is_over: Callable[[], bool] = lambda: False,
-    ) -> Answered[V]:
+    ) -> ParsedResponse[V]:
         """Send a request that changes something, again with its key until it is known what became of it.
 
         Without keys it is sent once. An answer to a later request proves nothing of those before but a success, and a commit's
@@ -447,7 +447,7 @@ class RestClient:
             return read(self._send(endpoint, path, params=params, body=body, key=key))
 
         try:
-            return Answered(sent())
+            return ParsedResponse(sent())
         except Exception as error:
             if key is None or not self._is_unknown(error):
                 raise
@@ -456,12 +456,14 @@ class RestClient:
                 raise
             return again
 
-    def _again(self, sent: Callable[[], V], checks: StatusChecks, is_over: Callable[[], bool]) -> Answered[V] | None:
+    def _again(
+        self, sent: Callable[[], V], checks: StatusChecks, is_over: Callable[[], bool]
+    ) -> ParsedResponse[V] | None:
         """What a repeated request was answered; `None` where it stays unknown what became of the first one."""
         left_count = max(checks.num_retries, 1)
         for _ in resends(checks, self._runtime):
             try:
-                return None if is_over() else Answered(sent(), is_repeated=True)
+                return None if is_over() else ParsedResponse(sent(), is_repeated=True)
             except CommitRefused:
                 raise
             except Refusal:
@@ -556,12 +558,12 @@ def _told(properties: Mapping[str, Any] | None) -> dict[str, str]:
     return {key: value for key, value in texts(properties).items() if not key.startswith(AUTH)}
 
 
-def _config(settings: Settings, session: RestSession) -> protocol.Config:
+def _config(settings: Settings, session: RestSession) -> protocol.ConfigResponse:
     """What the server wants to be known; it may change all that a session is made from."""
     warehouse = settings.text("warehouse")
     try:
         sent = session.send("GET", f"{_root(settings)}config", {"warehouse": warehouse} if warehouse else {})
-        return _read(protocol.Config, sent)
+        return _read(protocol.ConfigResponse, sent)
     except BaseException:
         session.close()
         raise

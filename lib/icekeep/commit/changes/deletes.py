@@ -24,7 +24,7 @@ from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_n
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.filtering import Selection
 from icekeep.commit.live_files import (
-    Manifests,
+    HeadManifests,
     add,
     add_numbered,
     file_key,
@@ -128,7 +128,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
                     f"column {min(lost)}, by which {file.file_path!r} deletes rows, is no longer in the schema"
                 )
 
-    def _check_named(self, manifests: Manifests, base: TableMetadata, attempt: Attempt, since: Since) -> None:
+    def _check_named(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt, since: Since) -> None:
         """Each data file with deleted positions is live or added, and no vector drops a position."""
         named = self._named_files()
         added = {file.file_path: file for file in self.added}
@@ -154,7 +154,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     def _check_vectors(
         self,
         data: list[ManifestEntry],
-        manifests: Manifests,
+        manifests: HeadManifests,
         base: TableMetadata,
         attempt: Attempt,
         since: Since,
@@ -332,7 +332,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 "which data files position delete files are of; `icekeep check --deep` names them"
             )
 
-    def _check_data_files(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+    def _check_data_files(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt) -> None:
         specs = base.specs_by_id
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         least = MinNumbers.union(attempt.gathered(manifests.data, min_numbers_in(asked, base)))
@@ -362,7 +362,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         if self._makes_vectors and self.added:
             self._check_left_out(manifests, least, attempt)
 
-    def _check_left_out(self, manifests: Manifests, least: MinNumbers, attempt: Attempt) -> None:
+    def _check_left_out(self, manifests: HeadManifests, least: MinNumbers, attempt: Attempt) -> None:
         """No other delete file reaches a data file that gets a vector, which would supersede it."""
         targets: dict[PartitionKey, list[tuple[bytes, int]]] = defaultdict(list)
         for file in (added.file for added in self.added):
@@ -524,7 +524,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
             if not is_right:
                 raise IcekeepBug(f"{file.file_path!r} deletes positions of no data file that is named in its partition")
 
-    def _check_reached(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+    def _check_reached(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt) -> None:
         """Each live data file that is reached was searched, and each that is named is live."""
         reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
@@ -549,7 +549,7 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 "read"
             )
 
-    def _check_position_deletes(self, manifests: Manifests, base: TableMetadata, attempt: Attempt) -> None:
+    def _check_position_deletes(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt) -> None:
         """The deletes of positions of each named file are those that its new vector includes."""
         if not self.named:
             return

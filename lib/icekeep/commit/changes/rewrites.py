@@ -17,10 +17,10 @@ from icekeep.commit.file_sets import (
     digest_of_all,
     live_twice,
 )
-from icekeep.commit.filtering import Among, Checked, EntryReader, Identity, Selection, identity, without_history
+from icekeep.commit.filtering import Among, EntryReader, Identity, RemovalChecks, Selection, identity, without_history
 from icekeep.commit.live_files import (
+    HeadManifests,
     KeptManifests,
-    Manifests,
     PathProof,
     add,
     head_manifests,
@@ -159,7 +159,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         return carried.deletes
 
     def _dangling(
-        self, manifests: Manifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
+        self, manifests: HeadManifests, kept: KeptManifests, base: TableMetadata, attempt: Attempt
     ) -> Selection | None:
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
         number = self.data_sequence_number if self.added else None
@@ -193,7 +193,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Hashable:
         return digest_of_all(map(identity, self.deletes))
 
-    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> Checked:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> RemovalChecks:
         for entry in removed:
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
@@ -213,7 +213,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 refusals.setdefault(path, problem)
             elif deletes := _changed(reached, path, difference):
                 changed[path] = deletes
-        return Checked(refusals, changed)
+        return RemovalChecks(refusals, changed)
 
     def _check_number(self, entry: ManifestEntry) -> None:
         """No file may be newer than the table: a rewrite would make rows older, or drop a column that a delete compares."""

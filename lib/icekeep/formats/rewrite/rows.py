@@ -163,7 +163,7 @@ class TaskRows:
             yield table
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenRows(msgspec.Struct, frozen=True):
     """The new files of a task in the order of their rows, and the locations of the rows' origins, if they have any."""
 
     files: tuple[DataFile, ...]
@@ -237,12 +237,12 @@ class TaskWriter:
         if self._writer is not None:
             self._writer.end_file()
 
-    def close(self) -> Written:
+    def close(self) -> WrittenRows:
         """Finish the last file; returns all, in the order of their rows."""
         self._end_partition()
         origins = None if self._origins is None else self._origins.close()
         self._closed = True
-        return Written(tuple(self._files), origins)
+        return WrittenRows(tuple(self._files), origins)
 
     def _writer_for(self, partition: tuple[Any, ...]) -> DataFileWriter:
         # As text, since NaN is one partition and 0.0 and -0.0 are two.

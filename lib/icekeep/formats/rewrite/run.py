@@ -22,7 +22,14 @@ from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_b
 from icekeep.formats.reader import read_file
 from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
 from icekeep.formats.rewrite.moves import reported_moves
-from icekeep.formats.rewrite.rows import TaskRows, TaskWriter, Written, columns_to_write, removed_on_failure, source_of
+from icekeep.formats.rewrite.rows import (
+    TaskRows,
+    TaskWriter,
+    WrittenRows,
+    columns_to_write,
+    removed_on_failure,
+    source_of,
+)
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
 from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
@@ -65,11 +72,15 @@ def rewrite_together(tasks: Sequence[RewriteTask], storage: Storage) -> RewriteO
         read = [*pool.map(partial(_read_into, task=first, pieces=pieces, columns=columns, storage=storage), turns)]
         parts = [*pool.map(_write_sorted, tasks, sortings)]
     origins = tuple(location for part in parts for location in part.origins or ()) if first.has_origins else None
-    return _outcome(first, Written(tuple(file for part in parts for file in part.files), origins), read, storage)
+    return _outcome(first, WrittenRows(tuple(file for part in parts for file in part.files), origins), read, storage)
 
 
 def _outcome(
-    task: RewriteTask, written: Written, read: Sequence[TaskRows], storage: Storage, order: RowSequence | None = None
+    task: RewriteTask,
+    written: WrittenRows,
+    read: Sequence[TaskRows],
+    storage: Storage,
+    order: RowSequence | None = None,
 ) -> RewriteOutcome:
     """The outcome of a task, with its new files read again if it verifies; on failure they are deleted."""
     with removed_on_failure(written.locations, storage):
@@ -88,7 +99,7 @@ def _outcome(
     )
 
 
-def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> Written:
+def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], storage: Storage) -> WrittenRows:
     """Write live rows from `TaskRows` into new files, in the order and the key range of the task; on failure no file is left.
 
     `columns` are `columns_to_write`, without origins.
@@ -101,12 +112,14 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
         return _write_sorted(task, sorting)
 
 
-def _write(task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, bool]], storage: Storage) -> Written:
+def _write(
+    task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, bool]], storage: Storage
+) -> WrittenRows:
     with TaskWriter(task, columns, storage) as writer:
         return _write_to(writer, tables)
 
 
-def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_count: int | None = None) -> Written:
+def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_count: int | None = None) -> WrittenRows:
     """Write tables, each with whether a file ends after it; `row_count` is their expected sum, if it is known."""
     given_count = 0
     for table, ends in tables:
@@ -142,7 +155,7 @@ def _sorting(task: RewriteTask, columns: Schema, storage: Storage) -> Iterator[_
         yield _Sorting(writer, sorter)
 
 
-def _write_sorted(task: RewriteTask, sorting: _Sorting) -> Written:
+def _write_sorted(task: RewriteTask, sorting: _Sorting) -> WrittenRows:
     row_count = sorting.sorter.row_count
     tables = _cut_into_files(sorting.sorter.sorted_rows(), row_count, task.files_count or 1)
     return _write_to(sorting.writer, tables, row_count)

@@ -3,10 +3,10 @@
 metadata file -> manifest lists -> manifests -> entries of all of them together -> files -> with `deep` what files hold
 """
 
-from icekeep.settings import Job, Kind, Setting
+from icekeep.settings import Job, Setting, SettingKind
 
 DEEP = Setting(
-    "deep", Kind.SWITCH, "read data and delete files too, and hold what metadata says of them against their rows"
+    "deep", SettingKind.SWITCH, "read data and delete files too, and hold what metadata says of them against their rows"
 )
 
 JOB = Job(
@@ -16,9 +16,12 @@ JOB = Job(
     settings=(
         DEEP,
         Setting(
-            "all_of", Kind.IDS, "show every fault of these kinds, by number, and not only the first 20", shown="N,N"
+            "all_of",
+            SettingKind.IDS,
+            "show every fault of these kinds, by number, and not only the first 20",
+            shown="N,N",
         ),
-        Setting("ref", Kind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
+        Setting("ref", SettingKind.NAME, "only the snapshot of this branch or tag (default: all snapshots)"),
     ),
     examples=("--table db.events", "--table db.events --deep --all-of 301,303 --output json"),
     run="icekeep.maintenance.check.job:check",

@@ -32,7 +32,7 @@ from icekeep.formats.parquet.thrift import Damaged
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
 from icekeep.formats.transforms import transformed
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import decode_task
 from icekeep.planning.entries import DecodeTask
 from icekeep.spec.manifests.structs import ManifestContent
@@ -444,7 +444,7 @@ ENTRY_COLUMNS = (
 """What is read of entries."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class TableManifests(msgspec.Struct, frozen=True, kw_only=True):
     """The table, and its manifests by number.
 
     Attributes:
@@ -465,7 +465,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     whole: frozenset[int]
 
 
-def known_of(subject: Subject, listed: Listed) -> Known:
+def known_of(subject: CheckedTable, listed: Listed) -> TableManifests:
     """What tasks must know; a name mapping that cannot be read is a gap."""
     table, metadata = subject.table, subject.table.metadata
     places = {snapshot.snapshot_id: place for place, snapshot in enumerate(subject.snapshots)}
@@ -482,7 +482,7 @@ def known_of(subject: Subject, listed: Listed) -> Known:
         subject.tally.gap("columns of data files without field ids", first_line(error))
         mapping = ()
     spec_ids = {manifest.partition_spec_id for manifest in data}
-    return Known(
+    return TableManifests(
         decode=decode_task(table, data, ENTRY_COLUMNS),
         manifest_paths=tuple(manifest.manifest_path for manifest in listed.manifests),
         since=listed.since,

@@ -26,16 +26,16 @@ from icekeep.formats.reader import FileColumns, SourceFile, open_reader
 from icekeep.maintenance.check.columns import (
     BloomCheck,
     CheckedColumns,
-    Known,
     OrderWatch,
     PartitionWatch,
+    TableManifests,
     columns_of,
     known_of,
     required_fields,
 )
 from icekeep.maintenance.check.entries import part_of
 from icekeep.maintenance.check.faults import DATA_FILE_UNREADABLE, Fault, Tally
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import Numbered, batches, chunks, keys_of
 from icekeep.planning.entries import entries_count, threads_count
 from icekeep.planning.prune import decode_bounds
@@ -318,7 +318,7 @@ _UNSORTED, _PARTITION, _BLOOM, _STATISTICS, _OFFSETS, _UNKNOWN_IDS = 409, 410, 4
 _MAX_NAMES = 5
 
 
-class Told(msgspec.Struct, frozen=True):
+class EntryMetrics(msgspec.Struct, frozen=True):
     """What an entry says of columns; see `metrics.Told`."""
 
     value_counts: Mapping[int, int]
@@ -328,11 +328,11 @@ class Told(msgspec.Struct, frozen=True):
     upper_bounds: Mapping[int, bytes]
 
     @classmethod
-    def of(cls, row: Row) -> "Told":
+    def of(cls, row: Row) -> "EntryMetrics":
         return cls(*(dict(row[name] or ()) for name in cls.__struct_fields__))
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class ContentFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of a class, before it is said where: of an entry, or of the file whatever entries say."""
 
     number: int
@@ -342,7 +342,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     found: Any = None
 
 
-class Judge:
+class DataFileChecks:
     """Tells the faults of data files.
 
     Args:
@@ -350,7 +350,7 @@ class Judge:
         tally: is told.
     """
 
-    def __init__(self, known: Known, tally: Tally) -> None:
+    def __init__(self, known: TableManifests, tally: Tally) -> None:
         self._known, self._tally = known, tally
 
     def file(self, rows: Sequence[Row]) -> None:
@@ -372,7 +372,7 @@ class Judge:
             return
         except InvalidTableError as error:
             recorded = rows[0]["file_format"]
-            self._tell(rows, Finding(number=DATA_FILE_UNREADABLE, detail=first_line(error), recorded=recorded))
+            self._tell(rows, ContentFault(number=DATA_FILE_UNREADABLE, detail=first_line(error), recorded=recorded))
             return
         except UnsupportedError as error:
             self._tally.gap(f"the rows of file {path!r}", first_line(error))
@@ -412,7 +412,7 @@ class Judge:
                 self._tally.gap(f"column {schema.names_by_id[id_]!r} of file {rows[0]['file_path']!r}", why)
 
     def _of_entries(self, rows: Sequence[Row], content: Content, schema: Schema) -> None:
-        found: dict[int, list[tuple[Row, Finding]]] = {}
+        found: dict[int, list[tuple[Row, ContentFault]]] = {}
         watches = dict(zip(_claims(rows), content.partitions, strict=False))
         for row in rows:
             findings = [*_entry_findings(row, content, schema)]
@@ -424,11 +424,11 @@ class Judge:
         for told in found.values():
             self._tell([row for row, _ in told], told[0][1])
 
-    def _elsewhere(self, row: Row, columns: Sequence[int], others: Mapping[str, Sequence[Any]]) -> Finding:
+    def _elsewhere(self, row: Row, columns: Sequence[int], others: Mapping[str, Sequence[Any]]) -> ContentFault:
         fields = self._known.specs[row["spec_id"]].fields
         recorded = {field.name: value for field, value in zip(fields, self._partition(row), strict=True)}
         shown = ", ".join(f"{name!r} {others[name][0]} where its entry says {recorded[name]}" for name in others)
-        return Finding(
+        return ContentFault(
             number=_PARTITION,
             detail=f"it has rows of other partitions: of {shown}",
             columns=tuple(columns),
@@ -436,7 +436,7 @@ class Judge:
             found=[[_text(value) for value in values] for values in others.values()],
         )
 
-    def _tell(self, rows: Sequence[Row], finding: Finding) -> None:
+    def _tell(self, rows: Sequence[Row], finding: ContentFault) -> None:
         first = rows[0]
         self._tally.add(
             Fault(
@@ -477,22 +477,22 @@ def _names(ids: Sequence[int], schema: Schema) -> str:
     return f"column{'s' if len(ids) > 1 else ''} {', '.join(names)}{and_more(ids, _MAX_NAMES)}"
 
 
-def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
+def _file_findings(content: Content, schema: Schema) -> Iterator[ContentFault]:
     columns = content.columns
     if columns is None:
         detail = "its columns have no field ids, and the table has no name mapping"
-        yield Finding(number=_UNKNOWN_IDS, detail=detail)
+        yield ContentFault(number=_UNKNOWN_IDS, detail=detail)
         return
     if columns.unidentified:
         ids = sorted(columns.unidentified)
         detail = f"it has values of {_names(ids, schema)} without a field id, and the table's name mapping has no id for the name"
-        yield Finding(number=_UNKNOWN_IDS, detail=detail, columns=tuple(ids))
+        yield ContentFault(number=_UNKNOWN_IDS, detail=detail, columns=tuple(ids))
     if columns.wrong:
         ids = sorted(columns.wrong)
-        yield Finding(number=_TYPES, detail=columns.wrong[ids[0]], columns=tuple(ids))
+        yield ContentFault(number=_TYPES, detail=columns.wrong[ids[0]], columns=tuple(ids))
     elif columns.zoned:
         detail = f"it marks {_names(columns.zoned, schema)} as adjusted to UTC, where the table has no time zone"
-        yield Finding(number=_TYPES, detail=detail, columns=columns.zoned)
+        yield ContentFault(number=_TYPES, detail=detail, columns=columns.zoned)
     empty = sorted({*columns.absent, *content.nulls})
     if empty:
         said = []
@@ -501,23 +501,23 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[Finding]:
         if content.nulls:
             said.append(f"required {_names(sorted(content.nulls), schema)} has {sum(content.nulls.values())} nulls")
         found = [content.nulls.get(id_) for id_ in empty]
-        yield Finding(number=_REQUIRED, detail=", and ".join(said), columns=tuple(empty), found=found)
+        yield ContentFault(number=_REQUIRED, detail=", and ".join(said), columns=tuple(empty), found=found)
     if content.bloom_problems:
         problems = content.bloom_problems
-        yield Finding(number=_BLOOM, detail=f"{problems[0]}{and_more(problems)}", found=[*problems])
+        yield ContentFault(number=_BLOOM, detail=f"{problems[0]}{and_more(problems)}", found=[*problems])
     if content.statistics:
         ids = sorted(content.statistics)
         detail = f"row group {content.statistics[ids[0]]} has values of {_names(ids, schema)} that its statistics do not hold"
         parts = [content.statistics[id_] for id_ in ids]
-        yield Finding(number=_STATISTICS, detail=detail, columns=tuple(ids), found=parts)
+        yield ContentFault(number=_STATISTICS, detail=detail, columns=tuple(ids), found=parts)
 
 
-def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[Finding]:
+def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[ContentFault]:
     recorded = row["record_count"]
     # Negative counts are told as what they are.
     if 0 <= recorded != content.row_count:
         detail = f"it has {content.row_count} rows where its entry says {recorded}"
-        yield Finding(number=_ROWS, detail=detail, recorded=recorded, found=content.row_count)
+        yield ContentFault(number=_ROWS, detail=detail, recorded=recorded, found=content.row_count)
     yield from _metric_findings(row, content, schema)
     offsets = row["split_offsets"] or []
     # Those beyond the file are told as such.
@@ -527,11 +527,11 @@ def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[Find
         detail = f"no row group or stripe begins at byte {strange[0]}, which is one of its split offsets"
         if not strange:
             detail = f"its split offsets begin at byte {offsets[0]}, and its first row group or stripe at {content.offsets[0]}"
-        yield Finding(number=_OFFSETS, detail=detail, recorded=offsets, found=[*content.offsets])
+        yield ContentFault(number=_OFFSETS, detail=detail, recorded=offsets, found=[*content.offsets])
     position = content.orders.get(row["sort_order_id"])
     if position is not None:
         detail = f"row {position} comes before row {position - 1} in sort order {row['sort_order_id']}"
-        yield Finding(number=_UNSORTED, detail=detail, recorded=row["sort_order_id"], found=position)
+        yield ContentFault(number=_UNSORTED, detail=detail, recorded=row["sort_order_id"], found=position)
 
 
 def _cut_well(offsets: Sequence[int], parts: Sequence[int]) -> bool:
@@ -539,13 +539,13 @@ def _cut_well(offsets: Sequence[int], parts: Sequence[int]) -> bool:
     return not offsets or ({*offsets} <= {*parts} and min(offsets) == min(parts))
 
 
-def _metric_findings(row: Row, content: Content, schema: Schema) -> Iterator[Finding]:
+def _metric_findings(row: Row, content: Content, schema: Schema) -> Iterator[ContentFault]:
     if content.columns is None:
         return
     types = leaf_types(content.columns)
     is_orc = row["file_format"].lower() == "orc"
-    for wrong in wrong_metrics(Told.of(row), content.metrics, types, top_level(types, schema), is_orc=is_orc):
-        yield Finding(
+    for wrong in wrong_metrics(EntryMetrics.of(row), content.metrics, types, top_level(types, schema), is_orc=is_orc):
+        yield ContentFault(
             number=wrong.number,
             detail=_DETAILS[wrong.number].format(_names(wrong.columns, schema), wrong.found[0], wrong.recorded[0]),
             columns=wrong.columns,
@@ -568,14 +568,14 @@ _FILE_BYTES = 64 * 1024
 """What reading the smallest file counts for."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class ContentCheck(msgspec.Struct, frozen=True):
     """What all tasks know; `parts` is how many there are to read files."""
 
-    known: Known
+    known: TableManifests
     parts: int = 1
 
 
-def entries_here(manifests: Sequence[Numbered], known: Known) -> pa.Table | None:
+def entries_here(manifests: Sequence[Numbered], known: TableManifests) -> pa.Table | None:
     """The entries of few manifests, with the numbers of these; `None` where there are none."""
     threads = threads_count(manifest.manifest_path for _, manifest in manifests)
     read = all_results(run_tasks(None, chunks(manifests), _entries, known, threads=threads))
@@ -589,7 +589,7 @@ def bytes_of(entries: pa.Table) -> int:
     return int(entries["file_size_in_bytes"].to_numpy()[firsts].sum())
 
 
-def judge_here(entries: pa.Table, known: Known) -> Tally:
+def judge_here(entries: pa.Table, known: TableManifests) -> Tally:
     """The faults of the files of some entries, which are read in threads of this process."""
     files = _by_file(entries.to_pylist())
     total = Tally(known.whole)
@@ -599,7 +599,7 @@ def judge_here(entries: pa.Table, known: Known) -> Tally:
     return total
 
 
-def judge_in_tasks(manifests: Sequence[Numbered], known: Known, spark: SparkSource) -> Tally:
+def judge_in_tasks(manifests: Sequence[Numbered], known: TableManifests, spark: SparkSource) -> Tally:
     """The faults of the files of many manifests.
 
     Raises:
@@ -610,7 +610,7 @@ def judge_in_tasks(manifests: Sequence[Numbered], known: Known, spark: SparkSour
     bins = balanced(manifests, lambda one: one[1].manifest_length, tasks)
     sizes = all_results(run_tasks(session, bins, _bytes_of, known, step="adding up data files"))
     parts = min(_MOST_PARTS, tasks_count(session, sum(sizes), _CHECKED_BYTES))
-    shared = Shared(known, parts)
+    shared = ContentCheck(known, parts)
     total = Tally(known.whole)
     ran = run_exchange(session, bins, _send, parts, _received, shared, step="checking data files")
     for tally in all_results(ran):
@@ -618,13 +618,13 @@ def judge_in_tasks(manifests: Sequence[Numbered], known: Known, spark: SparkSour
     return total
 
 
-def _entries(some: Sequence[Numbered], known: Known) -> list[pa.RecordBatch]:
+def _entries(some: Sequence[Numbered], known: TableManifests) -> list[pa.RecordBatch]:
     # What cannot be read has been told among files.
     read = batches(some, known.decode, Tally())
     return [batch.append_column("manifest", pa.array(numbers)) for batch, numbers in read]
 
 
-def _bytes_of(manifests: Sequence[Numbered], known: Known) -> int:
+def _bytes_of(manifests: Sequence[Numbered], known: TableManifests) -> int:
     """What reading the files of manifests takes; a file of several manifests counts several times."""
     total = 0
     decode = msgspec.structs.replace(known.decode, columns=frozenset({"manifest_path", "file_size_in_bytes"}))
@@ -634,7 +634,7 @@ def _bytes_of(manifests: Sequence[Numbered], known: Known) -> int:
     return total
 
 
-def _send(manifests: Sequence[Numbered], shared: Shared) -> Iterator[tuple[int, pa.Table]]:
+def _send(manifests: Sequence[Numbered], shared: ContentCheck) -> Iterator[tuple[int, pa.Table]]:
     for some in chunks(manifests):
         for batch in _entries(some, shared.known):
             numbers = part_of(keys_of(batch["file_path"])[0], shared.parts)
@@ -643,7 +643,7 @@ def _send(manifests: Sequence[Numbered], shared: Shared) -> Iterator[tuple[int, 
                 yield part, table.take(pa.array(np.flatnonzero(numbers == part)))
 
 
-def _received(part: int, sent: Iterable[tuple[int, pa.Table]], shared: Shared) -> Tally:
+def _received(part: int, sent: Iterable[tuple[int, pa.Table]], shared: ContentCheck) -> Tally:
     tables = [table for _, table in sent]
     total = Tally(shared.known.whole)
     if tables:
@@ -657,9 +657,9 @@ def _received(part: int, sent: Iterable[tuple[int, pa.Table]], shared: Shared) -
     return total
 
 
-def _judged(rows: Sequence[Row], known: Known) -> Tally:
+def _judged(rows: Sequence[Row], known: TableManifests) -> Tally:
     tally = Tally(known.whole)
-    Judge(known, tally).file(rows)
+    DataFileChecks(known, tally).file(rows)
     return tally
 
 
@@ -671,7 +671,7 @@ def _by_file(rows: Iterable[Row]) -> list[list[Row]]:
     return [*files.values()]
 
 
-def check_data_files(subject: Subject, listed: Listed) -> None:
+def check_data_files(subject: CheckedTable, listed: Listed) -> None:
     """Read every live data file, and tell where rows are not what metadata says of them.
 
     Raises:

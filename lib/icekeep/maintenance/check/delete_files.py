@@ -65,7 +65,7 @@ _SAID = (
 )
 
 
-class Claim(msgspec.Struct, frozen=True):
+class DeleteFileClaim(msgspec.Struct, frozen=True):
     """What entries of some manifests say alike of a file, or of one vector in it; `row` is the first of them."""
 
     row: Row
@@ -77,12 +77,12 @@ class Claim(msgspec.Struct, frozen=True):
         return str(self.row["file_path"])
 
 
-def claims_of(rows: Iterable[Row]) -> list[Claim]:
+def claims_of(rows: Iterable[Row]) -> list[DeleteFileClaim]:
     """What the entries of one file say of it, in an order that does not depend on how they came."""
     alike: defaultdict[Hashable, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["manifest"], row["content_offset"] or 0)):
         alike[tuple(_hashable(row[name]) for name in _SAID)].append(row)
-    return [Claim(some[0], tuple(row["manifest"] for row in some)) for some in alike.values()]
+    return [DeleteFileClaim(some[0], tuple(row["manifest"] for row in some)) for some in alike.values()]
 
 
 def _hashable(value: Any) -> Hashable:
@@ -106,7 +106,7 @@ class Telling(msgspec.Struct, frozen=True):
     manifest_paths: tuple[str, ...]
     whole: frozenset[int]
 
-    def fault(self, tally: Tally, number: int, claim: Claim, detail: str, **facts: Any) -> None:
+    def fault(self, tally: Tally, number: int, claim: DeleteFileClaim, detail: str, **facts: Any) -> None:
         """Tell a fault of a file; `recorded` and `found` are among its facts, if only as `None`."""
         row = claim.row
         offset = row["content_offset"] if is_vector(row) else None
@@ -138,14 +138,14 @@ REACH = np.dtype([("target", np.int64), ("file", np.int64), ("last", np.int64)])
 Reaches = NDArray[Any]
 
 
-class Seen(Protocol):
+class ReachConsumer(Protocol):
     """Takes in what delete files delete."""
 
-    def add(self, claim: Claim, paths: list[str], lasts: NDArray[np.int64]) -> None:
+    def add(self, claim: DeleteFileClaim, paths: list[str], lasts: NDArray[np.int64]) -> None:
         """Take in the last positions that a delete file has for some data files; one may come several times."""
 
 
-class Noted:
+class LastPositions:
     """Keeps reaches, of many files only the last position for each data file."""
 
     def __init__(self, limit: int) -> None:
@@ -155,8 +155,8 @@ class Noted:
         self._parts: list[Reaches] = []
         self._count = 0
 
-    def add(self, claim: Claim, paths: list[str], lasts: NDArray[np.int64]) -> None:
-        """See `Seen`."""
+    def add(self, claim: DeleteFileClaim, paths: list[str], lasts: NDArray[np.int64]) -> None:
+        """See `ReachConsumer`."""
         targets, there = keys_of(pa.array(paths, pa.string()))
         reaches = np.empty(len(paths), REACH)
         reaches["target"], reaches["last"] = targets, lasts
@@ -204,15 +204,15 @@ class Lengths(msgspec.Struct, frozen=True):
         return int(self.counts[np.searchsorted(self.targets, target)])
 
 
-class Judged:
+class PositionChecks:
     """Tells which positions of a delete file are beyond the ends of data files: of each delete file once."""
 
     def __init__(self, lengths: Lengths, telling: Telling, tally: Tally) -> None:
         self._lengths, self._telling, self._tally = lengths, telling, tally
         self._told: set[tuple[str, int | None]] = set()
 
-    def add(self, claim: Claim, paths: list[str], lasts: NDArray[np.int64]) -> None:
-        """See `Seen`."""
+    def add(self, claim: DeleteFileClaim, paths: list[str], lasts: NDArray[np.int64]) -> None:
+        """See `ReachConsumer`."""
         targets, there = keys_of(pa.array(paths, pa.string()))
         wrong = np.flatnonzero(self._lengths.beyond(targets, lasts) & there)
         offset = claim.row["content_offset"] if is_vector(claim.row) else None
@@ -254,7 +254,7 @@ class VectorCheck(msgspec.Struct, frozen=True):
     storage: Storage
     telling: Telling
 
-    def check(self, claims: Sequence[Claim], tally: Tally, seen: Seen) -> None:
+    def check(self, claims: Sequence[DeleteFileClaim], tally: Tally, seen: ReachConsumer) -> None:
         """Tell the faults of a file, of whose vectors these are all that is said; a file that is not there has none.
 
         Raises:
@@ -274,15 +274,17 @@ class VectorCheck(msgspec.Struct, frozen=True):
         except MissingFileError:
             return
 
-    def _footer(self, stream: BinaryIO, claims: Sequence[Claim], tally: Tally) -> PuffinFooter | None:
+    def _footer(self, stream: BinaryIO, claims: Sequence[DeleteFileClaim], tally: Tally) -> PuffinFooter | None:
         try:
             return footer_of(stream, claims[0].path)
         except InvalidTableError as error:
-            of_all = Claim(claims[0].row, tuple(number for claim in claims for number in claim.manifests))
+            of_all = DeleteFileClaim(claims[0].row, tuple(number for claim in claims for number in claim.manifests))
             self.telling.fault(tally, PUFFIN_FOOTER_WRONG, of_all, first_line(error))
             return None
 
-    def _vector(self, stream: BinaryIO, claim: Claim, footer: PuffinFooter | None, tally: Tally, seen: Seen) -> None:
+    def _vector(
+        self, stream: BinaryIO, claim: DeleteFileClaim, footer: PuffinFooter | None, tally: Tally, seen: ReachConsumer
+    ) -> None:
         row = claim.row
         offset, recorded = row["content_offset"], row["record_count"]
         try:
@@ -355,7 +357,7 @@ class PositionCheck(msgspec.Struct, frozen=True):
     storage: Storage
     telling: Telling
 
-    def check(self, claims: Sequence[Claim], tally: Tally, seen: Seen) -> None:
+    def check(self, claims: Sequence[DeleteFileClaim], tally: Tally, seen: ReachConsumer) -> None:
         """Tell the faults of a file of which this is all that is said; one that is not there has none.
 
         Raises:
@@ -382,7 +384,7 @@ class PositionCheck(msgspec.Struct, frozen=True):
         for claim in claims:
             self._claim(claim, rows, tally)
 
-    def _claim(self, claim: Claim, rows: "_Rows", tally: Tally) -> None:
+    def _claim(self, claim: DeleteFileClaim, rows: "_Rows", tally: Tally) -> None:
         recorded = claim.row["record_count"]
         if rows.count != recorded:
             detail = f"it has {rows.count} rows where its entry says {recorded}"
@@ -393,7 +395,7 @@ class PositionCheck(msgspec.Struct, frozen=True):
             self.telling.fault(tally, REFERENCE_WRONG, claim, detail, recorded=path, found=found)
 
 
-def _wrong_reference(claim: Claim, rows: "_Rows") -> tuple[str, str] | None:
+def _wrong_reference(claim: DeleteFileClaim, rows: "_Rows") -> tuple[str, str] | None:
     """What an entry says wrongly of the data files that its deletes are for: the path that it names, and a sentence."""
     if rows.lowest is None or rows.highest is None:
         return None
@@ -512,7 +514,7 @@ class EqualityCheck(msgspec.Struct, frozen=True):
     telling: Telling
     name_mapping: NameMapping | None
 
-    def check(self, claims: Sequence[Claim], tally: Tally) -> None:
+    def check(self, claims: Sequence[DeleteFileClaim], tally: Tally) -> None:
         """Tell the faults of a file of which this is all that is said; one that is not there has none.
 
         Raises:
@@ -541,7 +543,7 @@ class EqualityCheck(msgspec.Struct, frozen=True):
                     tally, EQUALITY_COLUMN_MISSING, claim, detail, recorded=[*wanted], found=sorted(found)
                 )
 
-    def _read(self, claim: Claim, ids: set[int]) -> tuple[int, set[int]]:
+    def _read(self, claim: DeleteFileClaim, ids: set[int]) -> tuple[int, set[int]]:
         """How many rows the file has, all of which are read in the columns that it deletes by, and the ids of its columns."""
         with open_reader(self.storage, claim.path, claim.row["file_format"], DELETE_FILE) as reader:
             content = FileContent.EQUALITY_DELETES

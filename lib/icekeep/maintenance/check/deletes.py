@@ -17,15 +17,15 @@ from icekeep.errors import InvalidTableError
 from icekeep.maintenance.check import row_ids as caps
 from icekeep.maintenance.check.delete_files import (
     ENTRY_COLUMNS,
-    Claim,
+    DeleteFileClaim,
     EqualityCheck,
-    Judged,
+    LastPositions,
     Lengths,
-    Noted,
     PositionCheck,
+    PositionChecks,
+    ReachConsumer,
     Reaches,
     Row,
-    Seen,
     Telling,
     VectorCheck,
     claims_of,
@@ -33,7 +33,7 @@ from icekeep.maintenance.check.delete_files import (
 )
 from icekeep.maintenance.check.entries import part_of
 from icekeep.maintenance.check.faults import Tally
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import Meeting, Numbered, batches, chunks, decode_task, keys_of
 from icekeep.maintenance.check.row_ids import check_row_ids, keyed_batches, over_manifests
 from icekeep.maintenance.delete.reachable import among
@@ -86,7 +86,7 @@ class Examined(msgspec.Struct, frozen=True):
         tally = Tally(whole)
         for one in held:
             tally.merge(one.tally)
-        reaches = np.concatenate([Noted(0).all(), *(one.reaches for one in held)])
+        reaches = np.concatenate([LastPositions(0).all(), *(one.reaches for one in held)])
         return cls(tally, reaches, any(one.is_cut for one in held))
 
 
@@ -122,7 +122,9 @@ def examine(table: Table, manifests: Sequence[Numbered], examining: Examining, s
         return _in_tasks(manifests, shared, spark, bytes_count)
     some = [*packed(files, (_one, _FILES_OF_THREAD), (_size, _BYTES_OF_THREAD))]
     found = all_results(run_tasks(None, some, _examined, examining, threads=threads))
-    gaps = [Examined(one.tally, Noted(0).all(), False) for part in read for one in part if one.tally is not None]
+    gaps = [
+        Examined(one.tally, LastPositions(0).all(), False) for part in read for one in part if one.tally is not None
+    ]
     return Examined.joined([*gaps, *found], whole)
 
 
@@ -178,7 +180,7 @@ def _received(part: int, sent: Iterable[tuple[int, _Sent]], shared: _Shared) -> 
         if one.tally is not None:
             tally.merge(one.tally)
     found = _examined([*_files(one for one in held if one.rows is not None)], shared.examining)
-    return Examined.joined([Examined(tally, Noted(0).all(), False), found], tally.whole)
+    return Examined.joined([Examined(tally, LastPositions(0).all(), False), found], tally.whole)
 
 
 def _files(sent: Iterable[_Sent]) -> Iterator[list[Row]]:
@@ -203,17 +205,17 @@ def _one(rows: Sequence[Row]) -> int:
 
 
 def _examined(files: Sequence[Sequence[Row]], examining: Examining) -> Examined:
-    tally, noted = Tally(examining.telling.whole), Noted(examining.limit)
+    tally, noted = Tally(examining.telling.whole), LastPositions(examining.limit)
     beyond = Tally(examining.telling.whole)
-    seen: Seen = noted
+    seen: ReachConsumer = noted
     if examining.lengths is not None:
-        seen = Judged(examining.lengths, examining.telling, beyond)
+        seen = PositionChecks(examining.lengths, examining.telling, beyond)
     for rows in files:
         _examine(claims_of(rows), examining, tally, seen)
     return Examined(tally if examining.lengths is None else beyond, noted.all(), noted.is_cut)
 
 
-def _examine(claims: Sequence[Claim], examining: Examining, tally: Tally, seen: Seen) -> None:
+def _examine(claims: Sequence[DeleteFileClaim], examining: Examining, tally: Tally, seen: ReachConsumer) -> None:
     """Look into one file, as each kind of delete file that its entries take it for."""
     storage, telling = examining.storage, examining.telling
     vectors = [claim for claim in claims if is_vector(claim.row)]
@@ -234,7 +236,7 @@ def _examine(claims: Sequence[Claim], examining: Examining, tally: Tally, seen: 
 _LENGTH_COLUMNS = ("file_path", "record_count")
 
 
-def check_delete_content(subject: Subject, listed: Listed) -> None:
+def check_delete_content(subject: CheckedTable, listed: Listed) -> None:
     """Read the delete files of all snapshots that are looked at, each once, and tell what is wrong in them; then row ids.
 
     Raises:
@@ -254,7 +256,7 @@ def check_delete_content(subject: Subject, listed: Listed) -> None:
 
 
 def _check_files(
-    subject: Subject, listed: Listed, deletes: Sequence[Numbered], data: Sequence[Numbered], meeting: Meeting
+    subject: CheckedTable, listed: Listed, deletes: Sequence[Numbered], data: Sequence[Numbered], meeting: Meeting
 ) -> None:
     table, tally, spark = subject.table, subject.tally, subject.spark
     paths = tuple(manifest.manifest_path for manifest in listed.manifests)
@@ -292,7 +294,7 @@ class _Beyond(msgspec.Struct, frozen=True):
     lengths: Lengths
 
 
-def _beyond(subject: Subject, data: Sequence[Numbered], reaches: Reaches) -> _Beyond:
+def _beyond(subject: CheckedTable, data: Sequence[Numbered], reaches: Reaches) -> _Beyond:
     targets = np.unique(reaches["target"])
     decode = decode_task(subject.table, (manifest for _, manifest in data), _LENGTH_COLUMNS)
     found = over_manifests(subject.spark, data, _lengths, (decode, targets), "counting rows of data files")

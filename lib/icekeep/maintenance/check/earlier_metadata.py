@@ -26,7 +26,7 @@ _TENS = 3
 """Of versions whose names begin alike, so many tens are listed below the damaged one."""
 
 
-class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """A sound metadata file.
 
     Attributes:
@@ -41,7 +41,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     current_snapshot_id: int | None
 
 
-def last_sound(storage: Storage, location: str, raw: object, *, without: Iterable[str] = ()) -> list[Earlier]:
+def last_sound(storage: Storage, location: str, raw: object, *, without: Iterable[str] = ()) -> list[EarlierMetadata]:
     """The newest metadata files before one that load, have no fault but notices, and are of the same table.
 
     Args:
@@ -72,7 +72,7 @@ class _Search:
         self._passed = {canonical(one) for one in (location, *without) if is_location(one)}
         self._read: set[str] = set()
 
-    def sound(self, locations: Iterable[str]) -> Iterator[tuple[Earlier, TableMetadata]]:
+    def sound(self, locations: Iterable[str]) -> Iterator[tuple[EarlierMetadata, TableMetadata]]:
         """Those that are sound, in their order."""
         for location in locations:
             if not is_location(location) or canonical(location) in self._read | self._passed:
@@ -88,7 +88,7 @@ class _Search:
             if its_uuid == self._table_uuid:
                 yield _earlier(location, metadata), metadata
 
-    def beside(self) -> list[Earlier]:
+    def beside(self) -> list[EarlierMetadata]:
         """Those in the directory of the damaged one: the newest, others of its version, and what its log names."""
         names = _beside(self._storage, self._location)
         first = next(self.sound(names), None)
@@ -113,8 +113,8 @@ def _sound(storage: Storage, location: str) -> TableMetadata | None:
         return None
 
 
-def _earlier(location: str, metadata: TableMetadata) -> Earlier:
-    return Earlier(
+def _earlier(location: str, metadata: TableMetadata) -> EarlierMetadata:
+    return EarlierMetadata(
         location=location,
         timestamp_ms=metadata.last_updated_ms,
         last_sequence_number=metadata.last_sequence_number,

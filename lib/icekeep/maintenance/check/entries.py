@@ -40,12 +40,12 @@ from icekeep.maintenance.check.faults import (
     Fault,
     Tally,
 )
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import (
     DELETE_COLUMNS,
     MOVED_ON,
     VECTOR,
-    Judge,
+    EntryChecks,
     Meeting,
     Numbered,
     Rows,
@@ -344,7 +344,7 @@ def _received(part: int, sent: Iterable[tuple[int, _Sent]], shared: Comparing) -
     return found, tally
 
 
-def check_dangling(subject: Subject, listed: Listed) -> None:
+def check_dangling(subject: CheckedTable, listed: Listed) -> None:
     """Tell the delete files of the heads that are looked at which reach nothing there.
 
     Raises:
@@ -370,7 +370,9 @@ def _heads(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
     return {head: tuple(sorted(n for n in heads if heads[n] == head)) for head in dict.fromkeys(heads.values())}
 
 
-def _found(subject: Subject, listed: Listed, head: Snapshot, names: tuple[str, ...], reader: ManifestReader) -> Tally:
+def _found(
+    subject: CheckedTable, listed: Listed, head: Snapshot, names: tuple[str, ...], reader: ManifestReader
+) -> Tally:
     tally = Tally(subject.tally.whole)
     members = {listed.manifests[number].manifest_path for number in listed.members.get(head.snapshot_id, ())}
     live = live_among(listed.manifests[number] for number in listed.members.get(head.snapshot_id, ()))
@@ -477,7 +479,7 @@ class _Looking(msgspec.Struct, frozen=True):
     decode: DecodeTask
     files: Keys
     targets: Keys
-    judge: Judge
+    judge: EntryChecks
     parts: int = 1
 
 
@@ -493,7 +495,7 @@ def look_closer(
     table: Table,
     manifests: Sequence[Numbered],
     suspects: Suspects,
-    judge: Judge,
+    judge: EntryChecks,
     spark: SparkSource,
     *,
     in_tasks: bool,
@@ -555,7 +557,7 @@ def _looking_received(part: int, sent: Iterable[tuple[int, _Found]], shared: _Lo
     return _judged((one for _, one in sent), shared.judge)
 
 
-def _judged(found: Iterable[_Found], judge: Judge) -> Tally:
+def _judged(found: Iterable[_Found], judge: EntryChecks) -> Tally:
     of_files: list[pa.Table] = []
     of_targets: list[pa.Table] = []
     tally = Tally(judge.whole)
@@ -574,7 +576,7 @@ def _judged(found: Iterable[_Found], judge: Judge) -> Tally:
 _Named = tuple[str, StatisticsFile | PartitionStatisticsFile]
 
 
-def check_statistics(subject: Subject) -> None:
+def check_statistics(subject: CheckedTable) -> None:
     """Look up the statistics of the snapshots that are looked at, and those of snapshots that are not there.
 
     Raises:
@@ -625,7 +627,7 @@ def _named_now(table: Table) -> list[_Named]:
 _OF_STORAGE = (DATA_FILE_MISSING, FILE_SIZE_WRONG, DELETE_FILE_MISSING)
 
 
-def check_entries(subject: Subject, listed: Listed) -> None:
+def check_entries(subject: CheckedTable, listed: Listed) -> None:
     """Tell files that are live twice, missing, of another size or of two kinds, and delete files that reach nothing.
 
     Raises:
@@ -636,7 +638,7 @@ def check_entries(subject: Subject, listed: Listed) -> None:
     check_statistics(subject)
 
 
-def check_files(subject: Subject, listed: Listed) -> None:
+def check_files(subject: CheckedTable, listed: Listed) -> None:
     """Tell files that are live twice, missing, of another size or of two kinds; raises as `check_entries`."""
     table, spark, tally = subject.table, subject.spark, subject.tally
     meeting = Meeting.of(subject.snapshots, listed)
@@ -651,7 +653,7 @@ def check_files(subject: Subject, listed: Listed) -> None:
     suspects = compare(table, manifests, meeting, spark, tally, in_tasks=in_tasks)
     if not suspects.rows_count:
         return
-    judge = Judge(
+    judge = EntryChecks(
         meeting=meeting,
         manifest_paths=tuple(manifest.manifest_path for manifest in listed.manifests),
         partitions={
@@ -674,7 +676,7 @@ def check_files(subject: Subject, listed: Listed) -> None:
     tally.merge(found)
 
 
-def _gone(subject: Subject, meeting: Meeting) -> BitMap:
+def _gone(subject: CheckedTable, meeting: Meeting) -> BitMap:
     """The positions of snapshots that were expired since the table was loaded."""
     if not subject.is_current:
         return BitMap()

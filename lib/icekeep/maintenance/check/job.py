@@ -20,7 +20,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.check.content import check_data_files
 from icekeep.maintenance.check.deletes import check_delete_content
-from icekeep.maintenance.check.earlier_metadata import Earlier, last_sound
+from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
 from icekeep.maintenance.check.entries import check_entries
 from icekeep.maintenance.check.faults import (
     CLASSES,
@@ -32,7 +32,7 @@ from icekeep.maintenance.check.faults import (
     Gap,
     Tally,
 )
-from icekeep.maintenance.check.lists import SUMS, Listed, Subject, read_lists
+from icekeep.maintenance.check.lists import SUMS, CheckedTable, Listed, read_lists
 from icekeep.maintenance.check.manifests import CheckedManifests, check_manifests
 from icekeep.maintenance.check.metadata import check_logs, check_metadata
 from icekeep.maintenance.jobs import JobRequest, takes
@@ -67,7 +67,7 @@ _MAX_DIGITS = 19
 _Sums = Mapping[str, int]
 
 
-def check_totals(subject: Subject, checked: CheckedManifests) -> None:
+def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
     """Hold summaries against what was counted; a snapshot of which something was not read is passed over."""
     rows = [[getattr(one, name) for name in SUMS] for one in checked.counted]
     largest = max((abs(number) for row in rows for number in row), default=0)
@@ -89,7 +89,7 @@ def check_totals(subject: Subject, checked: CheckedManifests) -> None:
         _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), number=232)
 
 
-def _check(subject: Subject, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
+def _check(subject: CheckedTable, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
     """A total that a snapshot only carries on is told for the one that made it wrong."""
     for number, names in ((215, _TOTALS), (233, _BYTES)):
         found = _differences(snapshot, sums, names)
@@ -114,7 +114,7 @@ def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str,
     return found
 
 
-def _tell(subject: Subject, snapshot: Snapshot, found: Mapping[str, int | None], *, number: int) -> None:
+def _tell(subject: CheckedTable, snapshot: Snapshot, found: Mapping[str, int | None], *, number: int) -> None:
     if not found:
         return
     summary = snapshot.summary or {}
@@ -225,7 +225,7 @@ class CheckResult(Rendered, frozen=True, kw_only=True):
 
 
 def result(
-    table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool, earlier: Sequence[Earlier] = ()
+    table: Table | None, tally: Tally, listed: Listed | None, *, deep: bool, earlier: Sequence[EarlierMetadata] = ()
 ) -> CheckResult:
     """Put together what was found; `table` and `listed` are `None` where nothing could be read of them."""
     snapshots = {} if table is None else table.metadata.snapshots_by_id
@@ -415,7 +415,7 @@ def examined(
         # What the catalog gave us loads; a REST catalog may not let us read the file that it came from.
         document = metadata_to_json(table.metadata) if raw is None else raw
         check_metadata(document, table.metadata_location, tally)
-        subject = Subject(
+        subject = CheckedTable(
             table=table,
             raw=document,
             snapshots=_snapshots(table, ref),

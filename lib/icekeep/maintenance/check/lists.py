@@ -26,7 +26,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.locations import canonical, is_location
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table under examination.
 
     Attributes:
@@ -84,7 +84,7 @@ class ReadLists(msgspec.Struct, frozen=True):
     rows: tuple[RowsOfManifest, ...]
 
 
-def read_lists(subject: Subject) -> ReadLists:
+def read_lists(subject: CheckedTable) -> ReadLists:
     """Read the manifest list of each snapshot, the oldest first, each list once; faults go to the subject's tally."""
     metadata, tally = subject.table.metadata, subject.tally
     found = _Found(metadata, tally)
@@ -114,7 +114,7 @@ def _chunks(snapshots: Sequence[Snapshot]) -> Iterator[Sequence[Snapshot]]:
         yield snapshots[start : start + _AT_ONCE]
 
 
-def _rows(snapshot: Snapshot, subject: Subject) -> list[ManifestFile] | Fault | UnsupportedError | UsageError:
+def _rows(snapshot: Snapshot, subject: CheckedTable) -> list[ManifestFile] | Fault | UnsupportedError | UsageError:
     storage = subject.table.storage
     location = snapshot.manifest_list
     try:

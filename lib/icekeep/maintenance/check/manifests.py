@@ -26,7 +26,7 @@ from pyroaring import BitMap
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.maintenance.check.faults import FIRST_ROW_ID_LOST, HEADER_WRONG, MANIFEST_UNREADABLE, Fault, Tally
-from icekeep.maintenance.check.lists import SUMS, Counted, Listed, ReadLists, RowsOfManifest, Subject
+from icekeep.maintenance.check.lists import SUMS, CheckedTable, Counted, Listed, ReadLists, RowsOfManifest
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import ReadBy, chosen_reading, threads_count
 from icekeep.planning.manifests import read_manifests
@@ -388,7 +388,7 @@ _MAX_SUMMED = 1 << 62
 _FORMATS = ("parquet", "orc", "avro", "puffin")
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class TableDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the table, and goes to each task.
 
     Attributes:
@@ -409,14 +409,14 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     row_ids_since: int | None = None
 
 
-class Checked(msgspec.Struct, frozen=True):
+class ManifestCheck(msgspec.Struct, frozen=True):
     """A manifest that could be read: its row as the file has it, and what its entries come to."""
 
     row: ManifestFile
     counted: Counted
 
 
-def check_manifest(rows: RowsOfManifest, known: Known, tally: Tally) -> Checked | None:
+def check_manifest(rows: RowsOfManifest, known: TableDefinitions, tally: Tally) -> ManifestCheck | None:
     """Look at a manifest; `None` where it cannot be read, which the tally says."""
     first, since = rows.rows[0]
     location = first.manifest_path
@@ -504,7 +504,9 @@ def _partition_fields_count(stored_json: bytes) -> int | None:
         return None
 
 
-def _as_the_file_says(row: ManifestFile, header: ManifestHeader, size_bytes: int, known: Known) -> ManifestFile:
+def _as_the_file_says(
+    row: ManifestFile, header: ManifestHeader, size_bytes: int, known: TableDefinitions
+) -> ManifestFile:
     """The row by which the file can be read, whatever is wrong in the list."""
     spec_id = header.partition_spec_id
     return msgspec.structs.replace(
@@ -525,7 +527,7 @@ COUNT_NAMES = (
 class _Look:
     """Takes the entries of a manifest batch by batch."""
 
-    def __init__(self, rows: RowsOfManifest, row: ManifestFile, known: Known, tally: Tally) -> None:
+    def __init__(self, rows: RowsOfManifest, row: ManifestFile, known: TableDefinitions, tally: Tally) -> None:
         self._rows, self._row, self._known, self._tally = rows, row, known, tally
         self._since = rows.rows[0][1]
         self._counts = [[0, 0] for _ in Status]
@@ -572,7 +574,7 @@ class _Look:
         self._check_offsets(rows)
         check_metrics(rows, self._known.columns, lambda number, at, detail: self._tell(number, rows, at, detail))
 
-    def result(self) -> Checked:
+    def result(self) -> ManifestCheck:
         """After the last entry: counts and summaries against what lists say."""
         files, records = ([counts[i] for counts in self._counts] for i in (0, 1))
         kinds = (Status.ADDED, Status.EXISTING, Status.DELETED)
@@ -592,7 +594,7 @@ class _Look:
         if self._least_number is not None:
             min_number = min(min_number, self._least_number)
         corrected = msgspec.structs.replace(self._row, min_sequence_number=min_number, partitions=None, **found)
-        return Checked(corrected, Counted(**self._sums))
+        return ManifestCheck(corrected, Counted(**self._sums))
 
     def _check_least(self, row: ManifestFile, since: int) -> None:
         said = row.min_sequence_number or 0
@@ -759,11 +761,11 @@ class CheckedManifests(msgspec.Struct, frozen=True):
     counted: tuple[Counted, ...]
 
 
-def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
+def check_manifests(subject: CheckedTable, lists: ReadLists) -> CheckedManifests:
     """Look at each manifest; faults go to the subject's tally."""
     metadata = subject.table.metadata
     reading = chosen_reading(lists.listed.manifests, limits_of(subject.spark).folded_entries_count)
-    known = Known(
+    known = TableDefinitions(
         storage=subject.table.storage,
         format_version=metadata.format_version,
         partitions=_partition_types(metadata),
@@ -786,7 +788,7 @@ def check_manifests(subject: Subject, lists: ReadLists) -> CheckedManifests:
         count = tasks_count(session, sum(map(size_of, numbered)), MANIFEST_BYTES)
         some = [*map(tuple, balanced(numbered, size_of, min(count, max(1, len(numbered)))))]
     threads = threads_count(manifest.manifest_path for manifest in lists.listed.manifests)
-    checked: dict[int, Checked] = {}
+    checked: dict[int, ManifestCheck] = {}
     for part, tally in all_results(
         run_tasks(session, some, _checked, known, step="checking manifests", threads=threads)
     ):
@@ -804,13 +806,15 @@ def _partition_types(metadata: TableMetadata) -> dict[int, StructType]:
     return found
 
 
-def _checked(some: Sequence[tuple[int, RowsOfManifest]], known: Known) -> tuple[dict[int, Checked], Tally]:
+def _checked(
+    some: Sequence[tuple[int, RowsOfManifest]], known: TableDefinitions
+) -> tuple[dict[int, ManifestCheck], Tally]:
     tally = Tally(known.whole)
     found = {number: check_manifest(rows, known, tally) for number, rows in some}
     return {number: one for number, one in found.items() if one is not None}, tally
 
 
-def _renumbered(subject: Subject, lists: ReadLists, checked: dict[int, Checked]) -> CheckedManifests:
+def _renumbered(subject: CheckedTable, lists: ReadLists, checked: dict[int, ManifestCheck]) -> CheckedManifests:
     """The manifests that were read, with numbers of their own."""
     listed, unread = lists.listed, {*lists.listed.unread}
     kept = sorted(checked)

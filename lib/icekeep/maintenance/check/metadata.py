@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
 from icekeep.maintenance.check.faults import LATER_FEATURE, UUID_WRONG, Fault, Tally
-from icekeep.maintenance.check.lists import Subject
+from icekeep.maintenance.check.lists import CheckedTable
 from icekeep.maintenance.check.metadata_files import Document, Findings, check_lineage, read_document
 from icekeep.spec.metadata import metadata_document, metadata_from_json
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, last_assigned_field_id, validate_spec
@@ -603,7 +603,7 @@ _READ_MAX = 3
 """So many files are tried, the newest first, for one that can be read."""
 
 
-def check_logs(subject: Subject) -> None:
+def check_logs(subject: CheckedTable) -> None:
     """Look for the files of the metadata log, and compare the table's uuid with the newest of them.
 
     Raises:
@@ -624,7 +624,7 @@ def check_logs(subject: Subject) -> None:
         _check_uuid(found[:_READ_MAX], table.metadata.table_uuid, subject)
 
 
-def _check_uuid(locations: Sequence[str], table_uuid: str, subject: Subject) -> None:
+def _check_uuid(locations: Sequence[str], table_uuid: str, subject: CheckedTable) -> None:
     for location in locations:
         try:
             raw = metadata_document(subject.table.storage.read(location), location)

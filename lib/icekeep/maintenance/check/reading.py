@@ -245,7 +245,7 @@ _MAX_TOLD = 1_000
 Row = Mapping[str, Any]
 
 
-class Judge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is asked of entries; can be pickled.
 
     Attributes:

@@ -27,7 +27,7 @@ from icekeep.formats.arrow.schema import field_ids
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.check import row_ids as caps
 from icekeep.maintenance.check.faults import Fault, Tally
-from icekeep.maintenance.check.lists import Listed, Subject
+from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import Numbered, batches, chunks, decode_task, keys_of
 from icekeep.maintenance.delete.reachable import among
 from icekeep.planning.entries import DecodeTask, entries_count, threads_count
@@ -190,7 +190,7 @@ _RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
 Ranges = NDArray[Any]
 
 
-def check_row_ids(subject: Subject, listed: Listed) -> None:
+def check_row_ids(subject: CheckedTable, listed: Listed) -> None:
     """Tell row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
 
     Raises:
@@ -212,7 +212,7 @@ def check_row_ids(subject: Subject, listed: Listed) -> None:
             _Head(subject, snapshot_id, branch, data, metadata.next_row_id).check()
 
 
-def _data_manifests(subject: Subject, listed: Listed, head: Snapshot) -> list[Numbered]:
+def _data_manifests(subject: CheckedTable, listed: Listed, head: Snapshot) -> list[Numbered]:
     """The data manifests of a head that can be read, by its own list: an older one may say nothing of their row ids."""
     numbers = {listed.manifests[number].manifest_path: number for number in listed.members[head.snapshot_id]}
     rows = ManifestReader(subject.table.storage).manifests(head)
@@ -220,7 +220,7 @@ def _data_manifests(subject: Subject, listed: Listed, head: Snapshot) -> list[Nu
     return [(numbers[row.manifest_path], row) for row in of_data if row.manifest_path in numbers]
 
 
-def _heads(subject: Subject) -> dict[int, str]:
+def _heads(subject: CheckedTable) -> dict[int, str]:
     metadata = subject.table.metadata
     heads = {ref.snapshot_id: name for name, ref in sorted(metadata.refs.items()) if ref.is_branch}
     if metadata.current_snapshot_id is not None:
@@ -240,7 +240,7 @@ class _File(msgspec.Struct, frozen=True):
 class _Head(msgspec.Struct, frozen=True):
     """The data manifests of a branch's head."""
 
-    subject: Subject
+    subject: CheckedTable
     snapshot_id: int
     branch: str
     data: Sequence[Numbered]

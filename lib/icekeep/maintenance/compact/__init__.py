@@ -1,6 +1,6 @@
 """The job `compact` (Iceberg's `rewrite_data_files`)."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="compact",
@@ -9,25 +9,27 @@ JOB = Job(
     settings=(
         Setting(
             "strategy",
-            Kind.NAME,
+            SettingKind.NAME,
             "binpack or sort (default: binpack, or sort where an order is given)",
             shown="{binpack,sort}",
         ),
         Setting(
             "sort_order",
-            Kind.TEXT,
+            SettingKind.TEXT,
             'of a sort, e.g. "day, id DESC NULLS LAST", "zorder(a, b)", "hilbert(a, b)" (default: the table\'s)',
         ),
         WHERE,
         Setting(
             "options",
-            Kind.OPTIONS,
+            SettingKind.OPTIONS,
             "an option of Iceberg's rewrite_data_files; may be repeated; "
             "without max-concurrent-file-group-rewrites all groups are tasks of one Spark job",
         ),
         BRANCH,
         Setting(
-            "verify", Kind.SWITCH, "before each commit, read the new files again and compare the content of all rows"
+            "verify",
+            SettingKind.SWITCH,
+            "before each commit, read the new files again and compare the content of all rows",
         ),
         SNAPSHOT_PROPERTY,
     ),

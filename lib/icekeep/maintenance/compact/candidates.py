@@ -17,7 +17,7 @@ from icekeep.maintenance.compact.grouping import ColumnFacts, Ends, GroupRules, 
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import GroupDelete, GroupFile
 from icekeep.maintenance.rewrite.options import FileSizes
-from icekeep.planning.deletes import Reaching
+from icekeep.planning.deletes import ReachingDeletes
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.planning.spark.session import F, refuse_encrypted_file
 from icekeep.spec.collections import Part, PositionSet, narrowed
@@ -93,7 +93,7 @@ def _deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> tuple[ND
     return enough | ((deleted > 0) & (deleted >= records * options.delete_ratio_threshold)), deleted
 
 
-def _counts_of_runs(reaching: Reaching, since: NDArray[np.int64]) -> NDArray[np.int64]:
+def _counts_of_runs(reaching: ReachingDeletes, since: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many members of each run may apply: of those of positions the ones from a number on, which the row has."""
     starts, stops = reaching.starts.astype(np.int64), reaching.stops.astype(np.int64)
     numbers = reaching.deletes["sequence_number"].to_numpy()
@@ -106,13 +106,13 @@ def _counts_of_runs(reaching: Reaching, since: NDArray[np.int64]) -> NDArray[np.
     return np.where(_are_of_positions(reaching)[starts], stops - firsts, stops - starts)
 
 
-def _by_row(reaching: Reaching, values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _by_row(reaching: ReachingDeletes, values: NDArray[np.int64]) -> NDArray[np.int64]:
     """The sums of what runs have."""
     before = np.cumsum(np.concatenate([[0], values]))
     return before[reaching.offsets[1:]] - before[reaching.offsets[:-1]]
 
 
-def _are_of_positions(reaching: Reaching) -> NDArray[np.bool_]:
+def _are_of_positions(reaching: ReachingDeletes) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = reaching.deletes["content"].to_numpy() == FileContent.POSITION_DELETES
     return found
 

@@ -356,7 +356,7 @@ def _write(batches: Iterable[pa.RecordBatch], shared: tuple[Storage, str]) -> li
     return parts
 
 
-class Commits(GroupCommits, frozen=True, kw_only=True):
+class CompactionCommits(GroupCommits, frozen=True, kw_only=True):
     """What all commits of a plan are made with.
 
     Attributes:
@@ -385,7 +385,7 @@ class CommittedGroups(msgspec.Struct, frozen=True):
     refusal: ConflictError | None = None
 
 
-def commit_groups(finished: Iterator[Finished], commits: Commits, heartbeat: Heartbeat) -> CommittedGroups:
+def commit_groups(finished: Iterator[Finished], commits: CompactionCommits, heartbeat: Heartbeat) -> CommittedGroups:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
     Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
@@ -407,7 +407,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
 
     files = "data files"
 
-    def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
+    def __init__(self, commits: CompactionCommits, heartbeat: Heartbeat) -> None:
         super().__init__(commits, heartbeat)
         self._commits, self._table = commits, commits.table
         self._done = RewriteDataFilesResult()

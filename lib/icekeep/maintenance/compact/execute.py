@@ -26,7 +26,7 @@ from icekeep.maintenance.compact.tasks import (
     GroupTask,
     GroupWork,
     MetricsInParts,
-    Ran,
+    TaskOutcomes,
     rewritten,
     run_group_task,
     run_ordered,
@@ -95,7 +95,7 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
 Finished = RewrittenGroup | FailedGroup[FileGroup]
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionExecution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with.
 
     Attributes:
@@ -115,7 +115,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     listener: Listener
 
 
-def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None, None]:
+def execute(plan: RewritePlan, execution: CompactionExecution) -> Generator[Finished, None, None]:
     """Rewrite the groups of a plan, at most `concurrency` at a time, and yield each as it is finished.
 
     When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
@@ -160,7 +160,7 @@ def execute(plan: RewritePlan, execution: Execution) -> Generator[Finished, None
 class _Running:
     """The groups of a plan on their way: those whose tasks need nothing of each other in one Spark job, others each by itself."""
 
-    def __init__(self, plan: RewritePlan, execution: Execution, storage: Storage) -> None:
+    def __init__(self, plan: RewritePlan, execution: CompactionExecution, storage: Storage) -> None:
         self._plan, self._execution = plan, execution
         self._work = msgspec.structs.replace(execution.work, storage=storage)
         self.concurrency = execution.concurrency or groups_at_once(execution.workers)
@@ -224,7 +224,7 @@ class _Running:
             return FailedGroup(group, spark_failed(error))
         return self._finished(group, ran.done, ran.errors)
 
-    def _run(self, group: FileGroup) -> Ran:
+    def _run(self, group: FileGroup) -> TaskOutcomes:
         work, workers = self._work, self._execution.workers
         if ordering_of(group, work.context) is None:
             return rewritten(workers, work.storage, self._part([group]).tasks(group))

@@ -23,16 +23,16 @@ from icekeep.errors import NotFoundError
 from icekeep.events import BYTES, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.options import write_options
 from icekeep.maintenance.compact.commit import (
-    Commits,
     CommittedGroups,
+    CompactionCommits,
     commit_groups,
     foreseen_removals,
     store_removed_files,
 )
-from icekeep.maintenance.compact.execute import STEP, Execution, execute
+from icekeep.maintenance.compact.execute import STEP, CompactionExecution, execute
 from icekeep.maintenance.compact.method import GroupContext, GroupMethod, choose_methods
 from icekeep.maintenance.compact.options import (
-    Estimate,
+    CompactionEstimate,
     RewriteDataFilesOptions,
     RewriteDataFilesResult,
     RewriteMethod,
@@ -130,7 +130,7 @@ class RewriteDataFilesPlan(Rendered, frozen=True, kw_only=True):
     stitched_data_files_count: int
     reencoded_data_files_count: int
     overlap_depth_before: float | None
-    estimated: Estimate
+    estimated: CompactionEstimate
     left_alone: tuple[LeftAlone, ...]
     groups: tuple[GroupPreview, ...]
     swept_files_count: int = 0
@@ -140,7 +140,7 @@ def preview(
     plan: RewritePlan,
     methods: dict[int, GroupMethod],
     removed: Sequence[ManifestEntry] | None,
-    estimated: Estimate,
+    estimated: CompactionEstimate,
 ) -> RewriteDataFilesPlan:
     """A plan for people; `methods` by the number of the group, `removed` as `foreseen_removals` says."""
     groups = tuple(_group(group, methods[group.number]) for group in plan.groups)
@@ -196,7 +196,7 @@ class CompactRequest(CommittingRequest, frozen=True, kw_only=True):
     verify: bool = False
 
 
-class Run:
+class CompactionRun:
     """One run: its arguments, understood, and the version of the table that it works on.
 
     `only` names the files that it may rewrite, `None` for all; `number` is that of its plan.
@@ -221,9 +221,9 @@ class Run:
         self.spark = request.spark
         self.run_id = run_name(table, number)
 
-    def on(self, table: Table, only: frozenset[str] | None) -> "Run":
+    def on(self, table: Table, only: frozenset[str] | None) -> "CompactionRun":
         """The same on another version of the table, for some files, or all as before."""
-        return Run(table, self._request, self.runtime, only, self._number + 1)
+        return CompactionRun(table, self._request, self.runtime, only, self._number + 1)
 
     def plan(self, directory: str | None) -> RewritePlan:
         """The groups, those of the plan that was given if one was; `directory` as for `planner.plan`.
@@ -326,9 +326,9 @@ class Run:
         workers: Workers,
         written: WrittenFiles,
         listener: Listener,
-    ) -> Execution:
+    ) -> CompactionExecution:
         """What all groups are rewritten with."""
-        return Execution(
+        return CompactionExecution(
             table=self.table,
             workers=workers,
             work=GroupWork(
@@ -362,9 +362,9 @@ class Run:
 
     def commits(
         self, planned: RewritePlan, written: WrittenFiles, only_dangling: frozenset[Digest] | None, listener: Listener
-    ) -> Commits:
+    ) -> CompactionCommits:
         """What all commits are made with."""
-        return Commits(
+        return CompactionCommits(
             table=self.table,
             run_id=self.run_id,
             plan=planned,
@@ -390,7 +390,9 @@ class Run:
 
         return or_warned("how far the files overlap now", measured, None, listener)
 
-    def estimated(self, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers) -> Estimate:
+    def estimated(
+        self, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers
+    ) -> CompactionEstimate:
         """What it will take."""
         works = [work for group in planned.groups for work in _works(group, methods[group.number])]
         return estimate(
@@ -467,7 +469,7 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
     listener, runtime = request.listener, table.runtime
-    run = Run(table, request, runtime)
+    run = CompactionRun(table, request, runtime)
     for warning in run.strategy.warnings:
         listener.on(Warned(warning))
     swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if request.given is None else 0
@@ -505,7 +507,7 @@ def exact_compact(table: Table, request: CompactRequest) -> ExactPlan:
 
 
 class _Foreseen(NamedTuple):
-    """A plan, and what it is made of; `removed` as `Run.removals` says."""
+    """A plan, and what it is made of; `removed` as `CompactionRun.removals` says."""
 
     shown: RewriteDataFilesPlan
     planned: RewritePlan
@@ -514,7 +516,7 @@ class _Foreseen(NamedTuple):
 
 
 def _foreseen(table: Table, request: CompactRequest, directory: str | None) -> _Foreseen:
-    run = Run(table, request, table.runtime)
+    run = CompactionRun(table, request, table.runtime)
     planned = run.plan(directory)
     for note in planned.notes:
         request.listener.on(Warned(note))
@@ -539,7 +541,7 @@ def check_arguments(metadata: TableMetadata, request: CompactRequest) -> None:
 class _Plans:
     """The plans of one run, and what came of them together: each after the first is for what the one before had to leave."""
 
-    def __init__(self, run: Run, listener: Listener) -> None:
+    def __init__(self, run: CompactionRun, listener: Listener) -> None:
         self._run, self._listener = run, listener
         self._result: RewriteDataFilesResult | None = None
         self._left: frozenset[str] | None = None
@@ -597,7 +599,7 @@ class _Plans:
         self._left_count = sum(group.files_count for group in refused)
 
 
-def _tell(run: Run, planned: RewritePlan, listener: Listener) -> None:
+def _tell(run: CompactionRun, planned: RewritePlan, listener: Listener) -> None:
     for note in planned.notes:
         listener.on(Warned(note))
     _LOG.info(
@@ -617,7 +619,7 @@ def _paths(groups: Iterable[FileGroup], storage: Storage) -> frozenset[str]:
     return frozenset(file.file_path for group in groups for file in group_files(group, storage).files)
 
 
-def _rewritten(run: Run, planned: RewritePlan, listener: Listener, count: Count) -> CommittedGroups:
+def _rewritten(run: CompactionRun, planned: RewritePlan, listener: Listener, count: Count) -> CommittedGroups:
     """Rewrite and commit the groups of a plan; what landed is counted before anything else can fail."""
     workers = run.workers(planned)
     methods = run.methods(planned, workers)

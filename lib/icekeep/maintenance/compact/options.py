@@ -98,7 +98,7 @@ class Work(msgspec.Struct, frozen=True):
     tasks_count: int
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan will take, milliseconds and bytes.
 
     Attributes:
@@ -124,7 +124,7 @@ def estimate(
     new_files_count: int,
     delete_bytes: int,
     pace: float = 1.0,
-) -> Estimate:
+) -> CompactionEstimate:
     """Add up what pieces of work take.
 
     Args:
@@ -140,7 +140,7 @@ def estimate(
     cpu_ms = round(by_rates_ms * pace)
     tasks = sum(work.tasks_count for work in pieces)
     total = sum(work.bytes for work in pieces)
-    return Estimate(
+    return CompactionEstimate(
         elapsed_ms=cpu_ms // max(1, min(slots, tasks)) + groups_count * _GROUP_MS,
         cpu_ms=cpu_ms,
         read_bytes=total + delete_bytes,
@@ -189,7 +189,7 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
     swept_files_count: int = 0
     overlap_depth_before: float | None = None
     overlap_depth_after: float | None = None
-    estimated: Estimate = Estimate()
+    estimated: CompactionEstimate = CompactionEstimate()
     elapsed_ms: int = 0
     run_id: str | None = None
     cpu_ms: int = 0

@@ -18,7 +18,7 @@ from icekeep.formats.options import write_options
 from icekeep.maintenance.compact.candidates import STRETCH, few_planned_files, file_columns, many_planned_files
 from icekeep.maintenance.compact.grouping import GroupRules, PlannedGroup, group_of
 from icekeep.maintenance.compact.method import GroupMethod
-from icekeep.maintenance.compact.options import Estimate, RewriteDataFilesOptions
+from icekeep.maintenance.compact.options import CompactionEstimate, RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import (
     FileGroup,
     GroupDelete,
@@ -102,7 +102,7 @@ def exact_lines(
         yield delete_file_line(entry, REMOVE)
 
 
-def cost_of(estimated: Estimate) -> PlanCost:
+def cost_of(estimated: CompactionEstimate) -> PlanCost:
     """What a plan will take."""
     return PlanCost(
         read_bytes=estimated.read_bytes,

@@ -236,7 +236,7 @@ class Done(msgspec.Struct, frozen=True):
     cpu_ms: int
 
 
-class Ran(msgspec.Struct, frozen=True):
+class TaskOutcomes(msgspec.Struct, frozen=True):
     """The tasks that succeeded, and the errors of those that did not."""
 
     done: Sequence[Done]
@@ -247,11 +247,11 @@ Task = RewriteTask | StitchTask | tuple[RewriteTask, ...]
 """What a task does; several tasks of a rewrite that differ in their ranges of keys alone read their files once."""
 
 
-def rewritten(workers: Workers, storage: Storage, tasks: Sequence[Task]) -> Ran:
+def rewritten(workers: Workers, storage: Storage, tasks: Sequence[Task]) -> TaskOutcomes:
     """Run tasks side by side; in Spark, as one job."""
     work = in_turns(run_task, workers, _threads_count)
     done, errors = run_tasks(workers.spark, tasks, work, storage, threads=workers.slots)
-    return Ran(done, errors)
+    return TaskOutcomes(done, errors)
 
 
 def _threads_count(task: Task) -> int:
@@ -394,7 +394,7 @@ def shuffled(
     files_counts: Sequence[int] | None,
     spark: "SparkSession",
     storage: Storage,
-) -> Ran:
+) -> TaskOutcomes:
     """Rewrite the pieces of a task in its order, each range of keys by a task of its own.
 
     Args:
@@ -416,7 +416,7 @@ def shuffled(
         MAX_REPORTED_BYTES // max(1, len(readings)),
     )
     done, errors = run_exchange(spark, readings, _read, parts, _written, exchange, step="rewriting rows in order")
-    return Ran(done, errors)
+    return TaskOutcomes(done, errors)
 
 
 def _read(reading: _Reading, exchange: _Exchange) -> Iterator[tuple[int, _Sent]]:
@@ -544,7 +544,7 @@ def run_ordered(
     *,
     slots: int,
     parts_a_file: int,
-) -> Ran:
+) -> TaskOutcomes:
     """Rewrite a group in the order that its task says.
 
     Args:
@@ -559,7 +559,7 @@ def run_ordered(
         return rewritten(workers, storage, [whole])
     samples, errors = _samples(whole, parts, workers, storage, slots)
     if errors:
-        return Ran((), errors)
+        return TaskOutcomes((), errors)
     if whole.files_count is None:
         points, files_counts = split_points(samples, parts * parts_a_file if shuffles else parts), None
     else:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepBug, IcekeepError, MissingFileError, SafetyError, reason_of
 from icekeep.events import Listener, StepAdvanced, StepFinished, StepStarted, Warned
-from icekeep.maintenance.delete.lease import Claim
+from icekeep.maintenance.delete.lease import PlanLease
 from icekeep.maintenance.delete.locations import Territory
 from icekeep.maintenance.delete.options import ReclaimOptions
 from icekeep.maintenance.delete.plan_file import (
@@ -41,7 +41,7 @@ from icekeep.maintenance.delete.reachable import (
     NO_PATHS,
     FileKind,
     FilesOfKind,
-    Look,
+    LastLook,
     Mask,
     PathSet,
     added,
@@ -96,7 +96,7 @@ _AFTER_MOVE = {
 }
 
 
-class Answer(NamedTuple):
+class FileOutcome(NamedTuple):
     """The fate of one file; the reason where it failed; whether the store keeps its bytes as an older version."""
 
     fate: Fate
@@ -104,22 +104,22 @@ class Answer(NamedTuple):
     is_kept_as_version: bool = False
 
 
-def deleted(storage: Storage, locations: Sequence[str]) -> list[Answer]:
+def deleted(storage: Storage, locations: Sequence[str]) -> list[FileOutcome]:
     """Delete files."""
     outcomes = storage.delete_many(locations)
-    return [Answer(_AFTER_DELETE[one.status], one.reason, one.is_kept_as_version) for one in outcomes]
+    return [FileOutcome(_AFTER_DELETE[one.status], one.reason, one.is_kept_as_version) for one in outcomes]
 
 
-def moved(storage: Storage, moves: Sequence[tuple[str, str]]) -> list[Answer]:
+def moved(storage: Storage, moves: Sequence[tuple[str, str]]) -> list[FileOutcome]:
     """Move files from a place to another."""
-    return [Answer(_AFTER_MOVE[one.status], one.reason) for one in storage.move_many(moves)]
+    return [FileOutcome(_AFTER_MOVE[one.status], one.reason) for one in storage.move_many(moves)]
 
 
 CALL_FILES = 1_000
 """So many files go with one call at most; stores take no more."""
 
 
-class Pace:
+class RateLimit:
     """Keeps a task to so many files a second."""
 
     def __init__(self, files_per_second: float | None, runtime: Runtime) -> None:
@@ -254,7 +254,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks that carry out a plan share; the calls are those of the driver, and in a task its own."""
 
     plan: DeletionPlan
-    claim: Claim
+    claim: PlanLease
     calls: _Calls
     in_use: PathSet
     territory: Territory
@@ -292,8 +292,8 @@ def refuse_if_gc_is_disabled(table: Table) -> None:
 
 def reclaim(  # noqa: PLR0913 - what a run was told
     plan: DeletionPlan,
-    claim: Claim,
-    look: Look,
+    claim: PlanLease,
+    look: LastLook,
     table: Table,
     territory: Territory,
     spark: SparkSource,
@@ -397,12 +397,12 @@ def _tell(total: Reclaimed, plan: DeletionPlan, listener: Listener) -> None:
 
 
 def _carried_out(
-    work: _Work, parts: tuple[PlanPart, ...], look: Look, spark: SparkSource, max_concurrent_deletes: int | None
+    work: _Work, parts: tuple[PlanPart, ...], look: LastLook, spark: SparkSource, max_concurrent_deletes: int | None
 ) -> Iterator[Reclaimed]:
     """One stage, call by call or round by round; Spark has a part in it only where there is much to do."""
     limit = limits_of(spark).deleted_files_count
     if sum(part.files_count for part in parts) <= limit or len(parts) == 1 or max_concurrent_deletes == 1:
-        pace = Pace(work.files_per_second, work.runtime)
+        pace = RateLimit(work.files_per_second, work.runtime)
         for part in parts:
             yield from _carry_out_part(part, work, pace, look)
         return
@@ -430,7 +430,7 @@ def _carried_out(
 
 def _carry_out(parts: Sequence[PlanPart], work: _Work) -> _TaskReport:
     """What a task does; an error is raised only where nothing has begun, and another attempt may do better."""
-    pace = Pace(work.files_per_second, work.runtime)
+    pace = RateLimit(work.files_per_second, work.runtime)
     here = msgspec.structs.replace(work, claim=work.claim.arrived(work.runtime), calls=_Calls())
     done: list[Reclaimed] = []
     try:
@@ -450,7 +450,7 @@ def _calls_of_all_attempts(work: _Work) -> _Calls:
     return _Calls(have_begun=True, is_one_in_doubt=True) if was_tried_before() else work.calls
 
 
-def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iterator[Reclaimed]:
+def _carry_out_part(part: PlanPart, work: _Work, pace: RateLimit, look: LastLook) -> Iterator[Reclaimed]:
     try:
         files = read_part(part, work.storage)
     except MissingFileError:
@@ -489,7 +489,7 @@ def _carry_out_part(part: PlanPart, work: _Work, pace: Pace, look: Look) -> Iter
         yield Reclaimed(unmoved=(written,))
 
 
-def _are_kept(files: pa.Table, work: _Work, look: Look) -> Mask:
+def _are_kept(files: pa.Table, work: _Work, look: LastLook) -> Mask:
     """Which files are in use by now, those in the trash also where they lie."""
     in_use = look()
     mask = in_use.mask(files["location"])

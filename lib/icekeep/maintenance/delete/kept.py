@@ -359,7 +359,7 @@ class ToDo(Enum):
     FORGET = "forget"
 
 
-class Due(msgspec.Struct, frozen=True):
+class DuePlan(msgspec.Struct, frozen=True):
     """A plan whose time has come."""
 
     plan: DeletionPlan
@@ -370,7 +370,7 @@ class Due(msgspec.Struct, frozen=True):
         return self.to_do is ToDo.EMPTY_TRASH
 
 
-def due_of(directory: str, table: Table, now_ms: int, listener: Listener) -> Due | None:
+def due_of(directory: str, table: Table, now_ms: int, listener: Listener) -> DuePlan | None:
     """What is to be done with a plan; `None` where it is not due, being restored, or gone."""
     storage = table.storage
     try:
@@ -391,16 +391,16 @@ def due_of(directory: str, table: Table, now_ms: int, listener: Listener) -> Due
                 Warned(f"snapshots are back whose files are in {directory!r}; run `{restore_command(table, plan.run)}`")
             )
             return None
-        return Due(plan, ToDo.FORGET)
+        return DuePlan(plan, ToDo.FORGET)
     if is_forgotten(plan, storage):
-        return Due(plan, ToDo.FORGET)
+        return DuePlan(plan, ToDo.FORGET)
     work = last_work(directory, storage)
     done = done_file(plan, work, storage)
     if restore_ends_ms(plan, work) > now_ms:
         return None
     if done is None:
-        return Due(plan, ToDo.FINISH) if plan.not_before_ms <= now_ms else None
-    return Due(plan, ToDo.EMPTY_TRASH) if days_in_trash_end_ms(plan, done) <= now_ms else None
+        return DuePlan(plan, ToDo.FINISH) if plan.not_before_ms <= now_ms else None
+    return DuePlan(plan, ToDo.EMPTY_TRASH) if days_in_trash_end_ms(plan, done) <= now_ms else None
 
 
 DELETE = "delete"

@@ -134,7 +134,7 @@ class LastWork(msgspec.Struct, frozen=True):
     restored_ms: int = 0
 
 
-class Claim(msgspec.Struct, kw_only=True):
+class PlanLease(msgspec.Struct, kw_only=True):
     """The right to work on a plan; it travels to the tasks that do the work.
 
     Attributes:
@@ -162,7 +162,7 @@ class Claim(msgspec.Struct, kw_only=True):
     restored_ms: int = 0
     is_unchanged: bool = False
 
-    def arrived(self, runtime: Runtime) -> "Claim":
+    def arrived(self, runtime: Runtime) -> "PlanLease":
         """The same claim in another process, which has a monotonic clock of its own."""
         return msgspec.structs.replace(self, since_ms=runtime.monotonic_ms())
 
@@ -243,14 +243,14 @@ class Claim(msgspec.Struct, kw_only=True):
             self.number, self.since_ms = number, runtime.monotonic_ms()
 
 
-def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> Claim:
+def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> PlanLease:
     """The claim on a plan that is about to be written: there is none before it."""
     claim = _made(directory, job, 1, runtime)
     _create(directory, 1, claim._content, storage)
     return claim
 
 
-def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> Claim:
+def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
     """Claim a plan that is on disk.
 
     Nobody takes a plan from a run that is at work: a call of it that is under way cannot be seen, nor stopped.
@@ -322,7 +322,7 @@ def last_work(directory: str, storage: Storage) -> LastWork:
 
 
 @contextmanager
-def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim]:
+def released(claim: PlanLease, storage: Storage, runtime: Runtime) -> Iterator[PlanLease]:
     """Keep a claim while the block lasts, and release it when that ends, unless the process dies in it.
 
     A thread renews it, whatever takes long: a proof, a commit, looking at millions of files. Where it cannot be released the
@@ -343,7 +343,7 @@ def released(claim: Claim, storage: Storage, runtime: Runtime) -> Iterator[Claim
         claim.release(storage)
 
 
-def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None:
+def _keep(claim: PlanLease, storage: Storage, runtime: Runtime, over: Event) -> None:
     while not over.wait(LEASE_MS / 4000):
         try:
             claim.check(storage, runtime)
@@ -354,8 +354,8 @@ def _keep(claim: Claim, storage: Storage, runtime: Runtime, over: Event) -> None
             continue
 
 
-def _made(directory: str, job: str, number: int, runtime: Runtime) -> Claim:
-    return Claim(
+def _made(directory: str, job: str, number: int, runtime: Runtime) -> PlanLease:
+    return PlanLease(
         directory=directory,
         owner=str(runtime.new_uuid()),
         job=job,

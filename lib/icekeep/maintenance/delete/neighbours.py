@@ -63,7 +63,7 @@ FRESH_MS = MINUTE_MS
 """The same for a job that takes for garbage what lies in a place and no metadata names."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class NeighbourLocations(msgspec.Struct, frozen=True):
     """Where each table of a catalog lies that is still there."""
 
     neighbours: tuple[Neighbour, ...]
@@ -73,11 +73,13 @@ class SharedLooks:
     """The looks of one run, for several threads; of those who ask at once one looks, and the others wait for it."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, tuple[int, Look]] = {}
+        self._looks: dict[str, tuple[int, NeighbourLocations]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def of(self, catalog: Catalog, look: Callable[[], Look | None], max_age_ms: int = OLD_MS) -> Look | None:
+    def of(
+        self, catalog: Catalog, look: Callable[[], NeighbourLocations | None], max_age_ms: int = OLD_MS
+    ) -> NeighbourLocations | None:
         """What a look found that is not older than so many milliseconds, or finds now.
 
         `None` where `look` says that not all could be seen.
@@ -300,9 +302,9 @@ def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str,
     if looks is None:
         return None
 
-    def look() -> Look | None:
+    def look() -> NeighbourLocations | None:
         listed = _all_tables(catalog, set())
-        return None if listed.unlisted_reason else Look(tuple(_looked_at(catalog, listed.pointers)))
+        return None if listed.unlisted_reason else NeighbourLocations(tuple(_looked_at(catalog, listed.pointers)))
 
     found = looks.of(catalog, look, max_age_ms)
     listed = None if found is None else _all_tables(catalog, set())

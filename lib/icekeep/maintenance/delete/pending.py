@@ -22,7 +22,7 @@ from icekeep.events import Listener, Warned
 from icekeep.maintenance.delete.execute import Reclaimed, reclaim
 from icekeep.maintenance.delete.garbage import marked_garbage, still_garbage
 from icekeep.maintenance.delete.kept import (
-    Due,
+    DuePlan,
     KeptByPlans,
     LookBesideOthers,
     ToDo,
@@ -31,7 +31,7 @@ from icekeep.maintenance.delete.kept import (
     kept_in_trash,
     plan_files,
 )
-from icekeep.maintenance.delete.lease import Claim, last_work, refuse_held, released, take_claim
+from icekeep.maintenance.delete.lease import PlanLease, last_work, refuse_held, released, take_claim
 from icekeep.maintenance.delete.locations import Territory, table_roots, territory
 from icekeep.maintenance.delete.options import ReclaimOptions
 from icekeep.maintenance.delete.plan_file import (
@@ -73,7 +73,7 @@ def settled(settle: Callable[[], None], plan: DeletionPlan, done: Reclaimed, lis
 
 
 def settle_plan(
-    plan: DeletionPlan, claim: Claim, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
+    plan: DeletionPlan, claim: PlanLease, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
 ) -> None:
     """Forget a plan, or mark it as done where it has moved files to the trash; keep it as it is where files failed.
 
@@ -93,7 +93,7 @@ def settle_plan(
 
 
 def settle_emptied(
-    plan: DeletionPlan, claim: Claim, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
+    plan: DeletionPlan, claim: PlanLease, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
 ) -> None:
     """Forget a plan whose files were in the trash; keep it where some of them are there still."""
     if done.is_complete and not done.kept_count and _is_held(claim, table.storage, runtime, listener):
@@ -108,7 +108,7 @@ def settle_at_once(plan: DeletionPlan, storage: Storage) -> None:
         forget_plan(plan, storage)
 
 
-def _is_held(claim: Claim, storage: Storage, runtime: Runtime, listener: Listener) -> bool:
+def _is_held(claim: PlanLease, storage: Storage, runtime: Runtime, listener: Listener) -> bool:
     try:
         claim.check(storage, runtime)
     except ClaimedError as error:
@@ -136,7 +136,7 @@ def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: R
 _FINISHING = "a run that finishes what earlier ones left"
 
 
-class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierPlans(msgspec.Struct, frozen=True, kw_only=True):
     """What came of plans of earlier runs.
 
     Attributes:
@@ -161,11 +161,11 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
         return not self.failed_count and not self.problems
 
 
-def not_finished(error: Exception, listener: Listener) -> Earlier:
+def not_finished(error: Exception, listener: Listener) -> EarlierPlans:
     """What came of earlier runs' plans that could not be looked at, by a run whose own work is done: it is told, no more."""
     problem = f"what earlier runs left is not finished: {reason_of(error)}"
     listener.on(Warned(problem))
-    return Earlier(problems=(problem,))
+    return EarlierPlans(problems=(problem,))
 
 
 class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +192,7 @@ def finish_earlier(
     but: str = "",
     listener: Listener,
     runtime: Runtime,
-) -> Earlier:
+) -> EarlierPlans:
     """Do what earlier runs left to be done, and is due; nothing is read where there is none.
 
     What stands in the way of a plan is told to the listener and in the result; the others are carried out. Each is claimed
@@ -215,11 +215,11 @@ def finish_plans(
     request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
-) -> Earlier:
+) -> EarlierPlans:
     """The same for the plans in some directories."""
     roots = territory(table, request.options.roots, request.other_roots).roots
     proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
-    total = Earlier()
+    total = EarlierPlans()
     problems: list[str] = []
     for directory in directories:
         try:
@@ -232,7 +232,7 @@ def finish_plans(
 
 def foreseen_earlier(
     table: Table, spark: SparkSource, now_ms: int, request: DeletionRequest, listener: Listener
-) -> Earlier:
+) -> EarlierPlans:
     """What `finish_earlier` would do; nothing is written.
 
     Args:
@@ -240,7 +240,7 @@ def foreseen_earlier(
     """
     roots = territory(table, request.options.roots, request.other_roots).roots
     proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
-    total = Earlier()
+    total = EarlierPlans()
     for directory in plan_directories(table.metadata, table.storage):
         try:
             due = due_of(directory, table, now_ms, listener)
@@ -298,24 +298,24 @@ def _finish(
     request: DeletionRequest,
     listener: Listener,
     runtime: Runtime,
-) -> Earlier:
+) -> EarlierPlans:
     """One plan, if it is due and nobody is at it."""
     storage = proofs.table.storage
     if due_of(directory, proofs.table, now_ms, listener) is None:
-        return Earlier()
+        return EarlierPlans()
     try:
         claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
     except ClaimedError as error:
         listener.on(Warned(f"what an earlier run left is not finished now: {error.message}"))
-        return Earlier()
+        return EarlierPlans()
     with released(claim, storage, runtime):
         # Another run may have finished it, or an operator taken it back, since it was looked at.
         due = due_of(directory, proofs.load(), now_ms, listener)
         if due is None:
-            return Earlier()
+            return EarlierPlans()
         if due.to_do is ToDo.FORGET:
             forget_plan(due.plan, storage)
-            return Earlier()
+            return EarlierPlans()
         return _DuePlan(due, proofs, spark, request, listener).carried_out(claim, runtime)
 
 
@@ -323,18 +323,18 @@ class _DuePlan:
     """A plan that is due, and that nobody else carries out."""
 
     def __init__(
-        self, due: Due, proofs: _Proofs, spark: SparkSource, request: DeletionRequest, listener: Listener
+        self, due: DuePlan, proofs: _Proofs, spark: SparkSource, request: DeletionRequest, listener: Listener
     ) -> None:
         self._due, self._plan, self._listener = due, due.plan, listener
         self._table, self._proofs, self._spark, self._request = proofs.table, proofs, spark, request
         self._places = territory(proofs.table, request.options.roots, request.other_roots)
         self._goes_at_once = request.skips_trash and due.plan.is_trash and not due.empties_trash
 
-    def carried_out(self, claim: Claim, runtime: Runtime) -> Earlier:
+    def carried_out(self, claim: PlanLease, runtime: Runtime) -> EarlierPlans:
         """Delete what is garbage by the newest metadata, or move it to the trash; nothing where something stands in the way."""
         due, plan, table = self._due, self._plan, self._table
         staying = self._staying_files(is_for_good=claim.deletes)
-        if isinstance(staying, Earlier):
+        if isinstance(staying, EarlierPlans):
             return staying
         if plan.is_trash and not due.empties_trash:
             claim.check(table.storage, runtime)
@@ -343,7 +343,7 @@ class _DuePlan:
         claim.restored_ms = 0
         done = self._reclaimed(staying, claim, runtime)
         done = settled(partial(self._settle, done, claim, runtime), plan, done, self._listener)
-        return Earlier(
+        return EarlierPlans(
             finished_count=0 if due.empties_trash else done.deleted_count,
             emptied_count=done.deleted_count if due.empties_trash else 0,
             kept_count=done.kept_count,
@@ -352,11 +352,11 @@ class _DuePlan:
             may_have_deleted=done.may_have_deleted,
         )
 
-    def foreseen(self) -> Earlier:
+    def foreseen(self) -> EarlierPlans:
         """What would come of it; a file that is not where it is to go from does not count."""
         plan, storage, empties_trash = self._plan, self._table.storage, self._due.empties_trash
         staying = self._staying_files(is_for_good=last_work(plan.directory, storage).deletes)
-        if isinstance(staying, Earlier):
+        if isinstance(staying, EarlierPlans):
             return staying
         kept_count = there_count = 0
         for part in plan.parts:
@@ -368,13 +368,13 @@ class _DuePlan:
             places = [trash_location(plan, location) for location in going] if empties_trash else going
             kept_count += int(stays.sum())
             there_count += sum(info is not None for info in head_many(places, storage))
-        return Earlier(
+        return EarlierPlans(
             finished_count=0 if empties_trash else there_count,
             emptied_count=there_count if empties_trash else 0,
             kept_count=kept_count,
         )
 
-    def _staying_files(self, *, is_for_good: bool) -> "PathSet | Earlier":
+    def _staying_files(self, *, is_for_good: bool) -> "PathSet | EarlierPlans":
         """The files that stay when the plan is carried out; where it is not, what comes of it, and the listener hears why.
 
         Args:
@@ -384,10 +384,10 @@ class _DuePlan:
         kept = self._kept_by_others()
         if kept.reason:
             self._listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-            return Earlier()
+            return EarlierPlans()
         again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
         if self._leads_to_the_trash(again, is_for_good=is_for_good):
-            return Earlier(kept_count=len(again))
+            return EarlierPlans(kept_count=len(again))
         unnamed = unnamed_root(plan, table, places, strays)
         if unnamed is not None:
             self._listener.on(
@@ -397,7 +397,7 @@ class _DuePlan:
                     "remove the plan"
                 )
             )
-            return Earlier()
+            return EarlierPlans()
         if strays:
             self._listener.on(
                 Warned(
@@ -432,7 +432,7 @@ class _DuePlan:
             _tell_kept(self._table, self._due, trashed, self._listener, is_for_good=is_for_good)
         return bool(trashed)
 
-    def _reclaimed(self, staying: PathSet, claim: Claim, runtime: Runtime) -> Reclaimed:
+    def _reclaimed(self, staying: PathSet, claim: PlanLease, runtime: Runtime) -> Reclaimed:
         due, plan, table, request, places = self._due, self._plan, self._table, self._request, self._places
         look = TableLook(
             table,
@@ -457,7 +457,7 @@ class _DuePlan:
             empties_trash=due.empties_trash,
         )
 
-    def _settle(self, done: Reclaimed, claim: Claim, runtime: Runtime) -> None:
+    def _settle(self, done: Reclaimed, claim: PlanLease, runtime: Runtime) -> None:
         plan, table = self._plan, self._table
         if self._goes_at_once and done.is_complete:
             settle_at_once(plan, table.storage)
@@ -475,7 +475,7 @@ def unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Se
 
 
 def _staying(
-    due: Due, retained: Reached, table: Table, places: Territory, spark: SparkSource
+    due: DuePlan, retained: Reached, table: Table, places: Territory, spark: SparkSource
 ) -> tuple[list[str], list[str]]:
     """The files of a plan that are no garbage by the newest metadata, and those that lie outside the table's places by now.
 
@@ -493,7 +493,7 @@ def _staying(
 
 
 def _staying_of_many(
-    files: "DataFrame", due: Due, retained: Reached, places: Territory, spark: SparkSource
+    files: "DataFrame", due: DuePlan, retained: Reached, places: Territory, spark: SparkSource
 ) -> tuple[list[str], list[str]]:
     """The same where Spark holds the files: they are held against what is retained once, and those that stay come here."""
     empties_trash, columns = due.empties_trash, ["location", "is_garbage"]
@@ -511,7 +511,7 @@ def _staying_of_many(
     return again, strays
 
 
-def _in_trash(due: Due, locations: list[str], storage: Storage) -> list[str]:
+def _in_trash(due: DuePlan, locations: list[str], storage: Storage) -> list[str]:
     """Which of some files are in the trash, and not in their places, where a plan is to be carried out to its end."""
     plan = due.plan
     if not plan.is_trash or not locations:
@@ -535,7 +535,7 @@ def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Tabl
     return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
 
 
-def _tell_kept(table: Table, due: Due, trashed: list[str], listener: Listener, *, is_for_good: bool) -> None:
+def _tell_kept(table: Table, due: DuePlan, trashed: list[str], listener: Listener, *, is_for_good: bool) -> None:
     plan = due.plan
     back = "move them back" if is_for_good else f"run `{restore_command(table, plan.run)}`"
     listener.on(
@@ -554,8 +554,8 @@ def _difference(files: pa.Table, fewer: pa.Table) -> list[str]:
     return list(files.filter(pc.invert(mask))["location"].to_pylist())
 
 
-def _sum(one: Earlier, other: Earlier) -> Earlier:
-    return Earlier(
+def _sum(one: EarlierPlans, other: EarlierPlans) -> EarlierPlans:
+    return EarlierPlans(
         finished_count=one.finished_count + other.finished_count,
         emptied_count=one.emptied_count + other.emptied_count,
         kept_count=one.kept_count + other.kept_count,
@@ -573,7 +573,7 @@ def finish_begun(
     plan_hash: str,
     listener: Listener,
     runtime: Runtime,
-) -> Earlier:
+) -> EarlierPlans:
     """Finish the plans of one hash that are not carried out yet, as `finish_earlier` does; no other plan is looked at.
 
     Returns:

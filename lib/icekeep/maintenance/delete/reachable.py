@@ -344,7 +344,7 @@ _NOTHING_DELETED = "nothing is deleted"
 _PATHS = frozenset({"file_path"})
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ReachableLists(msgspec.Struct, frozen=True):
     """Manifest lists that were read, and `location_keys` of the manifests that they name: by these is told what came since.
 
     A snapshot that has no list stands here with the manifests that it names itself. `metadata_files` are those of the log
@@ -356,7 +356,7 @@ class Seen(msgspec.Struct, frozen=True):
     metadata_files: frozenset[str] = frozenset()
 
 
-NOTHING_SEEN = Seen()
+NOTHING_SEEN = ReachableLists()
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -379,7 +379,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     manifests: tuple[ManifestFile, ...]
     named: pa.Table = GARBAGE.empty_table()
     roots: tuple[str, ...] = ()
-    seen: Seen = NOTHING_SEEN
+    seen: ReachableLists = NOTHING_SEEN
     untotalled_count: int = 0
     unreadable: tuple[str, ...] = ()
 
@@ -405,7 +405,7 @@ def read_reached(  # noqa: PLR0913 - what a run was told
     spark: SparkSource,
     *,
     trust_manifest_list: bool,
-    since: Seen = NOTHING_SEEN,
+    since: ReachableLists = NOTHING_SEEN,
     stays: str = _NOTHING_DELETED,
     roots: Sequence[str] = (),
 ) -> Reached:
@@ -439,7 +439,9 @@ def read_reached(  # noqa: PLR0913 - what a run was told
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
         roots=tuple(dict.fromkeys((*table_roots(metadata), *roots))),
-        seen=Seen(since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files),
+        seen=ReachableLists(
+            since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files
+        ),
         untotalled_count=listed.untotalled_count,
     )
 
@@ -452,7 +454,7 @@ def read_expired(
     *,
     statistics: Mapping[str, int],
     metadata_files: Iterable[str],
-    retained: Seen = NOTHING_SEEN,
+    retained: ReachableLists = NOTHING_SEEN,
 ) -> Reached:
     """What snapshots lead to that are gone, or go; of a list that cannot be read it is told, and it stays.
 
@@ -556,7 +558,7 @@ def is_gc_enabled(metadata: TableMetadata) -> bool:
     return is_true(metadata.properties, "gc.enabled", True)
 
 
-class Look(Protocol):
+class LastLook(Protocol):
     """Asked on the driver, as often as it takes."""
 
     def __call__(self) -> PathSet:
@@ -571,7 +573,13 @@ class TableLook:
     """Looks at a table that lives: what came into its metadata since the proof, and whether it is the same table."""
 
     def __init__(
-        self, proved: Table, seen: Seen, spark: SparkSource, *, trust_manifest_list: bool, roots: Sequence[str] = ()
+        self,
+        proved: Table,
+        seen: ReachableLists,
+        spark: SparkSource,
+        *,
+        trust_manifest_list: bool,
+        roots: Sequence[str] = (),
     ) -> None:
         """Begin with the table as it was when everything that it retains was read.
 

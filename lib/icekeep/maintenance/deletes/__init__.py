@@ -1,6 +1,6 @@
 """The job `rewrite_position_deletes` (Iceberg's `rewrite_position_delete_files`)."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, WHERE, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="rewrite_position_deletes",
@@ -10,13 +10,15 @@ JOB = Job(
         WHERE,
         Setting(
             "options",
-            Kind.OPTIONS,
+            SettingKind.OPTIONS,
             "an option of Iceberg's rewrite_position_delete_files; may be repeated; "
             "without max-concurrent-file-group-rewrites all groups are tasks of one Spark job",
         ),
         BRANCH,
         Setting(
-            "convert_equality_deletes", Kind.SWITCH, "turn equality deletes into position deletes or vectors first"
+            "convert_equality_deletes",
+            SettingKind.SWITCH,
+            "turn equality deletes into position deletes or vectors first",
         ),
         SNAPSHOT_PROPERTY,
     ),

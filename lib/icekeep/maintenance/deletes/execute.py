@@ -30,7 +30,7 @@ from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan
 from icekeep.maintenance.rewrite.commit import FailedGroup, GroupCommits, GroupCommitter, of_partition, tell_early_end
 from icekeep.maintenance.rewrite.groups import (
     TASKS_A_JOB,
-    Answered,
+    GroupResults,
     groups_at_once,
     in_one_job,
     jobs_of,
@@ -142,7 +142,7 @@ _LOG = logging.getLogger(__name__)
 STEP = "rewriting delete files"
 
 
-class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
+class RewrittenDeletes(msgspec.Struct, frozen=True, kw_only=True):
     """A group and the files that hold its rows now; see `DeletesOutcome` for the fields of that name."""
 
     group: DeleteGroup
@@ -158,10 +158,10 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(AddedDeletes(file, number) for file in self.added)
 
 
-Finished = RewrittenGroup | FailedGroup[DeleteGroup]
+Finished = RewrittenDeletes | FailedGroup[DeleteGroup]
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
+class DeletesExecution(msgspec.Struct, frozen=True, kw_only=True):
     """What all groups of a run are rewritten with.
 
     Attributes:
@@ -177,7 +177,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     listener: Listener
 
 
-def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Finished, None, None]:
+def execute(groups: Sequence[DeleteGroup], execution: DeletesExecution) -> Generator[Finished, None, None]:
     """Rewrite groups, at most `concurrency` at a time, and yield each as it is finished.
 
     When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
@@ -192,13 +192,13 @@ def execute(groups: Sequence[DeleteGroup], execution: Execution) -> Generator[Fi
         return _rewrite_groups(some, execution, storage)
 
     def undo(finished: Finished) -> None:
-        if isinstance(finished, RewrittenGroup):
+        if isinstance(finished, RewrittenDeletes):
             discard(finished.added, execution.written)
 
     def tell(finished: Finished) -> None:
-        group, is_done = finished.group, isinstance(finished, RewrittenGroup)
+        group, is_done = finished.group, isinstance(finished, RewrittenDeletes)
         outcome = (
-            counted(len(finished.added), "files") if isinstance(finished, RewrittenGroup) else finished.error.message
+            counted(len(finished.added), "files") if isinstance(finished, RewrittenDeletes) else finished.error.message
         )
         _LOG.info(
             "%s: %d delete files of partition %r %s: %s",
@@ -228,7 +228,7 @@ def discard(files: Sequence[DataFile], written: WrittenFiles) -> None:
     written.discard({file.file_path for file in files})
 
 
-def _items(groups: Sequence[DeleteGroup], execution: Execution) -> list[Sequence[DeleteGroup]]:
+def _items(groups: Sequence[DeleteGroup], execution: DeletesExecution) -> list[Sequence[DeleteGroup]]:
     """Groups that are one Spark job together, and groups alone."""
     if execution.workers.spark is None or execution.concurrency is not None:
         return [(group,) for group in groups]
@@ -244,7 +244,7 @@ def is_small(group: DeleteGroup, limits: Limits) -> bool:
 
 
 def _rewrite_groups(
-    groups: Sequence[DeleteGroup], execution: Execution, storage: Storage
+    groups: Sequence[DeleteGroup], execution: DeletesExecution, storage: Storage
 ) -> Generator[Finished, None, None]:
     workers = execution.workers
     spark = None if is_small(groups[0], execution.workers.limits) else workers.spark
@@ -266,7 +266,7 @@ def _rewrite_groups(
             yield _finished(one, execution)
 
 
-def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) -> Finished:
+def _finished(ran: GroupResults[DeleteGroup, DeletesOutcome], execution: DeletesExecution) -> Finished:
     group, done, errors = ran.group, ran.results, ran.errors
     added = tuple(file for one in done for file in one.files)
     execution.written.hear(file.file_path for file in added)
@@ -278,7 +278,7 @@ def _finished(ran: Answered[DeleteGroup, DeletesOutcome], execution: Execution) 
     if errors:
         discard(added, execution.written)
         return FailedGroup(group, errors[0])
-    return RewrittenGroup(
+    return RewrittenDeletes(
         group=group,
         added=added,
         named={digest: named for one in done for digest, named in one.named.items()},
@@ -291,7 +291,7 @@ def _rewrite(task: RangeTask, storage: Storage) -> DeletesOutcome:
     return rewrite_deletes(msgspec.structs.replace(task.loaded(storage), task_attempt_id=attempt_id()), storage)
 
 
-class Commits(GroupCommits, frozen=True, kw_only=True):
+class DeletesCommits(GroupCommits, frozen=True, kw_only=True):
     """What all commits of a run are made with; `table` is any version of it, `written` hears of the files of tasks."""
 
     options: RewritePositionDeletesOptions
@@ -299,12 +299,12 @@ class Commits(GroupCommits, frozen=True, kw_only=True):
     written: WrittenFiles
 
 
-class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
+class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
     """Commits groups of the plans of one run, and keeps count; refused ones keep their new files for the next plan."""
 
     files = "delete files"
 
-    def __init__(self, commits: Commits, heartbeat: Heartbeat) -> None:
+    def __init__(self, commits: DeletesCommits, heartbeat: Heartbeat) -> None:
         super().__init__(commits, heartbeat)
         self._branch, self._written = commits.branch, commits.written
         self._dangling: Sequence[ReadFile] = ()
@@ -314,7 +314,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         self._landed_numbers: set[int] = set()
         self._is_cut_short = False
 
-    def take_refused(self) -> list[RewrittenGroup]:
+    def take_refused(self) -> list[RewrittenDeletes]:
         """The groups that were left for another plan; who takes them sees to their new files."""
         refused, self.refused = self.refused, []
         return refused
@@ -349,7 +349,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         self.failed_files_count = 0
         self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
 
-    def discard(self, groups: Iterable[RewrittenGroup]) -> None:
+    def discard(self, groups: Iterable[RewrittenDeletes]) -> None:
         """Remove the new files of groups that are not committed."""
         for group in groups:
             discard(group.added, self._written)
@@ -371,12 +371,12 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
             failed_commits_count=self.failed_commits_count,
         )
 
-    def commit(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> None:
+    def commit(self, groups: Sequence[RewrittenDeletes], *, is_last: bool) -> None:
         """As ever; the first commit takes what is dangling along."""
         if groups or self._dangling:
             super().commit(groups, is_last=is_last)
 
-    def count(self, groups: Sequence[RewrittenGroup], change: RewriteDeletes, result: CommitResult) -> None:
+    def count(self, groups: Sequence[RewrittenDeletes], change: RewriteDeletes, result: CommitResult) -> None:
         super().count(groups, change, result)
         dangling = [one for one in groups if one.group.seems_dangling and not one.added]
         rewritten = [one for one in groups if one not in dangling]
@@ -389,7 +389,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         self._written.settle(added)
         self._done = self._done.followed_by(_sums(rewritten))
 
-    def change(self, groups: Sequence[RewrittenGroup], *, is_last: bool) -> RewriteDeletes:
+    def change(self, groups: Sequence[RewrittenDeletes], *, is_last: bool) -> RewriteDeletes:
         dangling, self._dangling = self._dangling, ()
         rewritten = [read for group in groups for read in group.group.files]
         named = dict(groups[0].named) if groups else {}
@@ -407,7 +407,7 @@ class Committer(GroupCommitter[RewrittenGroup, RewriteDeletes]):
         )
 
 
-def _sums(groups: Sequence[RewrittenGroup]) -> RewritePositionDeletesResult:
+def _sums(groups: Sequence[RewrittenDeletes]) -> RewritePositionDeletesResult:
     added = [file for one in groups for file in one.added]
     return RewritePositionDeletesResult(
         rewritten_delete_files_count=sum(one.group.files_count for one in groups),

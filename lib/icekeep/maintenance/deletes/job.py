@@ -23,11 +23,11 @@ from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.execute import (
     STEP,
-    Commits,
     Committer,
-    Execution,
+    DeletesCommits,
+    DeletesExecution,
     Finished,
-    RewrittenGroup,
+    RewrittenDeletes,
     TaskContext,
     execute,
     is_small,
@@ -254,12 +254,12 @@ class _Run:
                 storage = self.table.storage
                 storage.delete_many([f.location for f in storage.list(self.directory)] if self._has_stored else ())
 
-    def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> Execution:
+    def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> DeletesExecution:
         """What groups of this version are rewritten with; files of each plan have names of their own."""
         metadata = self.table.metadata
         rules = group_rules(metadata, self.options)
         large = [group for group in groups if not is_small(group, limits_of(self.spark))]
-        return Execution(
+        return DeletesExecution(
             table=self.table,
             workers=chosen_workers(
                 self.spark, sum(group.bytes for group in large), sum(group.files_count for group in large)
@@ -290,7 +290,7 @@ class _Run:
     def committer(self, heartbeat: Heartbeat, written: WrittenFiles) -> Committer:
         """What commits the groups of this run."""
         return Committer(
-            Commits(
+            DeletesCommits(
                 table=self.table,
                 branch=self.branch,
                 options=self.options,
@@ -369,14 +369,14 @@ def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, writte
     run.listener.on(StepFinished(STEP, counted(files_count, "files")))
 
 
-def _handed_over(waiting: deque[RewrittenGroup]) -> Iterator[RewrittenGroup]:
+def _handed_over(waiting: deque[RewrittenDeletes]) -> Iterator[RewrittenDeletes]:
     while waiting:
         yield waiting.popleft()
 
 
 def _taken_over(
-    groups: Sequence[DeleteGroup], left: Sequence[RewrittenGroup], format_version: int, storage: Storage
-) -> list[RewrittenGroup]:
+    groups: Sequence[DeleteGroup], left: Sequence[RewrittenDeletes], format_version: int, storage: Storage
+) -> list[RewrittenDeletes]:
     """Groups that an earlier plan had rewritten, where that is what this one asks for."""
     done = {group.group.digests: group for group in left}
     taken = []
@@ -387,7 +387,7 @@ def _taken_over(
     return taken
 
 
-def _is_still_right(before: RewrittenGroup, group: DeleteGroup, storage: Storage, *, makes_vectors: bool) -> bool:
+def _is_still_right(before: RewrittenDeletes, group: DeleteGroup, storage: Storage, *, makes_vectors: bool) -> bool:
     if any(is_deletion_vector(file) is not makes_vectors for file in before.added):
         return False
     live = load_live_files(group.live, storage)

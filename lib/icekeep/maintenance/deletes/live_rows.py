@@ -179,7 +179,7 @@ class PathRange(msgspec.Struct, frozen=True):
     upper: bytes | None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class LiveRowsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be known for some delete files.
 
     Attributes:
@@ -222,7 +222,7 @@ class LiveData(msgspec.Struct, frozen=True, kw_only=True):
         self.met.update(other.met)
 
 
-def live_data(scan: Scan, spark: SparkSource, asked: Asked, directory: str | None) -> LiveData:
+def live_data(scan: Scan, spark: SparkSource, asked: LiveRowsRequest, directory: str | None) -> LiveData:
     """Look at the live data files of a scan.
 
     Args:
@@ -247,7 +247,7 @@ def live_data(scan: Scan, spark: SparkSource, asked: Asked, directory: str | Non
     return found
 
 
-def _few_rows(files: pa.Table, asked: Asked) -> pa.Table:
+def _few_rows(files: pa.Table, asked: LiveRowsRequest) -> pa.Table:
     named = _named(asked)
     places = pc.index_in(files["file_path"], value_set=named["file_path"].combine_chunks())
     files = files.select([*_COLUMNS]).append_column("is_named", pc.is_valid(places))
@@ -257,7 +257,7 @@ def _few_rows(files: pa.Table, asked: Asked) -> pa.Table:
     return files.sort_by([(name, "ascending") for name in (*_PLACE, "file_path")])
 
 
-def _many_rows(files: "DataFrame", asked: Asked) -> "DataFrame":
+def _many_rows(files: "DataFrame", asked: LiveRowsRequest) -> "DataFrame":
     """The same, those of a partition in one of Spark's partitions, without files that nothing asks for."""
     session = files.sparkSession
     named = arrow_dataframe(session, _named(asked)).withColumn("is_named", F.lit(True))
@@ -269,7 +269,7 @@ def _many_rows(files: "DataFrame", asked: Asked) -> "DataFrame":
     return some.repartition(*_PLACE).sortWithinPartitions(*_PLACE, "file_path").select(*_ROW)
 
 
-def _named(asked: Asked) -> pa.Table:
+def _named(asked: LiveRowsRequest) -> pa.Table:
     return pa.table([pa.array(asked.named.keys(), pa.string()), pa.array(asked.named.values(), pa.int64())], _NAMED)
 
 
@@ -479,7 +479,7 @@ def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Pa
         yield (row["spec_id"], row["partition"]), Candidate(_read_file(row, bounds, codecs), *bounds, has_values)
 
 
-def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> Asked:
+def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> LiveRowsRequest:
     named: dict[str, int | None] = {}
     ranges: dict[Partition, list[PathRange]] = defaultdict(list)
     for number, (partition, one) in enumerate(deletes):
@@ -493,7 +493,7 @@ def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> Asked:
             named[only] = max(max_reached(one.read.entry), named.get(only) or 0)
         else:
             named.setdefault(only, None)
-    return Asked(named=named, ranges=ranges)
+    return LiveRowsRequest(named=named, ranges=ranges)
 
 
 def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> PositionDeletes:

@@ -3,7 +3,7 @@
 import msgspec
 
 from icekeep.maintenance.delete.options import ACCEPT_UNREADABLE, APPROVE, MAX_CONCURRENT_DELETES, OPTIONS
-from icekeep.settings import CatalogChange, Job, Kind, Setting
+from icekeep.settings import CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="drop",
@@ -11,7 +11,7 @@ JOB = Job(
     settings=(
         Setting(
             "purge",
-            Kind.SWITCH,
+            SettingKind.SWITCH,
             "also delete every file that its metadata leads to, for good, and whatever other tables name it",
         ),
         MAX_CONCURRENT_DELETES,

@@ -34,10 +34,10 @@ from icekeep.maintenance.check.earlier_metadata import last_sound
 from icekeep.maintenance.delete.execute import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.kept import DELETE, deletion_cost, deletion_lines
-from icekeep.maintenance.delete.lease import Claim, new_claim, released
+from icekeep.maintenance.delete.lease import PlanLease, new_claim, released
 from icekeep.maintenance.delete.locations import Territory, check_roots, named_roots, territory
 from icekeep.maintenance.delete.options import ReclaimOptions, accepted_names, checked_options
-from icekeep.maintenance.delete.pending import DeletionRequest, Earlier
+from icekeep.maintenance.delete.pending import DeletionRequest, EarlierPlans
 from icekeep.maintenance.delete.plan_file import (
     DROPPED,
     HEAD,
@@ -215,7 +215,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     deleting = _deletion(request, checked, around.other_roots)
     done = _deleted(plan, claim, table, far, spark, deleting, listener, runtime)
     with_drop = by_kind(garbage_table(_gone(hint, table.storage)))
-    others = Earlier()
+    others = EarlierPlans()
     if is_alone:
         done = _with_way_out(done, table, kept or table.metadata_location)
     elif approve is None:
@@ -412,7 +412,7 @@ def _written(
     spark: SparkSource,
     approve: str | None,
     listener: Listener,
-) -> tuple[ClassifiedGarbage, DeletionPlan, Claim]:
+) -> tuple[ClassifiedGarbage, DeletionPlan, PlanLease]:
     """The plan of a purge on disk, approved where that is asked; an error leaves nothing of it."""
     storage, runtime = table.storage, table.runtime
     try:
@@ -453,7 +453,7 @@ def _way_out(table: Table, metadata_location: str) -> str:
 
 def _deleted(  # noqa: PLR0913 - what a run was told
     plan: DeletionPlan,
-    claim: Claim,
+    claim: PlanLease,
     table: Table,
     far: str,
     spark: SparkSource,

@@ -38,10 +38,17 @@ from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.delete.execute import NAMED_COUNT, Reclaimed, reclaim
 from icekeep.maintenance.delete.garbage import Garbage, garbage_of
 from icekeep.maintenance.delete.kept import done_file
-from icekeep.maintenance.delete.lease import Claim, earlier_clock_below, last_work, refuse_held, released, take_claim
+from icekeep.maintenance.delete.lease import (
+    PlanLease,
+    earlier_clock_below,
+    last_work,
+    refuse_held,
+    released,
+    take_claim,
+)
 from icekeep.maintenance.delete.locations import territory
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
-from icekeep.maintenance.delete.pending import DeletionRequest, Earlier, not_finished, settled, unnamed_root
+from icekeep.maintenance.delete.pending import DeletionRequest, EarlierPlans, not_finished, settled, unnamed_root
 from icekeep.maintenance.delete.plan_file import (
     DROPPED,
     FILES,
@@ -159,7 +166,7 @@ def _is_of(table: Table, head: str) -> bool:
 
 def carry_out(
     plan: DeletionPlan,
-    claim: Claim,
+    claim: PlanLease,
     table: Table,
     spark: SparkSource,
     request: DeletionRequest,
@@ -201,7 +208,7 @@ def carry_out(
     return done if own.failed else settled(partial(forget_plan, plan, table.storage), plan, done, listener)
 
 
-def _own_removed(plan: DeletionPlan, claim: Claim, look: DroppedLook, table: Table, runtime: Runtime) -> Reclaimed:
+def _own_removed(plan: DeletionPlan, claim: PlanLease, look: DroppedLook, table: Table, runtime: Runtime) -> Reclaimed:
     """Delete icekeep's own files but the plan, the trash among them."""
     own = {file.location: file for file in own_files(table) if not is_under(file.location, plan.directory)}
     # As in `reclaim`: the listing may have taken hours.
@@ -260,7 +267,7 @@ def _is_plan_of_another(directory: str, table: Table) -> bool:
 
 def finish_others(
     table: Table, spark: SparkSource, request: DeletionRequest, listener: Listener, runtime: Runtime, *, but: str
-) -> Earlier:
+) -> EarlierPlans:
     """Finish purges of the catalog that were cut off, of tables that it has forgotten and whose place is free.
 
     Each is claimed, and everything is looked at anew after that. What stands in the way is told; the plan stays. Nothing is
@@ -293,7 +300,7 @@ def finish_others(
             failed += done.failed_count
             problems += [done.stopped] if done.stopped else []
             may_have_deleted |= done.may_have_deleted
-    return Earlier(
+    return EarlierPlans(
         finished_count=finished, failed_count=failed, problems=tuple(problems), may_have_deleted=may_have_deleted
     )
 

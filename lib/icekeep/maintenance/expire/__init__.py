@@ -8,22 +8,26 @@ from icekeep.maintenance.delete.options import (
     TRASH,
     TRUST_MANIFEST_LIST,
 )
-from icekeep.settings import CatalogChange, Job, Kind, Setting
+from icekeep.settings import CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="expire_snapshots",
     summary="expire snapshots by retention, then delete the files that only they needed",
     rank=40,
     settings=(
-        Setting("older_than", Kind.TIME, "expire snapshots older than a time or an age (default: as the table says)"),
-        Setting("retain_last", Kind.NUMBER, "keep this many snapshots of each branch at least", minimum=1),
-        Setting("snapshot_ids", Kind.IDS, "expire these snapshots, whatever their age"),
         Setting(
-            "clean_expired_metadata", Kind.SWITCH, "drop schemas and partition specs that no snapshot needs any more"
+            "older_than", SettingKind.TIME, "expire snapshots older than a time or an age (default: as the table says)"
+        ),
+        Setting("retain_last", SettingKind.NUMBER, "keep this many snapshots of each branch at least", minimum=1),
+        Setting("snapshot_ids", SettingKind.IDS, "expire these snapshots, whatever their age"),
+        Setting(
+            "clean_expired_metadata",
+            SettingKind.SWITCH,
+            "drop schemas and partition specs that no snapshot needs any more",
         ),
         Setting(
             "clean",
-            Kind.NAME,
+            SettingKind.NAME,
             "which files of expired snapshots go: all, metadata (no data and no delete files), or none (default: all)",
             shown="{none,metadata,all}",
         ),

@@ -28,7 +28,7 @@ from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
 from icekeep.maintenance.delete.pending import (
     DeletionRequest,
-    Earlier,
+    EarlierPlans,
     finish_begun,
     finish_earlier,
     foreseen_earlier,
@@ -246,7 +246,7 @@ class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
 
 
 def result(
-    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: Earlier, around: Neighbours
+    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: EarlierPlans, around: Neighbours
 ) -> ExpireSnapshotsResult:
     """What a run did; `metadata` is the table's before it."""
     result = ExpireSnapshotsResult(
@@ -388,11 +388,11 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     change = request.change(table, checked, now_ms)
     reader = SparkManifestReader(spark, table.storage)
     deleting = request.deletion(checked, around)
-    given, approve, earlier = request.given, request.approve, Earlier()
+    given, approve, earlier = request.given, request.approve, EarlierPlans()
     if given is not None:
         approve = given.approve
         earlier = finish_begun(table, spark, now_ms, deleting, approve or "", listener, runtime)
-        if earlier != Earlier():
+        if earlier != EarlierPlans():
             return result(table.metadata, Expired(frozenset(), frozenset()), None, earlier, around)
     expired = _expired(request, table.metadata, change, reader)
     expiration = ExpirationRequest(
@@ -520,7 +520,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
     plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, draft, found.hash(table, draft))
     if given is None:
         refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
-    earlier, swept_count = Earlier(), 0
+    earlier, swept_count = EarlierPlans(), 0
     if request.finishes_earlier:
         left = msgspec.structs.replace(table, metadata=after)
         earlier = foreseen_earlier(left, spark, now_ms, request.deletion(checked, around), request.listener)

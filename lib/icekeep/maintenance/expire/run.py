@@ -31,7 +31,7 @@ from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.delete.execute import Reclaimed, reclaim
 from icekeep.maintenance.delete.garbage import Garbage, garbage_of, tell_kept
 from icekeep.maintenance.delete.kept import GivenDeletion, LookBesideOthers, kept_by_others
-from icekeep.maintenance.delete.lease import Claim, new_claim, released
+from icekeep.maintenance.delete.lease import PlanLease, new_claim, released
 from icekeep.maintenance.delete.locations import Territory
 from icekeep.maintenance.delete.pending import DeletionRequest, settle_plan, settled
 from icekeep.maintenance.delete.plan_file import (
@@ -49,7 +49,7 @@ from icekeep.maintenance.delete.plan_file import (
 )
 from icekeep.maintenance.delete.reachable import (
     FilesOfKind,
-    Seen,
+    ReachableLists,
     TableLook,
     read_expired,
     read_reached,
@@ -173,7 +173,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What an expiration makes garbage, and what was read of what is retained to prove it."""
 
     garbage: Garbage
-    seen: Seen
+    seen: ReachableLists
 
 
 def garbage_between(  # noqa: PLR0913 - what a run is asked for
@@ -339,8 +339,8 @@ class _Planned(msgspec.Struct, frozen=True):
     found: ClassifiedGarbage
     draft: PlanDraft
     plan: DeletionPlan | None
-    claim: Claim | None
-    seen: Seen
+    claim: PlanLease | None
+    seen: ReachableLists
     untotalled_count: int
 
 

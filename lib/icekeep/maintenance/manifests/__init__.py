@@ -1,6 +1,6 @@
 """The job `rewrite_manifests`."""
 
-from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, CatalogChange, Job, Kind, Setting
+from icekeep.settings import BRANCH, SNAPSHOT_PROPERTY, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="rewrite_manifests",
@@ -9,20 +9,24 @@ JOB = Job(
     settings=(
         Setting(
             "spec_id",
-            Kind.NUMBER_OR_ALL,
+            SettingKind.NUMBER_OR_ALL,
             "the partition spec whose manifests are rewritten, or all (default: the current one)",
         ),
         Setting(
-            "sort_by", Kind.TEXT, "cluster by these partition fields, or columns' lower bounds, separated by commas"
+            "sort_by",
+            SettingKind.TEXT,
+            "cluster by these partition fields, or columns' lower bounds, separated by commas",
         ),
         Setting(
             "where",
-            Kind.MANIFEST_FILTER,
+            SettingKind.MANIFEST_FILTER,
             'only manifests that match, e.g. "manifest_length < 1000000"; Iceberg\'s rewriteIf',
         ),
-        Setting("workload", Kind.TEXT, "cluster for these filters over the table, separated by semicolons"),
-        Setting("use_caching", Kind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"),
-        Setting("options", Kind.OPTIONS, "remove-dangling-deletes, measure-planning; may be repeated"),
+        Setting("workload", SettingKind.TEXT, "cluster for these filters over the table, separated by semicolons"),
+        Setting(
+            "use_caching", SettingKind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"
+        ),
+        Setting("options", SettingKind.OPTIONS, "remove-dangling-deletes, measure-planning; may be repeated"),
         BRANCH,
         SNAPSHOT_PROPERTY,
     ),

@@ -30,11 +30,18 @@ from icekeep.maintenance.delete.garbage import ReachedPaths, held_against, reach
 from icekeep.maintenance.delete.lease import safe_now_ms
 from icekeep.maintenance.delete.locations import Territory, check_roots, territory
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
-from icekeep.maintenance.delete.reachable import GARBAGE, NOTHING_SEEN, Reached, Seen, fails_closed, spelled_like
+from icekeep.maintenance.delete.reachable import (
+    GARBAGE,
+    NOTHING_SEEN,
+    ReachableLists,
+    Reached,
+    fails_closed,
+    spelled_like,
+)
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.listing import (
     LISTED,
-    Listing,
+    LocationListing,
     RowKeeper,
     Rows,
     arrow_rows,
@@ -295,7 +302,7 @@ def refuse_outside(table: Table, root: str, search: Search) -> None:
         )
 
 
-def refuse_unmatched(table: Table, root: str, listing: Listing, search: Search) -> None:
+def refuse_unmatched(table: Table, root: str, listing: LocationListing, search: Search) -> None:
     """Raise `SafetyError`: metadata leads to files below the root, and none of them was listed.
 
     Where something was listed, paths are spelled in different ways; where nothing was, it is the wrong list or place.
@@ -567,13 +574,15 @@ def still_unnamed(
     return left, compared.named_count
 
 
-def _reached(table: Table, root: str, spark: SparkSource, search: Search, since: Seen = NOTHING_SEEN) -> Reached:
+def _reached(
+    table: Table, root: str, spark: SparkSource, search: Search, since: ReachableLists = NOTHING_SEEN
+) -> Reached:
     """What the table leads to, to be held against files below a directory."""
     reached = reached_by(table, spark, trust_manifest_list=search.trust_manifest_list, since=since)
     return msgspec.structs.replace(reached, roots=(root,))
 
 
-def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper: RowKeeper) -> Listing:
+def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper: RowKeeper) -> LocationListing:
     hidden = hidden_names(root, table.metadata.partition_specs)
     if search.file_list_view is not None:
         return list_given(

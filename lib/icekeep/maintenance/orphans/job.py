@@ -28,7 +28,7 @@ from icekeep.maintenance.delete.kept import (
     file_lines,
     kept_by_others,
 )
-from icekeep.maintenance.delete.lease import Claim, new_claim, released
+from icekeep.maintenance.delete.lease import PlanLease, new_claim, released
 from icekeep.maintenance.delete.locations import named_roots
 from icekeep.maintenance.delete.options import (
     OrphanOptions,
@@ -39,7 +39,7 @@ from icekeep.maintenance.delete.options import (
 )
 from icekeep.maintenance.delete.pending import (
     DeletionRequest,
-    Earlier,
+    EarlierPlans,
     finish_begun,
     finish_earlier,
     foreseen_earlier,
@@ -275,7 +275,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
     kept: KeptByPlans | None = None
-    earlier: Earlier = Earlier()
+    earlier: EarlierPlans = EarlierPlans()
     swept_count: int = 0
 
 
@@ -299,11 +299,11 @@ def _removed(
     keeper: RowKeeper,
 ) -> Removal:
     request = deletion_of(candidates, search)
-    earlier, swept_count = Earlier(), 0
+    earlier, swept_count = EarlierPlans(), 0
     if search.given is not None:
         table, now_ms = candidates.table, candidates.now_ms
         earlier = finish_begun(table, spark, now_ms, request, search.approve or "", listener, runtime)
-        if earlier != Earlier():
+        if earlier != EarlierPlans():
             nothing = orphan_plan(candidates, ClassifiedGarbage(), draft_of(candidates, search, ""), search)
             return Removal(planned=nothing, earlier=earlier)
     planned = planned_of(candidates, search)
@@ -331,7 +331,7 @@ def _removed(
 def _planned_removed(  # noqa: PLR0913 - the parts of one run
     candidates: OrphanCandidates,
     planned: RemoveOrphanFilesPlan,
-    earlier: Earlier,
+    earlier: EarlierPlans,
     spark: SparkSource,
     search: Search,
     listener: Listener,
@@ -388,7 +388,7 @@ class _Written(msgspec.Struct, frozen=True):
     """A plan on disk and the table by whose metadata none of it is in use; no plan where nothing is left of it."""
 
     plan: DeletionPlan | None
-    claim: Claim
+    claim: PlanLease
     now: Table
     candidates: OrphanCandidates
     adopted_count: int
@@ -429,7 +429,7 @@ def _written(
 
 def _parts(
     candidates: OrphanCandidates, search: Search, claims: ExitStack, number: int
-) -> tuple[PlanDraft, Claim, ClassifiedGarbage]:
+) -> tuple[PlanDraft, PlanLease, ClassifiedGarbage]:
     """The files of the run's `number`th plan on disk, and the claim on it; nobody carries it out while it has no head."""
     table, runtime = candidates.table, candidates.table.runtime
     draft = draft_of(candidates, search, run_name(table, number))

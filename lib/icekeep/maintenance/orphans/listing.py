@@ -123,7 +123,7 @@ Look = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Mapping[str, int]]]
 """Says which rows of a batch are kept, and what is counted of it."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptRows(msgspec.Struct, frozen=True):
     """Rows that are kept, and what was counted while they were written."""
 
     parts: tuple["_Part", ...]
@@ -174,7 +174,7 @@ class RowKeeper:
         directory = self._directory or self._begun()
         return f"/{directory.rpartition('/')[2]}/"
 
-    def keep(self, rows: "DataFrame", schema: pa.Schema, name: str, step: str, look: Look | None = None) -> Kept:
+    def keep(self, rows: "DataFrame", schema: pa.Schema, name: str, step: str, look: Look | None = None) -> KeptRows:
         """Have rows made, once, and keep them.
 
         Args:
@@ -189,7 +189,7 @@ class RowKeeper:
         prefix = f"{self._directory or self._begun()}/{name}"
         parts = all_results(run_over_partitions(rows, _write, _Writing(prefix, schema, storage, look), step=step))
         counts = sum((part.counts for part in parts), Counter[str]())
-        return Kept(tuple(part for part in parts if part.rows_count), schema, storage, counts)
+        return KeptRows(tuple(part for part in parts if part.rows_count), schema, storage, counts)
 
     def close(self) -> None:
         """Remove what was kept, and what attempts have left that died."""
@@ -274,7 +274,7 @@ _BATCH_ROWS = 10_000
 _SHARES_A_SLOT = 8
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class LocationListing(msgspec.Struct, frozen=True, kw_only=True):
     """What was found.
 
     Attributes:
@@ -307,7 +307,7 @@ def list_files(
     keeper: RowKeeper,
     *,
     expected_count: int,
-) -> Listing:
+) -> LocationListing:
     """List the files below a directory, whole.
 
     Args:
@@ -332,10 +332,10 @@ def list_files(
     return kept_listing(dataframe_from_tasks(session, tasks, _list_in_task, LISTED), limit, keeper)
 
 
-def kept_listing(rows: "DataFrame", limit: int, keeper: RowKeeper) -> Listing:
+def kept_listing(rows: "DataFrame", limit: int, keeper: RowKeeper) -> LocationListing:
     """Work out a listing once, rows of `LISTED`, and keep it; up to a limit its rows come to the driver."""
     kept = keeper.keep(rows, LISTED, "listed", "listing files", _shown)
-    return Listing(
+    return LocationListing(
         files=kept.table() if kept.rows_count <= limit else kept.frame(rows.sparkSession),
         files_count=kept.rows_count,
         hidden_count=kept.counts["hidden"],
@@ -378,7 +378,7 @@ def counting_row(left_out: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"size_bytes": left_out}], schema=LISTED)
 
 
-def _listed_here(task: _ListTask, max_rows: int, threads: int) -> Listing | None:
+def _listed_here(task: _ListTask, max_rows: int, threads: int) -> LocationListing | None:
     """List in threads of this process; `None` where there is more than it should hold."""
     full, seen = Event(), [0]
 
@@ -397,7 +397,7 @@ def _listed_here(task: _ListTask, max_rows: int, threads: int) -> Listing | None
     files = pa.Table.from_batches([batch for batch, _ in batches], LISTED)
     if full.is_set() or files.num_rows > max_rows:
         return None
-    return Listing(files=files, files_count=files.num_rows, hidden_count=sum(count for _, count in batches))
+    return LocationListing(files=files, files_count=files.num_rows, hidden_count=sum(count for _, count in batches))
 
 
 def _list_in_task(task: _ListTask) -> Iterator[pa.RecordBatch]:
@@ -476,7 +476,7 @@ def list_given(
     hidden: HiddenNames,
     spelling: Spelling,
     keeper: RowKeeper,
-) -> Listing:
+) -> LocationListing:
     """The files of a list that lie below a location, hidden ones left out as in a listing of our own.
 
     Args:

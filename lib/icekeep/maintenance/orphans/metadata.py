@@ -39,8 +39,8 @@ from icekeep.maintenance.delete.reachable import (
     NOTHING_SEEN,
     FileKind,
     GarbageFile,
+    ReachableLists,
     Reached,
-    Seen,
     fails_closed,
     garbage_table,
     read_reached,
@@ -329,7 +329,9 @@ _GROWTH = 11
 """About how much more than its file a packed text of metadata takes, and the file itself."""
 
 
-def reached_by(table: Table, spark: SparkSource, *, trust_manifest_list: bool, since: Seen = NOTHING_SEEN) -> Reached:
+def reached_by(
+    table: Table, spark: SparkSource, *, trust_manifest_list: bool, since: ReachableLists = NOTHING_SEEN
+) -> Reached:
     """What a table leads to, through the metadata in its log as well; raises as `read_reached`.
 
     Args:

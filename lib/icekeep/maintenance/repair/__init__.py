@@ -7,7 +7,7 @@ it is, for older snapshots name it.
 """
 
 from icekeep.maintenance.delete.options import APPROVE
-from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Kind, Setting
+from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
     name="repair",
@@ -15,14 +15,14 @@ JOB = Job(
     settings=(
         Setting(
             "fault",
-            Kind.IDS,
+            SettingKind.IDS,
             "the kinds of faults to fix, by the numbers that check shows",
             shown="N,N",
             is_required=True,
         ),
         Setting(
             "accept_loss",
-            Kind.LOCATIONS,
+            SettingKind.LOCATIONS,
             "locations of files that may be lost, or whose rows readers may lose",
         ),
         APPROVE,

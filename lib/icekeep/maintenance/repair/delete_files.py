@@ -30,7 +30,7 @@ from icekeep.formats.puffin import BlobMetadata, PuffinFooter, read_deletion_vec
 from icekeep.formats.reader import open_reader, read_file
 from icekeep.maintenance.check.delete_files import named_data_file, wrong_blob
 from icekeep.maintenance.check.faults import Fault
-from icekeep.maintenance.repair.heads import Head, Place, refuse_described, refuse_doubled, refuse_merged
+from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_described, refuse_doubled, refuse_merged
 from icekeep.maintenance.repair.metadata import NOT_FOUND, CannotMendError
 from icekeep.maintenance.repair.plan import NewFiles, VectorMerge
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent
@@ -90,13 +90,13 @@ class Puffins:
 class _Live(msgspec.Struct):
     """What is live on a branch: its vectors by their file, how many there are for each data file, and how often that is live."""
 
-    vectors: Mapping[str, Sequence[Place]]
+    vectors: Mapping[str, Sequence[EntryPosition]]
     vectors_of: Counter[str]
     times: Counter[str]
 
 
 def _live_of(head: Head) -> _Live:
-    vectors: defaultdict[str, list[Place]] = defaultdict(list)
+    vectors: defaultdict[str, list[EntryPosition]] = defaultdict(list)
     for place in head.all_live(ManifestContent.DELETES):
         if is_deletion_vector(place.entry.data_file):
             vectors[place.entry.data_file.file_path].append(place)
@@ -105,7 +105,7 @@ def _live_of(head: Head) -> _Live:
     return _Live(vectors, Counter(targets), times)
 
 
-def _sound(head: Head, path: str, places: Sequence[Place]) -> list[BitMap64]:
+def _sound(head: Head, path: str, places: Sequence[EntryPosition]) -> list[BitMap64]:
     """The positions of each vector, by its own length, magic and checksum, as many as its entry says."""
     storage = head.table.storage
     info = storage.head(path)
@@ -126,7 +126,7 @@ def _sound(head: Head, path: str, places: Sequence[Place]) -> list[BitMap64]:
         raise CannotMendError(f"not every vector in it is sound: {first_line(error)}") from error
 
 
-def _is_wrong(head: Head, path: str, places: Sequence[Place], positions: Sequence[BitMap64]) -> bool:
+def _is_wrong(head: Head, path: str, places: Sequence[EntryPosition], positions: Sequence[BitMap64]) -> bool:
     """Whether the footer is wrong of these vectors; raises `CannotMendError` where it contradicts what they are for."""
     files = [place.entry.data_file for place in places]
     _refuse_shared_bytes(files)
@@ -173,7 +173,7 @@ def _overlaps(blob: BlobMetadata, start: int, end: int) -> bool:
     return blob.offset < end and start < blob.offset + blob.length
 
 
-def _refuse_several(live: _Live, places: Iterable[Place]) -> None:
+def _refuse_several(live: _Live, places: Iterable[EntryPosition]) -> None:
     for place in places:
         target = str(place.entry.data_file.referenced_data_file)
         if live.vectors_of[target] > 1:
@@ -221,7 +221,7 @@ def mend_order(head: Head, fault: Fault) -> str:
     return f"its {rows.num_rows} deletes are written into a new file, in order"
 
 
-def _deletes(storage: Storage, place: Place) -> pa.Table:
+def _deletes(storage: Storage, place: EntryPosition) -> pa.Table:
     """The rows of a file, where they are all that it holds and what its entry says of them is so."""
     file = place.entry.data_file
     if file.content is not FileContent.POSITION_DELETES or file.key_metadata is not None:

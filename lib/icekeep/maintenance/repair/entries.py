@@ -30,7 +30,7 @@ from icekeep.maintenance.check.content import (
     VALUES,
     Claims,
     Content,
-    Told,
+    EntryMetrics,
     Wrong,
     leaf_types,
     read_content,
@@ -39,7 +39,7 @@ from icekeep.maintenance.check.content import (
 )
 from icekeep.maintenance.check.faults import DATA_FILE_UNREADABLE, Fault
 from icekeep.maintenance.check.manifests import column_types, is_judged
-from icekeep.maintenance.repair.heads import Head, Place, refuse_doubled, refuse_merged
+from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, refuse_merged
 from icekeep.maintenance.repair.losses import Lost, take_out
 from icekeep.maintenance.repair.metadata import NOT_FOUND, CannotMendError, manifests_of, schema_of
 from icekeep.planning.prune import decode_bounds
@@ -238,7 +238,7 @@ class _Measuring:
 
     def _wrong_metrics(self, content: Content, types: Mapping[int, PrimitiveType]) -> Iterator[Wrong]:
         file = self._file
-        told = Told(*(dict(getattr(file, name) or {}) for name in Told.__struct_fields__))
+        told = EntryMetrics(*(dict(getattr(file, name) or {}) for name in EntryMetrics.__struct_fields__))
         is_orc = file.file_format.lower() == "orc"
         return wrong_metrics(told, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
 
@@ -299,7 +299,7 @@ _SHOWN_BYTES = 32
 _entry_mends_SIZE, _SIZE_WRONG = "total-files-size", 233
 
 
-def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[Place, str]]:
+def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[EntryPosition, str]]:
     """Describe the entries of a file anew; `numbers` are all kinds of faults of entries that are to be mended.
 
     Returns:
@@ -330,7 +330,7 @@ def mend_file(head: Head, fault: Fault, numbers: frozenset[int]) -> list[tuple[P
     return found
 
 
-def _places(head: Head, fault: Fault) -> list[Place]:
+def _places(head: Head, fault: Fault) -> list[EntryPosition]:
     manifests = manifests_of(fault)
     path = str(fault.facts["file_path"])
     # What one manifest says by itself is of that manifest alone.
@@ -340,7 +340,7 @@ def _places(head: Head, fault: Fault) -> list[Place]:
     return head.places(path, manifests)
 
 
-def _mended(head: Head, fault: Fault, place: Place, numbers: frozenset[int]) -> DataFile:
+def _mended(head: Head, fault: Fault, place: EntryPosition, numbers: frozenset[int]) -> DataFile:
     """By this fault and those that were mended in the entry before."""
     known = head.work.entries.get(place.key)
     so_far = place.entry.data_file if known is None or known.file is None else known.file
@@ -528,7 +528,7 @@ def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     return msgspec.structs.replace(lost, action=f"{lost.action}; the file goes when older snapshots expire")
 
 
-def _problem(head: Head, fault: Fault, place: Place) -> str:
+def _problem(head: Head, fault: Fault, place: EntryPosition) -> str:
     """Why a file cannot be read; empty where it can."""
     if place.entry.data_file.key_metadata is not None:
         raise CannotMendError("the file is encrypted")

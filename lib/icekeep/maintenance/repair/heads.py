@@ -28,7 +28,7 @@ from icekeep.storage.locations import canonical
 Indexed = tuple[int, ManifestEntry]
 
 
-class Place(msgspec.Struct, frozen=True):
+class EntryPosition(msgspec.Struct, frozen=True):
     """A live entry: the row of its manifest, and where it is there."""
 
     row: ManifestFile
@@ -65,9 +65,9 @@ class NamedEntries:
     ) -> None:
         self._reader, self._first = reader, frozenset(manifests)
         self._work = _Wanted(without_history(metadata), frozenset(map(same_file, paths)))
-        self._found: dict[str, list[Place]] = {}
+        self._found: dict[str, list[EntryPosition]] = {}
 
-    def within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> list[Place]:
+    def within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> list[EntryPosition]:
         """Those that are in some manifests; `others` are read in one go with them where they are likely to be asked for.
 
         Raises:
@@ -89,7 +89,7 @@ class NamedEntries:
     def put(self, row: ManifestFile, entries: Iterable[Indexed]) -> None:
         """Note the live entries of a manifest that was read otherwise."""
         wanted = [(index, entry) for index, entry in entries if entry.is_live and self._work.is_wanted(entry)]
-        self._found[row.manifest_path] = [Place(row, index, entry) for index, entry in wanted]
+        self._found[row.manifest_path] = [EntryPosition(row, index, entry) for index, entry in wanted]
 
     def _read(self, rows: Sequence[ManifestFile]) -> None:
         try:
@@ -97,7 +97,7 @@ class NamedEntries:
         except (InvalidTableError, UnsupportedError) as error:
             raise CannotMendError(f"not every manifest can be read: {first_line(error)}") from error
         for row, entries in zip(rows, found, strict=True):
-            self._found[row.manifest_path] = [Place(row, index, entry) for index, entry in entries]
+            self._found[row.manifest_path] = [EntryPosition(row, index, entry) for index, entry in entries]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -233,9 +233,9 @@ class Head:
                 )
         return None
 
-    def live(self, row: ManifestFile) -> Iterator[Place]:
+    def live(self, row: ManifestFile) -> Iterator[EntryPosition]:
         """The live entries of a manifest; raises as `entries`."""
-        return (Place(row, index, entry) for index, entry in enumerate(self.entries(row)) if entry.is_live)
+        return (EntryPosition(row, index, entry) for index, entry in enumerate(self.entries(row)) if entry.is_live)
 
     def look_for(self, paths: Iterable[str], manifests: Iterable[str]) -> None:
         """Say which files are going to be asked for by `places` and `about`, and which manifests are likely to name them."""
@@ -245,7 +245,7 @@ class Head:
             if row.manifest_path in self.work.rows:
                 self._named.put(row, enumerate(self.entries(row)))
 
-    def places(self, file_path: str, manifests: Collection[str]) -> list[Place]:
+    def places(self, file_path: str, manifests: Collection[str]) -> list[EntryPosition]:
         """The live entries of a file that is looked for: of those manifests if the head has any of them, else of all.
 
         Raises:
@@ -256,7 +256,7 @@ class Head:
         found = [p for p in self._within(known, rows) if p.entry.data_file.file_path == file_path]
         return found or [p for p in self._within(rows, ()) if p.entry.data_file.file_path == file_path]
 
-    def about(self, file_path: str) -> list[Place]:
+    def about(self, file_path: str) -> list[EntryPosition]:
         """All live entries of a file that is looked for, however its location is spelled, and of deletes for it alone.
 
         Raises:
@@ -269,12 +269,12 @@ class Head:
             if same_file(place.entry.data_file.file_path) in wanted or is_for(place.entry.data_file, wanted)
         ]
 
-    def _within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> list[Place]:
+    def _within(self, rows: Sequence[ManifestFile], others: Sequence[ManifestFile]) -> list[EntryPosition]:
         if self._named is None:
             raise IcekeepBug("nothing is looked for")
         return self._named.within(rows, others)
 
-    def all_live(self, content: ManifestContent | None = None) -> Iterator[Place]:
+    def all_live(self, content: ManifestContent | None = None) -> Iterator[EntryPosition]:
         """All live entries of one content.
 
         Raises:
@@ -284,7 +284,7 @@ class Head:
             if content in (None, row.content):
                 yield from self._read(row)
 
-    def _read(self, row: ManifestFile) -> list[Place]:
+    def _read(self, row: ManifestFile) -> list[EntryPosition]:
         try:
             return [*self.live(row)]
         except (InvalidTableError, UnsupportedError) as error:
@@ -333,13 +333,13 @@ def refuse_misnumbered(head: Head, row: ManifestFile) -> None:
         )
 
 
-def refuse_merged(head: Head, place: Place) -> None:
+def refuse_merged(head: Head, place: EntryPosition) -> None:
     """Raise `CannotMendError` for the entry of a delete file in whose place a new one comes."""
     if place.key in head.work.merged:
         raise CannotMendError("a new delete file takes its place in the same run; run the repair again afterwards")
 
 
-def refuse_described(head: Head, place: Place) -> None:
+def refuse_described(head: Head, place: EntryPosition) -> None:
     """Raise `CannotMendError` for an entry that is described anew, or goes."""
     if place.key in head.work.entries:
         raise CannotMendError("its entry is described anew in the same run, or goes; run the repair again afterwards")

@@ -33,15 +33,15 @@ from icekeep.maintenance.repair.lists import bring_back, write_list
 from icekeep.maintenance.repair.metadata import NEEDS_EARLIER, read_spoilt
 from icekeep.maintenance.repair.older_files import Copying
 from icekeep.maintenance.repair.plan import (
-    Asked,
     BranchWork,
-    Maker,
     Mend,
     Merging,
+    NewFileWriter,
     NotMended,
     Planned,
     Reattachment,
     RepairPlan,
+    RepairScope,
     WithNewFiles,
     lost_records,
     parts_of,
@@ -108,7 +108,7 @@ class RepairResult(JobResult, frozen=True, kw_only=True):
     elapsed_ms: int = 0
 
 
-class Run:
+class RepairRun:
     """One run, and what of it has landed.
 
     Attributes:
@@ -192,8 +192,8 @@ class Run:
             self._landed(work, self._commit(dropping))
             self.mended += [one for one in mends if one.fault_id in REACHING_NOTHING]
 
-    def _makers(self, work: BranchWork) -> list[Maker]:
-        makers: list[Maker] = []
+    def _makers(self, work: BranchWork) -> list[NewFileWriter]:
+        makers: list[NewFileWriter] = []
         if work.merges:
             makers.append(Merging(tuple(work.merges), self.run_id, self.table))
         if work.sorts:
@@ -366,7 +366,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         OutcomeUnknownError: a commit may or may not have landed. The error lists what landed before.
     """
     asked = _asked(table.metadata, request)
-    run = Run(table, run_name(table), request.spark, request.listener)
+    run = RepairRun(table, run_name(table), request.spark, request.listener)
 
     first: list[Planned] = []
 
@@ -401,7 +401,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         raise
 
 
-def _ended_early(error: Exception, run: Run, done: RepairResult, listener: Listener) -> RepairResult:
+def _ended_early(error: Exception, run: RepairRun, done: RepairResult, listener: Listener) -> RepairResult:
     """What a run has mended that does not come to its end: "nothing was changed" would be wrong.
 
     Raises:
@@ -415,7 +415,7 @@ def _ended_early(error: Exception, run: Run, done: RepairResult, listener: Liste
     return msgspec.structs.replace(done, status="partial", problems=(problem,))
 
 
-def _told(run: Run) -> str:
+def _told(run: RepairRun) -> str:
     """What a run has mended that does not come to its end."""
     told = [f"branch {one.branch!r} at snapshot {one.snapshot_id}" for one in run.branches]
     told += [f"{one.where!r}" for one in run.mended if one.is_put_back or not one.branch]
@@ -444,7 +444,7 @@ def exact_repair(table: Table, request: RepairRequest) -> ExactPlan:
     )
 
 
-def _foreseen(table: Table, asked: Asked, request: RepairRequest) -> tuple[RepairPlan, frozenset[str]]:
+def _foreseen(table: Table, asked: RepairScope, request: RepairRequest) -> tuple[RepairPlan, frozenset[str]]:
     again = _reattachment(table, asked, request)
     if again is not None:
         return approved(again.plan, request), frozenset()
@@ -494,26 +494,26 @@ def carried_out(again: Reattachment, request: RepairRequest, run_id: str) -> Rep
     )
 
 
-def _reattachment(table: Table, asked: Asked, request: RepairRequest) -> Reattachment | None:
+def _reattachment(table: Table, asked: RepairScope, request: RepairRequest) -> Reattachment | None:
     # A catalog that writes metadata itself takes none, and need not let us read it.
     if not asked.numbers & NEEDS_EARLIER or not table.catalog.compares_metadata:
         return None
     return plan_reattachment(table.catalog, table.identifier, asked, request.spark, request.listener)
 
 
-def asked_for(request: RepairRequest) -> Asked:
+def asked_for(request: RepairRequest) -> RepairScope:
     """What a request asks for; raises `UsageError` where that is nothing, or no such kind of faults."""
     if not request.fault:
         raise UsageError("no kind of faults is given; name those that are to be mended, such as 302")
-    return Asked(numbers=frozenset(known_numbers(request.fault)), accepted=frozenset(request.accept_loss))
+    return RepairScope(numbers=frozenset(known_numbers(request.fault)), accepted=frozenset(request.accept_loss))
 
 
-def _asked(metadata: TableMetadata, request: RepairRequest) -> Asked:
+def _asked(metadata: TableMetadata, request: RepairRequest) -> RepairScope:
     refuse_encrypted(metadata, JOB.name)
     return asked_for(request)
 
 
-def _result(table: Table, run: Run, plan: RepairPlan, plan_hash: str) -> RepairResult:
+def _result(table: Table, run: RepairRun, plan: RepairPlan, plan_hash: str) -> RepairResult:
     return RepairResult(
         status="done" if all(one.is_only_older for one in plan.not_mended) else "partial",
         run=run.run_id,

@@ -98,7 +98,7 @@ class Parent(Struct, frozen=True, dict=True):
         return {key_of(entry): path for path, some in self.entries.items() for entry in some}
 
 
-class Written(Struct, frozen=True):
+class WrittenManifest(Struct, frozen=True):
     """A manifest that the commit wrote, in its last attempt or in one before.
 
     Attributes:
@@ -129,7 +129,7 @@ class OfCommit(Struct, frozen=True):
         has_gaps: whether some are gone, by their numbers.
     """
 
-    written: tuple[Written, ...]
+    written: tuple[WrittenManifest, ...]
     named_count: int
     has_gaps: bool
 
@@ -202,7 +202,7 @@ class _Reading:
         self._table, self._snapshot, self._parent = table, snapshot, parent
         self._count = 0
 
-    def written(self, path: str) -> Written | None:
+    def written(self, path: str) -> WrittenManifest | None:
         try:
             row, entries = self._read(path)
         except (InvalidTableError, UnsupportedError) as error:
@@ -224,7 +224,7 @@ class _Reading:
                     "named it"
                 )
         kept = by_status[Status.EXISTING]
-        return Written(
+        return WrittenManifest(
             row=row,
             added=tuple(by_status[Status.ADDED]),
             kept=frozenset(map(key_of, kept)),
@@ -344,7 +344,7 @@ def _refuse_wrong_totals(table: Table, snapshot: Snapshot, parent: Parent) -> No
 
 
 def _refuse_wrong_sum(
-    snapshot: Snapshot, parent: Parent, chosen: Iterable[Written], carried: Iterable[ManifestFile]
+    snapshot: Snapshot, parent: Parent, chosen: Iterable[WrittenManifest], carried: Iterable[ManifestFile]
 ) -> None:
     """Hold the list itself against the summary, whatever was said of the changes."""
     old = [entry.data_file for row in carried for entry in parent.entries[row.manifest_path]]
@@ -356,7 +356,7 @@ def _refuse_wrong_sum(
             raise CannotMendError(f"the list would come to {name} {totals[name]}, where its summary says otherwise")
 
 
-def _refuse_missing_files(table: Table, chosen: Iterable[Written]) -> None:
+def _refuse_missing_files(table: Table, chosen: Iterable[WrittenManifest]) -> None:
     """The files of an attempt that failed may be gone."""
     files = [entry.data_file for one in chosen for entry in one.added]
     found = head_many([file.file_path for file in files], table.storage)
@@ -375,7 +375,7 @@ class _Fit(Struct, frozen=True):
 class _Proof:
     """Holds choices of the commit's manifests against the summary."""
 
-    def __init__(self, snapshot: Snapshot, parent: Parent, written: Sequence[Written]) -> None:
+    def __init__(self, snapshot: Snapshot, parent: Parent, written: Sequence[WrittenManifest]) -> None:
         self._snapshot, self._parent, self._written = snapshot, parent, written
         self._summary: Mapping[str, str] = snapshot.summary or {}
         self._before = _ways([entry.data_file for entry in parent.live.values()])
@@ -387,9 +387,9 @@ class _Proof:
             for one in written
         }
 
-    def chosen(self) -> Sequence[Written]:
+    def chosen(self) -> Sequence[WrittenManifest]:
         """The manifests that the list named, or others by which exactly the same is live; raises `CannotMendError`."""
-        found: dict[_Fit, Sequence[Written]] = {}
+        found: dict[_Fit, Sequence[WrittenManifest]] = {}
         for choice in self._choices():
             fit = self._fit(choice)
             if fit is not None:
@@ -407,7 +407,7 @@ class _Proof:
             raise CannotMendError("it numbered the rows of several manifests, and the order of these is not known")
         return choice
 
-    def carried(self, chosen: Iterable[Written]) -> list[ManifestFile]:
+    def carried(self, chosen: Iterable[WrittenManifest]) -> list[ManifestFile]:
         """The rows of the parent's manifests whose live files no chosen manifest tells of."""
         told = {self._parent.manifest_of[key] for one in chosen for key in (*one.kept, *one.gone)}
         return [
@@ -416,7 +416,7 @@ class _Proof:
             if row.manifest_path not in told and self._parent.entries[row.manifest_path]
         ]
 
-    def _choices(self) -> Iterator[Sequence[Written]]:
+    def _choices(self) -> Iterator[Sequence[WrittenManifest]]:
         """All of them; and every other choice, but where that could only come to the same."""
         every = tuple(self._written)
         yield every
@@ -431,14 +431,14 @@ class _Proof:
         for size in reversed(range(len(every))):
             yield from combinations(every, size)
 
-    def _fit(self, chosen: Sequence[Written]) -> _Fit | None:
+    def _fit(self, chosen: Sequence[WrittenManifest]) -> _Fit | None:
         if not self._counts_fit(chosen):
             return None
         gone = [key for one in chosen for key in one.gone]
         added = [entry for one in chosen for entry in one.added]
         return self._numbered(chosen, gone, added) if self._files_fit(chosen, gone, added) else None
 
-    def _counts_fit(self, chosen: Sequence[Written]) -> bool:
+    def _counts_fit(self, chosen: Sequence[WrittenManifest]) -> bool:
         created = self._summary.get(_CREATED)
         if created not in (None, str(len(chosen))) and not self._is_replaced_by_parent(chosen):
             return False
@@ -460,11 +460,13 @@ class _Proof:
                     return False
         return True
 
-    def _is_replaced_by_parent(self, chosen: Sequence[Written]) -> bool:
+    def _is_replaced_by_parent(self, chosen: Sequence[WrittenManifest]) -> bool:
         """Whether the parent's manifests stand for others, of names that do not say the commit, which hold the same files."""
         return not chosen and self._snapshot.operation == "replace"
 
-    def _files_fit(self, chosen: Sequence[Written], gone: Iterable[FileKey], added: Iterable[ManifestEntry]) -> bool:
+    def _files_fit(
+        self, chosen: Sequence[WrittenManifest], gone: Iterable[FileKey], added: Iterable[ManifestEntry]
+    ) -> bool:
         """Each file is told of once, and of a manifest of the parent all files or none."""
         told = [key for one in chosen for key in (*one.kept, *one.gone)]
         new = [*map(key_of, added)]
@@ -476,7 +478,7 @@ class _Proof:
         return all(len(self._parent.entries[path]) == count for path, count in times.items())
 
     def _numbered(
-        self, chosen: Sequence[Written], gone: Iterable[FileKey], added: Iterable[ManifestEntry]
+        self, chosen: Sequence[WrittenManifest], gone: Iterable[FileKey], added: Iterable[ManifestEntry]
     ) -> _Fit | None:
         """With the rows that it numbered (spec, "First Row ID Assignment"), which it says how many they are."""
         files = (frozenset(gone), frozenset(map(repr, added)))
@@ -496,7 +498,7 @@ class _Proof:
         return _Fit((files, tuple(ids for _, ids in inheriting)), knows_ids=knows_ids)
 
     def _inheriting(
-        self, chosen: Iterable[Written], carried: Iterable[ManifestFile]
+        self, chosen: Iterable[WrittenManifest], carried: Iterable[ManifestFile]
     ) -> Iterator[tuple[str, tuple[FileKey, ...]]]:
         """By manifest the files, in order, that inherit a row id."""
         for one in chosen:

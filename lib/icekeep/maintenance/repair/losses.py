@@ -17,8 +17,8 @@ from icekeep.maintenance.check.faults import (
     Fault,
 )
 from icekeep.maintenance.repair.heads import (
+    EntryPosition,
     Head,
-    Place,
     is_for,
     refuse_described,
     refuse_doubled,
@@ -72,7 +72,7 @@ def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     return lost
 
 
-def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collection[str], why: str) -> Lost:
+def take_out(head: Head, path: str, places: Sequence[EntryPosition], accepted: Collection[str], why: str) -> Lost:
     """Have the entries of one file go, and with those of a data file the deletes that are for it alone.
 
     Args:
@@ -98,12 +98,12 @@ def take_out(head: Head, path: str, places: Sequence[Place], accepted: Collectio
     )
 
 
-def named(head: Head, fault: Fault, path: str) -> list[Place]:
+def named(head: Head, fault: Fault, path: str) -> list[EntryPosition]:
     """The live entries of a file that a fault tells of; raises `CannotMendError` as `Head.places`."""
     return head.places(path, manifests_of(fault))
 
 
-def _deletes_of(head: Head, path: str) -> list[Place]:
+def _deletes_of(head: Head, path: str) -> list[EntryPosition]:
     """Vectors and position delete files that are for one data file alone."""
     return [place for place in head.about(path) if is_for(place.entry.data_file, {same_file(path)})]
 
@@ -147,7 +147,7 @@ def _doubled_file(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     )
 
 
-def _everywhere(head: Head, path: str, offset: int | None) -> list[Place]:
+def _everywhere(head: Head, path: str, offset: int | None) -> list[EntryPosition]:
     """All entries of a file, however its location is spelled."""
     wanted = same_file(path)
     return [
@@ -232,7 +232,7 @@ def _two_vectors(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     )
 
 
-def _check_reach(data: Sequence[Place], places: Sequence[Place]) -> None:
+def _check_reach(data: Sequence[EntryPosition], places: Sequence[EntryPosition]) -> None:
     """A vector that is older than the data file reaches no row of it; the merged one, with the greatest number, would."""
     if len(data) != 1:
         raise CannotMendError(f"the data file is live {len(data)} times")
@@ -243,6 +243,6 @@ def _check_reach(data: Sequence[Place], places: Sequence[Place]) -> None:
         raise CannotMendError("one of them is of another partition than the data file")
 
 
-def _shown(place: Place) -> str:
+def _shown(place: EntryPosition) -> str:
     file = place.entry.data_file
     return f"{file.file_path!r} at {file.content_offset}"

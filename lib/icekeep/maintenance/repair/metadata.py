@@ -28,7 +28,7 @@ from icekeep.catalog.metadata_files import file_version, is_metadata_file, parse
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import all_have_ids, field_ids
 from icekeep.formats.reader import open_reader
-from icekeep.maintenance.check.earlier_metadata import Earlier, last_sound
+from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
 from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, Fault, Tally
 from icekeep.maintenance.check.metadata import check_metadata, is_uuid
 from icekeep.spec.manifests.structs import DataFile
@@ -237,7 +237,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         followers: metadata files that follow the spoilt one, and are not taken: nobody says that they ever were the table.
     """
 
-    sound: Earlier
+    sound: EarlierMetadata
     is_logged: bool
     passed_count: int
     followers: tuple[str, ...] = ()
@@ -290,14 +290,14 @@ def choose(spoilt: SpoiltMetadata, accepted: Collection[str]) -> Chosen:
     )
 
 
-def _lost_to(spoilt: SpoiltMetadata, one: Earlier) -> bool:
+def _lost_to(spoilt: SpoiltMetadata, one: EarlierMetadata) -> bool:
     """Whether a file is one of those that lost a race: the catalog says that another of its version was the table."""
     previous = spoilt.previous_location
     is_of_the_version = previous is not None and file_version(previous) == file_version(one.location) >= 0
     return is_of_the_version and not spoilt.follows(one.location)
 
 
-def _newest(spoilt: SpoiltMetadata, found: list[Earlier], around: _Around) -> tuple[Earlier, bool]:
+def _newest(spoilt: SpoiltMetadata, found: list[EarlierMetadata], around: _Around) -> tuple[EarlierMetadata, bool]:
     """The newest by version; of several of one version the one that a log names."""
     newest = max(found, key=lambda one: file_version(one.location))
     rivals = [newest]
@@ -332,7 +332,7 @@ def _refuse_strangers(spoilt: SpoiltMetadata, around: _Around) -> None:
         )
 
 
-def _around(spoilt: SpoiltMetadata, found: list[Earlier], accepted: Collection[str]) -> _Around:
+def _around(spoilt: SpoiltMetadata, found: list[EarlierMetadata], accepted: Collection[str]) -> _Around:
     """Look at metadata files beside the spoilt one, one after the other."""
     around = _Around()
     own_uuid = spoilt.table_uuid

@@ -30,7 +30,7 @@ from icekeep.formats.deletes.positions import delete_format
 from icekeep.formats.deletes.read import DeleteCache, read_position_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.maintenance.check.faults import Fault
-from icekeep.maintenance.repair.heads import Head, Place, refuse_doubled, same_file
+from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, same_file
 from icekeep.maintenance.repair.losses import named
 from icekeep.maintenance.repair.metadata import NOT_FOUND, CannotMendError, refuse_other_columns
 from icekeep.maintenance.repair.plan import NewFiles, OldFile, Replacement
@@ -62,7 +62,7 @@ class LiveIn(msgspec.Struct, frozen=True):
         return [one for one in entries if one.is_live and partition_key(one.data_file) in self.partitions]
 
 
-class Reaching(msgspec.Struct, frozen=True):
+class ManifestDeletes(msgspec.Struct, frozen=True):
     """The live delete files of a manifest that may reach some data files."""
 
     base: TableMetadata
@@ -324,7 +324,7 @@ class Sources:
         """
         self._table, self._reader, self._faults, self._is_in_trash = table, reader, faults, is_in_trash
         self._answers: dict[str, dict[str, Answer]] = {}
-        self._places: dict[tuple[str, str], Place] = {}
+        self._places: dict[tuple[str, str], EntryPosition] = {}
 
     def mend(self, head: Head, fault: Fault) -> str:
         """Plan that copies of older files take the place of a missing file; returns what is done.
@@ -356,7 +356,7 @@ class Sources:
 
     def _answered(self, head: Head) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
-        lost: defaultdict[int | None, list[Place]] = defaultdict(list)
+        lost: defaultdict[int | None, list[EntryPosition]] = defaultdict(list)
         for fault in self._faults:
             try:
                 place = self._lost(head, fault)
@@ -374,7 +374,7 @@ class Sources:
                     answers[path] = answer
         return {**answers, **self._without_what_is_in_the_way(head, found)}
 
-    def _lost(self, head: Head, fault: Fault) -> Place:
+    def _lost(self, head: Head, fault: Fault) -> EntryPosition:
         path = str(fault.facts["file_path"])
         places = [p for p in named(head, fault, path) if p.entry.data_file.content is FileContent.DATA]
         if not places:
@@ -389,7 +389,9 @@ class Sources:
             raise CannotMendError("the file is live more than once")
         return places[0]
 
-    def _of_snapshot(self, head: Head, snapshot_id: int | None, places: Sequence[Place]) -> Mapping[str, Answer]:
+    def _of_snapshot(
+        self, head: Head, snapshot_id: int | None, places: Sequence[EntryPosition]
+    ) -> Mapping[str, Answer]:
         try:
             return Rewrite(self._table, self._reader, snapshot_id, places).answers()
         except CannotMendError as error:
@@ -414,7 +416,9 @@ class Sources:
 class Rewrite:
     """One snapshot that wrote files which are lost: what it took out of their partitions, and what it put there."""
 
-    def __init__(self, table: Table, reader: ManifestReader, snapshot_id: int | None, lost: Sequence[Place]) -> None:
+    def __init__(
+        self, table: Table, reader: ManifestReader, snapshot_id: int | None, lost: Sequence[EntryPosition]
+    ) -> None:
         self._table, self._reader, self._lost = table, reader, lost
         self._metadata, self._cache = table.metadata, DeleteCache()
         self._snapshot, self._parent = self._snapshots(snapshot_id)
@@ -427,7 +431,7 @@ class Rewrite:
             CannotMendError: a reason that holds for all.
         """
         before, after = (self._reader.manifests(one) for one in (self._parent, self._snapshot))
-        by_partition: defaultdict[PartitionKey, list[Place]] = defaultdict(list)
+        by_partition: defaultdict[PartitionKey, list[EntryPosition]] = defaultdict(list)
         for place in self._lost:
             by_partition[partition_key(place.entry.data_file)].append(place)
         olds, news = self._changed(before, after, frozenset(by_partition))
@@ -484,7 +488,7 @@ class Rewrite:
     ) -> Mapping[str, tuple[ManifestEntry, ...]]:
         """By path of an old file the delete files that the parent's readers apply to it."""
         rows = [row for row in before if row.content is ManifestContent.DELETES]
-        found = self._reader.gathered(rows, Reaching(without_history(self._metadata), data))
+        found = self._reader.gathered(rows, ManifestDeletes(without_history(self._metadata), data))
         deletes = (delete for some in found for delete in some)
         return reaching_deletes(data, deletes, self._metadata.specs_by_id)
 

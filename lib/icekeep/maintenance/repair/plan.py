@@ -41,7 +41,7 @@ from icekeep.maintenance.check.faults import (
     Fault,
     Tally,
 )
-from icekeep.maintenance.check.lists import Subject, read_lists
+from icekeep.maintenance.check.lists import CheckedTable, read_lists
 from icekeep.maintenance.check.manifests import check_manifests
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.metadata import (
@@ -72,7 +72,7 @@ MAX_MENDS = 10_000
 _DIGEST_BYTES = 16
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RepairScope(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair is asked for: kinds of faults, and the locations that may be lost."""
 
     numbers: frozenset[int]
@@ -380,7 +380,7 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     tally = Tally(_GONE)
     metadata = table.metadata
     ids = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
-    subject = Subject(
+    subject = CheckedTable(
         table=table,
         raw={},
         snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in ids),
@@ -424,7 +424,7 @@ class Reattachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_reattachment(
-    catalog: Catalog, identifier: Identifier, asked: Asked, spark: SparkSource, listener: Listener
+    catalog: Catalog, identifier: Identifier, asked: RepairScope, spark: SparkSource, listener: Listener
 ) -> Reattachment | None:
     """Look at a table's metadata file, and plan what can be done where it has faults that were asked for.
 
@@ -458,7 +458,7 @@ def _planned(
     identifier: Identifier,
     spoilt: SpoiltMetadata,
     numbers: Sequence[int],
-    asked: Asked,
+    asked: RepairScope,
     spark: SparkSource,
     listener: Listener,
 ) -> Reattachment:
@@ -538,7 +538,7 @@ def _action(sound: Table, chosen: Chosen, lost: str, gone: Sequence[Fault]) -> s
     return "; ".join(said)
 
 
-def _need_accepted(spoilt: SpoiltMetadata, gone: Sequence[Fault], asked: Asked, action: str) -> None:
+def _need_accepted(spoilt: SpoiltMetadata, gone: Sequence[Fault], asked: RepairScope, action: str) -> None:
     """Raise `CannotMendError` unless each file that is lost was named."""
     accepted = {canonical(one) for one in asked.accepted if is_location(one)}
     needed = [spoilt.location, *(fault.where for fault in gone)]
@@ -592,7 +592,7 @@ class NewFiles(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[AddedCopy, ...] = ()
 
 
-class Maker(Protocol):
+class NewFileWriter(Protocol):
     """Writes new files by the first attempt that gets so far; later ones have the same."""
 
     def made(self, base: TableMetadata, attempt: Attempt) -> NewFiles:
@@ -607,10 +607,10 @@ class WithNewFiles(msgspec.Struct, frozen=True):
     """A change with what makers add to it."""
 
     change: RepairEntries
-    makers: Sequence[Maker]
+    makers: Sequence[NewFileWriter]
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Raises as `Maker.made` and `RepairEntries.apply`."""
+        """Raises as `NewFileWriter.made` and `RepairEntries.apply`."""
         change = self.change
         for maker in self.makers:
             new = maker.made(base, attempt)

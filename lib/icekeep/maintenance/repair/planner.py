@@ -58,12 +58,12 @@ from icekeep.maintenance.repair.metadata import (
 from icekeep.maintenance.repair.older_files import Sources
 from icekeep.maintenance.repair.plan import (
     MAX_MENDS,
-    Asked,
     Mend,
     NewList,
     NotMended,
     Planned,
     RepairPlan,
+    RepairScope,
     TrashedFile,
     hash_of,
     lost_records,
@@ -232,7 +232,7 @@ MENDED = (
 """The kinds of faults for which there is a repair."""
 
 
-def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) -> Planned:
+def planned(table: Table, asked: RepairScope, spark: SparkSource, listener: Listener) -> Planned:
     """Check a table, and plan what can be done about the faults that were asked for.
 
     Raises:
@@ -250,7 +250,7 @@ def planned(table: Table, asked: Asked, spark: SparkSource, listener: Listener) 
 
 
 class _Planner:
-    def __init__(self, table: Table, asked: Asked, tally: Tally, reader: ManifestReader) -> None:
+    def __init__(self, table: Table, asked: RepairScope, tally: Tally, reader: ManifestReader) -> None:
         self._table, self._asked, self._tally, self._reader = table, asked, tally, reader
         self._heads = heads_of(table, reader)
         for head in self._heads:

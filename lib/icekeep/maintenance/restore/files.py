@@ -27,7 +27,7 @@ from icekeep.events import Listener, StepAdvanced
 from icekeep.maintenance.delete.execute import NAMED_COUNT
 from icekeep.maintenance.delete.garbage import held_against
 from icekeep.maintenance.delete.kept import paths_of_others
-from icekeep.maintenance.delete.lease import Claim
+from icekeep.maintenance.delete.lease import PlanLease
 from icekeep.maintenance.delete.locations import Territory, named_roots, table_roots
 from icekeep.maintenance.delete.plan_file import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.delete.reachable import Reached, among, fails_closed
@@ -62,7 +62,7 @@ class _File(msgspec.Struct, frozen=True):
     size_bytes: int | None
 
 
-class Names(msgspec.Struct, frozen=True):
+class FileSample(msgspec.Struct, frozen=True):
     """How many files there are of some kind, and the first of them."""
 
     count: int = 0
@@ -72,8 +72,8 @@ class Names(msgspec.Struct, frozen=True):
     def of(cls, names: Sequence[str]) -> Self:
         return cls(len(names), tuple(names[:NAMED_COUNT]))
 
-    def __add__(self, other: "Names") -> "Names":
-        return Names(self.count + other.count, (*self.first, *other.first)[:NAMED_COUNT])
+    def __add__(self, other: "FileSample") -> "FileSample":
+        return FileSample(self.count + other.count, (*self.first, *other.first)[:NAMED_COUNT])
 
     def __bool__(self) -> bool:
         return bool(self.count)
@@ -84,9 +84,9 @@ class Returned(msgspec.Struct, frozen=True):
 
     moved_count: int = 0
     moved_bytes: int = 0
-    missing: Names = Names()
-    taken: Names = Names()
-    failed: Names = Names()
+    missing: FileSample = FileSample()
+    taken: FileSample = FileSample()
+    failed: FileSample = FileSample()
 
     def __add__(self, other: "Returned") -> "Returned":
         return Returned(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
@@ -134,7 +134,7 @@ class Returning(msgspec.Struct, frozen=True):
     """
 
     plan: DeletionPlan
-    claim: Claim | None
+    claim: PlanLease | None
     places: Territory
     storage: Storage
     runtime: Runtime
@@ -158,7 +158,7 @@ def check_targets(work: Returning, spark: SparkSource) -> Away:
         SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
         ClaimedError: another run has taken the plan over.
     """
-    plan, missing, taken, away = work.plan, Names(), Names(), Away()
+    plan, missing, taken, away = work.plan, FileSample(), FileSample(), Away()
     looked_at = _each_part(_look_at_part, work, spark, "looking at what is to come back")
     for _, (missing_here, taken_here, away_here) in looked_at:
         missing, taken, away = missing + missing_here, taken + taken_here, away + away_here
@@ -219,7 +219,7 @@ def _act_in_task(act: Callable[[PlanPart, Returning], R], part: PlanPart, work: 
     return act(part, msgspec.structs.replace(work, claim=claim))
 
 
-def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names, Away]:
+def _look_at_part(part: PlanPart, work: Returning) -> tuple[FileSample, FileSample, Away]:
     """The files of a part that are gone, those whose places are taken, and those that are to be moved."""
     plan, storage = work.plan, work.storage
     if work.claim is not None:
@@ -237,7 +237,7 @@ def _look_at_part(part: PlanPart, work: Returning) -> tuple[Names, Names, Away]:
             missing.append(file.original)
         elif _is_other(found, trash, file, storage):
             taken.append(file.original)
-    return Names.of(missing), Names.of(taken), away
+    return FileSample.of(missing), FileSample.of(taken), away
 
 
 def _move_part_back(part: PlanPart, work: Returning) -> Returned:
@@ -249,7 +249,7 @@ def _move_part_back(part: PlanPart, work: Returning) -> Returned:
         if work.claim is not None:
             work.claim.check(storage, work.runtime)
         with confined_to(work.places.roots):
-            total += _moved(some, storage) if plan.is_trash else Returned(missing=Names.of(_absent(some, storage)))
+            total += _moved(some, storage) if plan.is_trash else Returned(missing=FileSample.of(_absent(some, storage)))
     return total
 
 
@@ -270,9 +270,9 @@ def _moved(files: list[_File], storage: Storage) -> Returned:
     return Returned(
         moved_count=len(moved),
         moved_bytes=sum(file.size_bytes or 0 for file in moved),
-        missing=Names.of(_absent(not_in_trash, storage)),
-        taken=Names.of([file.original for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN]),
-        failed=Names.of(failed),
+        missing=FileSample.of(_absent(not_in_trash, storage)),
+        taken=FileSample.of([file.original for file, outcome in outcomes if outcome.status is MoveStatus.TAKEN]),
+        failed=FileSample.of(failed),
     )
 
 

@@ -35,7 +35,15 @@ from icekeep.errors import (
 )
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.delete.kept import plans_that_share
-from icekeep.maintenance.delete.lease import CLAIMS, RESTORE, Claim, earlier_clock_ms, last_work, released, take_claim
+from icekeep.maintenance.delete.lease import (
+    CLAIMS,
+    RESTORE,
+    PlanLease,
+    earlier_clock_ms,
+    last_work,
+    released,
+    take_claim,
+)
 from icekeep.maintenance.delete.locations import territory
 from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.maintenance.delete.plan_file import (
@@ -365,7 +373,7 @@ def _found(table: Table, run: str | None) -> DeletionPlan:
 
 def _share(
     other: DeletionPlan, plan: DeletionPlan, storage: Storage, runtime: Runtime, now_ms: int, claims: ExitStack
-) -> Claim | None:
+) -> PlanLease | None:
     """Claim another plan that names files of this one: a run at work on it would not see in time that they are in use again.
 
     `None` where it is gone by then.
@@ -395,7 +403,7 @@ def _share(
 def _restored(
     table: Table,
     plan: DeletionPlan,
-    claims: Sequence[Claim],
+    claims: Sequence[PlanLease],
     spark: SparkSource,
     runtime: Runtime,
     listener: Listener,
@@ -467,7 +475,7 @@ class _ProvedChange:
         self,
         change: RestoreExpired,
         plan: DeletionPlan,
-        claims: Sequence[Claim],
+        claims: Sequence[PlanLease],
         proved: Table,
         spark: SparkSource,
         runtime: Runtime,
@@ -489,7 +497,7 @@ class _ProvedChange:
         return updates
 
 
-def _ended(table: Table, plan: DeletionPlan, claim: Claim, late: Returned, *, has_changed: bool) -> list[str]:
+def _ended(table: Table, plan: DeletionPlan, claim: PlanLease, late: Returned, *, has_changed: bool) -> list[str]:
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []

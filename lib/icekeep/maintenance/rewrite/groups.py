@@ -56,7 +56,7 @@ _MAX_JOBS = 10
 """After so many jobs that ended as a whole it is the cluster that fails, not a group."""
 
 
-class Answered(msgspec.Struct, Generic[GroupT, R], frozen=True):
+class GroupResults(msgspec.Struct, Generic[GroupT, R], frozen=True):
     """A group, and what its tasks answered: results in the order of the tasks, and errors."""
 
     group: GroupT
@@ -86,7 +86,7 @@ def jobs_of(
 
 def in_one_job(
     groups: Sequence[tuple[GroupT, Sequence[P]]], run: Callable[[Sequence[P]], "Answers[R]"]
-) -> Generator[Answered[GroupT, R], None, None]:
+) -> Generator[GroupResults[GroupT, R], None, None]:
     """Run the tasks of groups as one job.
 
     Args:
@@ -143,9 +143,11 @@ class _Open(Generic[GroupT, P, R]):
         else:
             self._results[number] = answer
 
-    def answered(self, error: IcekeepError | None = None) -> Answered[GroupT, R]:
+    def answered(self, error: IcekeepError | None = None) -> GroupResults[GroupT, R]:
         errors = self._errors if error is None else [*self._errors, error]
-        return Answered(self._group, tuple(self._results[number] for number in sorted(self._results)), tuple(errors))
+        return GroupResults(
+            self._group, tuple(self._results[number] for number in sorted(self._results)), tuple(errors)
+        )
 
 
 Item = TypeVar("Item")

@@ -38,13 +38,13 @@ from icekeep.maintenance.delete.plan_file import (
     restore_command,
     trash_location,
 )
-from icekeep.maintenance.delete.reachable import FileKind, Seen, is_gc_enabled, statistics_files
+from icekeep.maintenance.delete.reachable import FileKind, ReachableLists, is_gc_enabled, statistics_files
 from icekeep.maintenance.orphans.metadata import reached_by
 from icekeep.maintenance.why.reasons import (
     FileEvent,
+    FileState,
     PlanOfFile,
     ReadingRef,
-    State,
     WhyResult,
     described,
     judged,
@@ -53,8 +53,8 @@ from icekeep.maintenance.why.reasons import (
 )
 from icekeep.maintenance.why.search import (
     Entries,
-    Kept,
-    Manifests,
+    ReadableManifests,
+    SnapshotRetention,
     Target,
     find_entries,
     kept_until,
@@ -202,7 +202,7 @@ class ByName(msgspec.Struct, frozen=True, kw_only=True):
     is_current: bool = False
 
 
-def named_locations(table: Table, manifests: Manifests, target: Target) -> list[str]:
+def named_locations(table: Table, manifests: ReadableManifests, target: Target) -> list[str]:
     """The named files that may be meant."""
     metadata = table.metadata
     hint = f"{table.metadata_location.rpartition('/')[0]}/{HINT}"
@@ -212,7 +212,7 @@ def named_locations(table: Table, manifests: Manifests, target: Target) -> list[
     return target.among(found)
 
 
-def told_by_name(location: str, table: Table, manifests: Manifests, spark: SparkSource) -> ByName:
+def told_by_name(location: str, table: Table, manifests: ReadableManifests, spark: SparkSource) -> ByName:
     """What names the file at a location of `named_locations`."""
     metadata = table.metadata
     lists = {s.snapshot_id for s in metadata.snapshots if s.manifest_list and same_file(s.manifest_list, location)}
@@ -366,7 +366,9 @@ _SHOWN = 10
 _KEEPERS_SHOWN = 3
 
 
-def fate_of_read(*, is_current: bool, kept: Kept | None, now_ms: int, is_missing: bool, back: str | None) -> str:
+def fate_of_read(
+    *, is_current: bool, kept: SnapshotRetention | None, now_ms: int, is_missing: bool, back: str | None
+) -> str:
     """What becomes of a file that snapshots read; `back` is the command that fetches it from the trash, if it is missing."""
     said = _kept(is_current=is_current, kept=kept, now_ms=now_ms)
     if not is_missing:
@@ -375,7 +377,7 @@ def fate_of_read(*, is_current: bool, kept: Kept | None, now_ms: int, is_missing
     return f"snapshots read it and it is not in storage: {where}; {said}"
 
 
-def _kept(*, is_current: bool, kept: Kept | None, now_ms: int) -> str:
+def _kept(*, is_current: bool, kept: SnapshotRetention | None, now_ms: int) -> str:
     if is_current:
         return "the current version has it: it can go once main has left it behind and the snapshots that read it have expired"
     said = "the current version does not have it"
@@ -502,14 +504,14 @@ class _Look:
             return self._by_entries(chosen, entries, manifests)
         return self._unnamed(manifests)
 
-    def _by_name(self, location: str, manifests: Manifests) -> WhyResult:
+    def _by_name(self, location: str, manifests: ReadableManifests) -> WhyResult:
         found = told_by_name(location, self._table, manifests, self._spark)
         if not found.fate:
             return self._read(found, {})
-        state = State.CURRENT if found.is_current else State.RETAINED
+        state = FileState.CURRENT if found.is_current else FileState.RETAINED
         return self._result(location, found.kind, state, found.fate, self._head(location))
 
-    def _by_entries(self, location: str, entries: Entries, manifests: Manifests) -> WhyResult:
+    def _by_entries(self, location: str, entries: Entries, manifests: ReadableManifests) -> WhyResult:
         metadata = self._table.metadata
         rows = entries.of_file(location)
         hits = rows["manifest_path"].unique().to_pylist()
@@ -555,9 +557,9 @@ class _Look:
         back = None if run is None else restore_command(self._table, run)
         fate = fate_of_read(is_current=is_current, kept=kept, now_ms=now_ms, is_missing=info is None, back=back)
         if is_current:
-            return self._result(found.file_path, found.kind, State.CURRENT, fate, info, **told)
+            return self._result(found.file_path, found.kind, FileState.CURRENT, fate, info, **told)
         fate = as_far_as_read(fate, self._unreadable)
-        return self._result(found.file_path, found.kind, State.RETAINED, fate, info, **told)
+        return self._result(found.file_path, found.kind, FileState.RETAINED, fate, info, **told)
 
     def _unread(self, found: ByName) -> WhyResult:
         """A file of the table's that no snapshot reads any more."""
@@ -573,16 +575,16 @@ class _Look:
             return self._result(found.file_path, found.kind, state, fate, info, **told)
         info = self._head(found.file_path)
         if self._unreadable:
-            return self._result(found.file_path, found.kind, State.UNDECIDED, fate_of_unread(""), info, **told)
+            return self._result(found.file_path, found.kind, FileState.UNDECIDED, fate_of_unread(""), info, **told)
         if info is None:
             fate = fate_of_unread("its file is deleted")
-            return self._result(found.file_path, found.kind, State.GONE, fate, info, **told)
+            return self._result(found.file_path, found.kind, FileState.GONE, fate, info, **told)
         verdict = judged(info, self._table)
         told["removable_after_ms"] = verdict.removable_after_ms
-        state = State.GARBAGE if verdict.state is State.ORPHAN else verdict.state
+        state = FileState.GARBAGE if verdict.state is FileState.ORPHAN else verdict.state
         return self._result(found.file_path, found.kind, state, fate_of_unread(verdict.fate), info, **told)
 
-    def _unnamed(self, manifests: Manifests) -> WhyResult:
+    def _unnamed(self, manifests: ReadableManifests) -> WhyResult:
         """A file that neither metadata nor manifests name."""
         plans = plans_naming(self._table, self._target)
         self._unreadable |= plans.unreadable
@@ -599,15 +601,17 @@ class _Look:
         info = self._found(location)
         if info is None and named:
             told = told_of(named, self._table.storage)
-            return self._result(location, named[0].kind, State.GONE, in_plan(told[0], self._table), None, plans=told)
+            return self._result(
+                location, named[0].kind, FileState.GONE, in_plan(told[0], self._table), None, plans=told
+            )
         if info is None:
-            state = State.UNDECIDED if self._unreadable else State.UNKNOWN
+            state = FileState.UNDECIDED if self._unreadable else FileState.UNKNOWN
             return self._result(location, _UNNAMED, state, no_trace(None), None)
         if not self._unreadable and self._is_in_older_statistics(info, manifests):
             fate = "metadata in the metadata log names it as statistics; it goes when that metadata has left the log"
-            return self._result(info.location, "statistics file", State.RETAINED, fate, info)
+            return self._result(info.location, "statistics file", FileState.RETAINED, fate, info)
         if self._unreadable:
-            return self._result(info.location, _UNNAMED, State.UNDECIDED, no_trace(info), info)
+            return self._result(info.location, _UNNAMED, FileState.UNDECIDED, no_trace(info), info)
         verdict = judged(info, self._table)
         fate = f"{no_trace(info)}; {verdict.fate}"
         after_ms = verdict.removable_after_ms
@@ -619,19 +623,19 @@ class _Look:
             self._table, Target.of(location), self._spark, self._where, trust_manifest_list=self._trusts
         ).told()
 
-    def _of_plan(self, named: tuple[Named, ...]) -> tuple[State, str, FileInfo | None] | None:
+    def _of_plan(self, named: tuple[Named, ...]) -> tuple[FileState, str, FileInfo | None] | None:
         """What becomes of a file that plans name, none of which may be gone already."""
         counting = [one for one in named if one.counts]
         if not counting:
             return None
         first = counting[0]
         told = told_of([first], self._table.storage)[0]
-        state = State.TRASH if first.place == TRASH else State.PLANNED
+        state = FileState.TRASH if first.place == TRASH else FileState.PLANNED
         return state, as_far_as_read(in_plan(told, self._table), self._unreadable), first.found
 
-    def _is_in_older_statistics(self, info: FileInfo, manifests: Manifests) -> bool:
+    def _is_in_older_statistics(self, info: FileInfo, manifests: ReadableManifests) -> bool:
         """Whether metadata in the log names a file, by which orphan removal goes too."""
-        seen: Seen = manifests.reached.seen
+        seen: ReachableLists = manifests.reached.seen
         try:
             reached = reached_by(self._table, self._spark, trust_manifest_list=self._trusts, since=seen)
         except SafetyError as error:
@@ -658,7 +662,7 @@ class _Look:
             self._notes.append(f"it cannot be looked whether it is there: {error.message}")
             return None
 
-    def _kept(self, readers: frozenset[int]) -> Kept | None:
+    def _kept(self, readers: frozenset[int]) -> SnapshotRetention | None:
         try:
             table = self._table
             return kept_until(table.metadata, table.catalog.rules, readers, table.runtime.now_ms()) if readers else None
@@ -667,7 +671,7 @@ class _Look:
             return None
 
     def _result(
-        self, location: str, kind: str, state: State, answer: str, info: FileInfo | None, **told: Any
+        self, location: str, kind: str, state: FileState, answer: str, info: FileInfo | None, **told: Any
     ) -> WhyResult:
         notes = list(self._notes)
         text = self._target.text

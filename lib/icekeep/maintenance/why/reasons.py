@@ -27,7 +27,7 @@ from icekeep.maintenance.orphans.metadata import Sort
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, eligible_before_ms
 from icekeep.maintenance.rewrite.run import living_runs
 from icekeep.maintenance.why.search import Target, whole_entries
-from icekeep.planning.deletes import EVERY_PAIR, Reaching, reaching
+from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import (
     DecodedEntries,
     EntryFilter,
@@ -56,7 +56,7 @@ from icekeep.storage.location_keys import AS_SPELLED
 from icekeep.storage.locations import canonical, is_under, parse_location
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """What a file is to its table.
 
     Attributes:
@@ -191,7 +191,7 @@ class WhyResult(Rendered, frozen=True, kw_only=True, omit_defaults=True):
 
     file_path: str
     kind: str
-    state: State
+    state: FileState
     answer: str
     is_in_storage: bool
     stored_bytes: int | None = None
@@ -242,7 +242,7 @@ class _OfFile:
     def merge(self, other: "_OfFile") -> None:
         self.rows = pa.concat_tables([self.rows, other.rows])
 
-    def reaching(self, deletes: pa.Table) -> Reaching:
+    def reaching(self, deletes: pa.Table) -> ReachingDeletes:
         """What of some delete files reaches the data file."""
         found = reaching(self._data, deletes, self._specs, EVERY_PAIR)
         if found is None:
@@ -400,15 +400,15 @@ def _columns(row: dict[str, Any], schema: Schema) -> tuple[KnownColumn, ...]:
 _MAX_NAMES = 100
 
 
-class Judged(msgspec.Struct, frozen=True):
+class FileVerdict(msgspec.Struct, frozen=True):
     """What it is, what becomes of it, and from when on it may go, epoch milliseconds; `None` where it stays."""
 
-    state: State
+    state: FileState
     fate: str
     removable_after_ms: int | None = None
 
 
-def judged(info: FileInfo, table: Table) -> Judged:
+def judged(info: FileInfo, table: Table) -> FileVerdict:
     """Judge a file of which it is certain that no metadata, no manifest and no plan of the table names it.
 
     Raises:
@@ -416,23 +416,23 @@ def judged(info: FileInfo, table: Table) -> Judged:
     """
     metadata, location = table.metadata, info.location
     if is_under(location, metadata.location) and f"/{OWN_DIRECTORY}/" in canonical(location):
-        return Judged(State.OWN, "it is icekeep's own, which removes it itself when it is done with it")
+        return FileVerdict(FileState.OWN, "it is icekeep's own, which removes it itself when it is done with it")
     if not territory(table).holds(location):
-        return Judged(
-            State.ELSEWHERE, "it lies in no place of the table, and below no `reclaim.roots`, so no run deletes it"
+        return FileVerdict(
+            FileState.ELSEWHERE, "it lies in no place of the table, and below no `reclaim.roots`, so no run deletes it"
         )
     if not is_under(location, metadata.location):
         directory = location.rpartition("/")[0]
-        return Judged(
-            State.ORPHAN,
+        return FileVerdict(
+            FileState.ORPHAN,
             f"`remove_orphan_files` takes it only where it is told `--location {directory}` or a directory above that",
         )
     if hidden_names(metadata.location, metadata.partition_specs).mask(pa.array([location]))[0]:
-        return Judged(State.ORPHAN, "`remove_orphan_files` does not look at hidden names, so it stays")
+        return FileVerdict(FileState.ORPHAN, "`remove_orphan_files` does not look at hidden names, so it stays")
     return _sorted(info, table)
 
 
-def _sorted(info: FileInfo, table: Table) -> Judged:
+def _sorted(info: FileInfo, table: Table) -> FileVerdict:
     now_ms = table.runtime.now_ms()
     sorter = sorter_of(table, eligible_before_ms(None, now_ms), now_ms, living_runs(table, table.runtime, is_plan=True))
     location, size_bytes, modified_ms = (pa.array([one]) for one in (info.location, info.size_bytes, info.modified_ms))
@@ -440,16 +440,20 @@ def _sorted(info: FileInfo, table: Table) -> Judged:
     after_ms = info.modified_ms + DEFAULT_AGE_MS
     match Sort(row["kind"]):
         case Sort.ORPHAN | Sort.METADATA:
-            return Judged(State.ORPHAN, "the next `remove_orphan_files` takes it", after_ms)
+            return FileVerdict(FileState.ORPHAN, "the next `remove_orphan_files` takes it", after_ms)
         case Sort.YOUNG if after_ms > now_ms:
-            return Judged(State.ORPHAN, f"`remove_orphan_files` takes it from {format_time(after_ms)} on", after_ms)
-        case Sort.YOUNG:
-            return Judged(State.ORPHAN, "`remove_orphan_files` leaves it alone: the run that wrote it is at work")
-        case Sort.VERSION:
-            return Judged(
-                State.ORPHAN, "`remove_orphan_files` leaves it alone: a catalog may find the table by this version"
+            return FileVerdict(
+                FileState.ORPHAN, f"`remove_orphan_files` takes it from {format_time(after_ms)} on", after_ms
             )
-    return Judged(State.ORPHAN, f"`remove_orphan_files` refuses to go on because of it: {row['reason']}")
+        case Sort.YOUNG:
+            return FileVerdict(
+                FileState.ORPHAN, "`remove_orphan_files` leaves it alone: the run that wrote it is at work"
+            )
+        case Sort.VERSION:
+            return FileVerdict(
+                FileState.ORPHAN, "`remove_orphan_files` leaves it alone: a catalog may find the table by this version"
+            )
+    return FileVerdict(FileState.ORPHAN, f"`remove_orphan_files` refuses to go on because of it: {row['reason']}")
 
 
 def listed_with_end(table: Table, target: Target) -> list[FileInfo]:

@@ -149,7 +149,7 @@ _STAYS = "not everything that the table leads to is known"
 _SINCE = "since not everything can be read: "
 
 
-class Manifests(msgspec.Struct, frozen=True):
+class ReadableManifests(msgspec.Struct, frozen=True):
     """All manifests of a table that are known, and what of the lists could not be read, each with the reason."""
 
     reached: Reached
@@ -190,7 +190,7 @@ class _Share(msgspec.Struct):
     unreadable: dict[str, str]
 
 
-def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: bool) -> Manifests:
+def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: bool) -> ReadableManifests:
     """Read the manifest lists of all snapshots; where not all are whole, those that can be read, and which cannot."""
     metadata, storage = table.metadata, table.storage
     try:
@@ -202,13 +202,13 @@ def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: boo
             trust_manifest_list=trust_manifest_list,
             stays=_STAYS,
         )
-        return Manifests(reached, {})
+        return ReadableManifests(reached, {})
     except (SafetyError, UnsupportedError) as error:
         some = read_expired(
             metadata, metadata.snapshots, storage, spark, statistics=statistics_files(metadata), metadata_files=()
         )
         told = dict.fromkeys(some.unreadable, "it is missing or damaged")
-        return Manifests(some, told or _not_whole(error, metadata))
+        return ReadableManifests(some, told or _not_whole(error, metadata))
 
 
 def _not_whole(error: IcekeepError, metadata: TableMetadata) -> dict[str, str]:
@@ -317,7 +317,7 @@ _FAR_MS = 36_500 * DAY_MS
 """What is kept for a hundred years is kept for good."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SnapshotRetention(msgspec.Struct, frozen=True):
     """How long a file is kept by the snapshots that read it, if nothing else is committed.
 
     Attributes:
@@ -330,7 +330,9 @@ class Kept(msgspec.Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-def kept_until(metadata: TableMetadata, rules: OperatorRules, readers: frozenset[int], now_ms: int) -> Kept:
+def kept_until(
+    metadata: TableMetadata, rules: OperatorRules, readers: frozenset[int], now_ms: int
+) -> SnapshotRetention:
     """Ask `select_expired`, as `expire_snapshots` without arguments does, at the moments at which its answer may change.
 
     Raises as that does.
@@ -344,18 +346,18 @@ def kept_until(metadata: TableMetadata, rules: OperatorRules, readers: frozenset
         return readers - select_expired(metadata, policy, at_ms).snapshot_ids
 
     if not left(now_ms):
-        return Kept(now_ms)
+        return SnapshotRetention(now_ms)
     moments = sorted({at for at in _moments(metadata, policy) if now_ms < at < now_ms + _FAR_MS})
     last_ms = moments[-1] if moments else now_ms
     if for_good := left(last_ms):
         expired = select_expired(metadata, policy, last_ms).ref_names
         refs = {name: ref for name, ref in metadata.refs.items() if name not in expired}
-        return Kept(None, tuple(_keepers(metadata, refs.items(), for_good)))
+        return SnapshotRetention(None, tuple(_keepers(metadata, refs.items(), for_good)))
     low, high = 0, len(moments) - 1
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if left(moments[middle]) else (low, middle)
-    return Kept(moments[low])
+    return SnapshotRetention(moments[low])
 
 
 def _moments(metadata: TableMetadata, policy: RetentionPolicy) -> Iterable[int]:

@@ -18,7 +18,7 @@ from icekeep.names import without_catalog
 from icekeep.operations.commands.report import Wanted, records_on, report_on
 from icekeep.operations.commands.runs import run_row, runs
 from icekeep.operations.configuration.file import CatalogSettings
-from icekeep.operations.serving import Answer
+from icekeep.operations.serving import HttpResponse
 from icekeep.planning.spark.session import Engine
 from icekeep.reports.histories import with_histories
 from icekeep.reports.job import LiveReport
@@ -138,7 +138,7 @@ class Board:
         is_over.set()
         self._wake.set()
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Answer | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> HttpResponse | None:
         """The page or the state at a path, of what was read last."""
         shown = self._shown
         if shown is None:
@@ -149,7 +149,7 @@ class Board:
             case "/runs":
                 found = _page(self._runs_page(shown, query.get("table", "")))
             case "/state":
-                found = Answer(body=json.dumps(self._state(shown)), content_type="application/json")
+                found = HttpResponse(body=json.dumps(self._state(shown)), content_type="application/json")
             case _:
                 return None
         self._refresh_if_due()
@@ -258,8 +258,8 @@ def _live(page: str, version: int, found: _RunsRead, refreshed_ms: int, wrong: s
     }
 
 
-def _page(filled: Filled) -> Answer:
-    return Answer(body=filled.html, content_type="text/html", policy=filled.policy)
+def _page(filled: Filled) -> HttpResponse:
+    return HttpResponse(body=filled.html, content_type="text/html", policy=filled.policy)
 
 
 def _no_spark() -> NoReturn:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.operations.configuration.receivers import LOG
 from icekeep.operations.configuration.runs import KEEP_MS, RUNS
 from icekeep.operations.console.looks import TEXT
@@ -54,7 +54,7 @@ class ConfigShown(msgspec.Struct, frozen=True):
     policies: tuple[PolicyShown, ...]
 
 
-def show_config(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> ConfigShown:
+def show_config(config: Configuration, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> ConfigShown:
     """The report on a configuration, by catalog and key."""
     catalogs = [*catalogs]
     properties = [
@@ -75,7 +75,9 @@ def show_config(config: Config, catalogs: Iterable[CatalogSettings], environ: Ma
     return ConfigShown(config.path, tuple(properties), tuple(values), tuple(shown))
 
 
-def _defaults(config: Config, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]) -> Iterator[ValueShown]:
+def _defaults(
+    config: Configuration, catalogs: Iterable[CatalogSettings], environ: Mapping[str, str]
+) -> Iterator[ValueShown]:
     """What is in force where the file says nothing."""
     yield ValueShown(f"{LOG}.format", TEXT, _DEFAULT)
     yield ValueShown(f"{RUNS}.enabled", "true", _DEFAULT)

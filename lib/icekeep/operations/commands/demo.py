@@ -17,7 +17,7 @@ from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs
 from icekeep.playground.job import CATALOG, NAMESPACE, new_playground
 from icekeep.playground.place import REPORT
-from icekeep.playground.states import STATES, State
+from icekeep.playground.states import STATES, PlaygroundState
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import ReportResult
 
@@ -112,7 +112,7 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
     }
 
 
-def _told(state: State, found: ReportResult, config: Path) -> DemoTable:
+def _told(state: PlaygroundState, found: ReportResult, config: Path) -> DemoTable:
     name = _name_of(state)
     extra = tuple(_command(f"{words} --table {name}", str(config)) for words in state.extra_commands)
     health = _health_of(state, found)
@@ -129,11 +129,11 @@ def _told(state: State, found: ReportResult, config: Path) -> DemoTable:
     )
 
 
-def _name_of(state: State) -> str:
+def _name_of(state: PlaygroundState) -> str:
     return f"{CATALOG}.{NAMESPACE}.{state.name}"
 
 
-def _health_of(state: State, found: ReportResult) -> TableHealth | None:
+def _health_of(state: PlaygroundState, found: ReportResult) -> TableHealth | None:
     """Of the table; `None` where the report could not read it."""
     return next((one for one in found.tables if one.table == _name_of(state)), None)
 

@@ -14,20 +14,20 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more
 from icekeep.events import Warned
 from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
 from icekeep.fleet.overview import Looking, Scope, counted
-from icekeep.fleet.values import Assignment, DueList, JobStatus, MaintainResult, Ran
+from icekeep.fleet.values import Assignment, DueList, JobOutcome, JobStatus, MaintainResult
 from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.commands.policy_check import refuse_wrong_options
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
+from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.one_of_many import Call, OneOfMany, failing_with
+from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.policy_calls import require_policy
-from icekeep.operations.recording import Place, recorded, records_of
+from icekeep.operations.recording import RecordDestination, recorded, records_of
 from icekeep.operations.running_jobs import (
     Session,
     is_in_cluster_mode,
@@ -106,11 +106,11 @@ class Opened(NamedTuple):
     """What a run goes by: the catalogs, with the configuration, what is asked of them, and what starts Spark."""
 
     catalogs: Catalogs
-    asked: "Asked"
+    asked: "MaintainScope"
     session: Session
 
 
-class Asked(NamedTuple):
+class MaintainScope(NamedTuple):
     """Which tables and jobs are meant, in which catalogs, and what the operator should know of that."""
 
     scope: Scope
@@ -174,16 +174,16 @@ class _Calls:
         run = surroundings.begun.run
         self._parent_id = None if run is None else run.run_id
 
-    def __call__(self, assignment: Assignment) -> Ran:
+    def __call__(self, assignment: Assignment) -> JobOutcome:
         with self._interrupts.of_job():
             return self._ran(assignment)
 
-    def _ran(self, assignment: Assignment) -> Ran:
+    def _ran(self, assignment: Assignment) -> JobOutcome:
         job, runtime = assignment.call.job, self._surroundings.runtime
         meter = Meter()
         load, held_by = self._loaded(assignment, meter)
         if held_by is not None:
-            return Ran(status=JobStatus.NOT_BEGUN, held_by=held_by)
+            return JobOutcome(status=JobStatus.NOT_BEGUN, held_by=held_by)
         run = msgspec.structs.replace(
             new_run(job, runtime, policy=assignment.policy, parent_id=self._parent_id),
             cpu_pace=assignment.cpu_pace,
@@ -195,7 +195,7 @@ class _Calls:
         words = [f"--table={assignment.table}", *assignment.call.arguments]
         if assignment.observes:
             words.append("--dry-run")
-        call = Call(JOBS[job], assignment.table, self._command.conf, load, run)
+        call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
         ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms(), ""), surroundings)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
@@ -214,7 +214,7 @@ class _Calls:
         return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
 
 
-def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
+def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> MaintainScope:
     """What the command line means.
 
     Raises:
@@ -253,7 +253,7 @@ def _asked(wishes: Wishes, catalogs: Catalogs, catalog: str | None) -> Asked:
     unknown = tuple(_unknown_catalogs(policies, known))
     if unknown and not chosen:
         raise NotFoundError(f"{unknown[0]}{and_more(unknown)}")
-    return Asked(scope, chosen, (*_left_out(scope, config.policies), *unknown))
+    return MaintainScope(scope, chosen, (*_left_out(scope, config.policies), *unknown))
 
 
 def _left_out(scope: Scope, every: Sequence[Policy]) -> Iterator[str]:
@@ -292,9 +292,11 @@ def _held_since(rules: Rules, assignment: Assignment, table: Table) -> str | Non
     return None
 
 
-def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings) -> list[Place]:
+def _places(
+    catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings: Surroundings
+) -> list[RecordDestination]:
     """Where the run itself is written down: in the record of each catalog, and where several have one, once there."""
-    places: dict[str, Place] = {}
+    places: dict[str, RecordDestination] = {}
     for settings in chosen:
         records = _records_of(catalogs.config, settings, surroundings)
         if records is not None:
@@ -303,7 +305,7 @@ def _places(catalogs: Catalogs, chosen: Sequence[CatalogSettings], surroundings:
     return [*places.values()]
 
 
-def _records_of(config: Config, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
+def _records_of(config: Configuration, settings: CatalogSettings, surroundings: Surroundings) -> RunRecords | None:
     try:
         return records_of(config.runs, settings, os.environ)
     except IcekeepError as error:

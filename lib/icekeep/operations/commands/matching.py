@@ -22,7 +22,7 @@ from icekeep.operations.configuration.catalogs import Catalogs, TableReference, 
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import resolve
-from icekeep.operations.one_of_many import Call, OneOfMany, failing_with
+from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.running_jobs import (
     Session,
@@ -154,7 +154,7 @@ class _Matched:
         else:
             load = partial(_itself, table)
         command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
-        call = Call(self._job, one.name, self._command.conf, load)
+        call = TableJob(self._job, one.name, self._command.conf, load)
         ran = self._one_of_many(call, lambda: command, self._surroundings)
         return MatchedTable(
             table=one.name,

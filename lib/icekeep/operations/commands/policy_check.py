@@ -10,7 +10,7 @@ from icekeep.errors import IcekeepError, OptionError, TryAgainError, UsageError,
 from icekeep.maintenance.options import parse_options
 from icekeep.names import catalog_of, split_name
 from icekeep.operations.configuration.catalogs import Catalogs
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.operations.configuration.policy_tables import require_file, tables_of
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.loading import configured_catalogs, open_settings
@@ -114,7 +114,7 @@ def check_policies(catalog: str | None = None, *, conf: str | None = None) -> Po
 
 
 def check_over(
-    config: Config, catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog], catalog: str | None
+    config: Configuration, catalogs: Catalogs, opens: Callable[[CatalogSettings], Catalog], catalog: str | None
 ) -> PolicyCheck:
     """The same for catalogs that are known; raises as `check_policies`."""
     require_file(config)
@@ -142,7 +142,7 @@ def check_over(
     )
 
 
-def _catalogs_to_list(config: Config) -> list[str]:
+def _catalogs_to_list(config: Configuration) -> list[str]:
     """Those of the file and those that are named."""
     globs = [glob for policy in config.policies for glob in policy.match]
     rules = config.rules

@@ -9,11 +9,11 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, Table, parse_identifier
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config, config_words, read_config
+from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words, read_config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.policies.polaris import Problem
 from icekeep.policies.resolution import Effective, JobRule, TableRules
-from icekeep.policies.values import MODE, WHEN, Mode, Said
+from icekeep.policies.values import MODE, WHEN, Mode, PolicyValue
 from icekeep.policies.windows import is_open
 from icekeep.rendered import Rendered
 
@@ -103,7 +103,7 @@ def explain_policies(table: Table, *, conf: str | None = None) -> PolicyExplanat
 
 
 def explain(
-    config: Config,
+    config: Configuration,
     catalogs: Catalogs,
     opens: Callable[[CatalogSettings], Catalog],
     catalog: str | None,
@@ -128,7 +128,7 @@ def explain(
 
 
 def _explanation(
-    config: Config, opened: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
+    config: Configuration, opened: Catalog, identifier: Identifier, properties: Mapping[str, str] | None
 ) -> PolicyExplanation:
     resolved = resolve_table(config.rules, opened, identifier, properties)
     now_ms = opened.runtime.now_ms()
@@ -194,5 +194,5 @@ def _explained(policy: str, job: str, values: Iterable[Effective]) -> Iterator[V
         )
 
 
-def _text(key: str, said: Said) -> str:
+def _text(key: str, said: PolicyValue) -> str:
     return said.text.lower() if key == MODE else said.text

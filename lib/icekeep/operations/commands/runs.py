@@ -9,7 +9,7 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Config, config_words
+from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.runs import RUNS
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.known_words import LISTED, require_known
@@ -86,7 +86,7 @@ def list_runs(  # noqa: PLR0913 - the settings of the command
 
 
 def runs(  # noqa: PLR0913 - the settings of the command
-    config: Config,
+    config: Configuration,
     catalogs: Catalogs,
     opens: Callable[[CatalogSettings], Any],
     catalog: str | None,
@@ -149,14 +149,14 @@ def runs_shown(result: RunsFound) -> Mapping[str, Any]:
     return {**shown, "notes": [*result.notes]} if result.notes else shown
 
 
-def _places(config: Config, catalogs: Sequence[CatalogSettings]) -> Iterator[RunRecords]:
+def _places(config: Configuration, catalogs: Sequence[CatalogSettings]) -> Iterator[RunRecords]:
     for catalog in catalogs:
         records = records_of(config.runs, catalog, os.environ, is_read=True)
         if records is not None:
             yield records
 
 
-def _why(config: Config) -> str:
+def _why(config: Configuration) -> str:
     if not config.runs.is_enabled:
         return f"the configuration has `{RUNS}.enabled: false`"
     return "no catalog has its warehouse in a directory of this machine that can be written to"

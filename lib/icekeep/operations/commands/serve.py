@@ -16,7 +16,7 @@ from icekeep.operations.commands.board import Board
 from icekeep.operations.commands.browsing import open_in_browser
 from icekeep.operations.commands.report import Wanted
 from icekeep.operations.configuration.catalogs import Catalogs
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.serving import LOOPBACK, LocalServer
 from icekeep.reports.page.page import require_packages
@@ -44,7 +44,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(  # noqa: PLR0913 - the settings of the command
-    config: Config,
+    config: Configuration,
     catalogs: Catalogs,
     opens: Callable[[CatalogSettings], Catalog],
     catalog: str | None,

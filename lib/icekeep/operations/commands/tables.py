@@ -12,7 +12,7 @@ from icekeep.health.values import number_of
 from icekeep.names import full_name
 from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, catalogs_of_tables, find_pattern
-from icekeep.operations.configuration.file import CatalogSettings, Config
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.policies.values import Glob
 from icekeep.reports.histories import in_threads
 from icekeep.reports.job import TABLES_AT_ONCE, tables_matching
@@ -55,7 +55,7 @@ class TablesFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tables(
-    config: Config,
+    config: Configuration,
     catalogs: Catalogs,
     opens: Callable[[CatalogSettings], Catalog],
     catalog: str | None,

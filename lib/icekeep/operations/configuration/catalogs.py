@@ -12,7 +12,7 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
-from icekeep.operations.configuration.file import WHERE, CatalogSettings, Config
+from icekeep.operations.configuration.file import WHERE, CatalogSettings, Configuration
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.values import MANY, Glob, parse_glob
@@ -42,7 +42,7 @@ class Catalogs:
 
     def __init__(
         self,
-        config: Config,
+        config: Configuration,
         spark_properties: Callable[[], Mapping[str, str]],
         environ: Mapping[str, str],
         directory: Path,
@@ -56,7 +56,7 @@ class Catalogs:
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
     @property
-    def config(self) -> Config:
+    def config(self) -> Configuration:
         """What the file says."""
         return self._config
 

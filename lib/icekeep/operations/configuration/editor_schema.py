@@ -20,7 +20,7 @@ from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
 from icekeep.policies.values import KEYS_OF_JOBS, Mode
 from icekeep.policies.windows import CONDITIONS, SPANS
-from icekeep.settings import Kind, Setting
+from icekeep.settings import Setting, SettingKind
 from icekeep.spec.times import AGE
 from icekeep.telemetry.notifications import OUTCOMES
 
@@ -139,27 +139,27 @@ def _setting(job: str, setting: Setting) -> Schema:
     """The value of a setting, as `setting_values.read_setting` takes it."""
     whole = {"type": "integer", "minimum": setting.minimum}
     match setting.kind:
-        case Kind.SWITCH:
+        case SettingKind.SWITCH:
             schema = _BOOLEAN
-        case Kind.OPTIONS:
+        case SettingKind.OPTIONS:
             schema = {
                 "type": "object",
                 "properties": dict.fromkeys(_options(job), _SCALAR),
                 "additionalProperties": _SCALAR,
             }
-        case Kind.PAIRS:
+        case SettingKind.PAIRS:
             schema = {"type": "object", "additionalProperties": _SCALAR}
-        case Kind.NUMBER:
+        case SettingKind.NUMBER:
             schema = whole
-        case Kind.IDS:
+        case SettingKind.IDS:
             schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-        case Kind.NAMES | Kind.LOCATIONS:
+        case SettingKind.NAMES | SettingKind.LOCATIONS:
             schema = {"type": "array", "items": _TEXT, "minItems": 1}
-        case Kind.TIME | Kind.DAYS | Kind.NUMBER_OR_ALL:
+        case SettingKind.TIME | SettingKind.DAYS | SettingKind.NUMBER_OR_ALL:
             schema = {"type": ["string", "integer"]}
-        case Kind.AGE:
+        case SettingKind.AGE:
             schema = _SPAN
-        case Kind.TEXT | Kind.NAME | Kind.FILTER | Kind.MANIFEST_FILTER:
+        case SettingKind.TEXT | SettingKind.NAME | SettingKind.FILTER | SettingKind.MANIFEST_FILTER:
             schema = _TEXT
     return {**schema, "description": setting.help}
 

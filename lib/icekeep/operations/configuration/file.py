@@ -88,7 +88,7 @@ class CatalogSettings(msgspec.Struct, frozen=True):
         return error.at(place, "" if key in self.properties else instead_of(key, self.properties))
 
 
-class Written(msgspec.Struct, frozen=True):
+class ConfiguredValue(msgspec.Struct, frozen=True):
     """A value as it stands in the file, and where; references to environment variables are as they are written."""
 
     key: str
@@ -96,7 +96,7 @@ class Written(msgspec.Struct, frozen=True):
     source: str
 
 
-class Config(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True):
     """What the file says; `path` is `None` where there is no file.
 
     Attributes:
@@ -110,7 +110,7 @@ class Config(msgspec.Struct, frozen=True):
     prices: Prices | None = None
     runs: RunsSettings = RunsSettings()
     telling: TellingSettings = TellingSettings()
-    written: tuple[Written, ...] = ()
+    written: tuple[ConfiguredValue, ...] = ()
     wrong_schedules: Mapping[str, ConfigError] = {}
 
     @property
@@ -119,14 +119,15 @@ class Config(msgspec.Struct, frozen=True):
         return self.rules.policies
 
 
-def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Config:
+def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Configuration:
     """Read a configuration file.
 
     Args:
         path: the file, which must exist; `None` for the one that `CONFIG_VARIABLE` names, which must exist too, or else the
             first of `DEFAULT_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
-        checks_schedules: whether a wrong schedule of any policy is an error. Else it is in `Config.wrong_schedules`: what is done
-            in the name of another policy depends on none, and the policy keeps its place, so that none after it takes its tables.
+        checks_schedules: whether a wrong schedule of any policy is an error. Else it is in `Configuration.wrong_schedules`:
+            what is done in the name of another policy depends on none, and the policy keeps its place, so that none after it
+            takes its tables.
 
     Raises:
         NotFoundError: there is no such file.
@@ -137,7 +138,7 @@ def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Co
     chosen = os.environ.get(CONFIG_VARIABLE) or None if path is None else path
     if chosen is None:
         found = _found_path()
-        return Config(None, {}) if found is None else _found_config(found, checks_schedules)
+        return Configuration(None, {}) if found is None else _found_config(found, checks_schedules)
     if not Path(chosen).exists():
         by = "" if path is not None else f", which {CONFIG_VARIABLE} names"
         raise NotFoundError(f"there is no configuration file {chosen!r}{by}; name another with --config", path=chosen)
@@ -152,7 +153,7 @@ def _found_path() -> str | None:
     return next((path for path in (DEFAULT_PATH, str(own)) if Path(path).is_file()), None)
 
 
-def _found_config(path: str, checks_schedules: bool) -> Config:
+def _found_config(path: str, checks_schedules: bool) -> Configuration:
     config = _config(read_document(path), path, checks_schedules)
     given = [value for one in config.catalogs.values() for value in one.properties.values()]
     variable = next(filter(None, map(_PLACEHOLDER.search, [*given, *(one.value for one in config.written)])), None)
@@ -171,18 +172,18 @@ def config_words(path: str | None) -> tuple[str, ...]:
     return () if path is None or path == found else ("--config", path)
 
 
-def parse_config(text: str, path: str = "icekeep.yaml") -> Config:
+def parse_config(text: str, path: str = "icekeep.yaml") -> Configuration:
     """Read the configuration from text; `path` is only named in errors. Raises as `read_config` does."""
     return _config(parse_document(text, path), path)
 
 
-def _config(document: Entry | None, path: str, checks_schedules: bool = True) -> Config:
+def _config(document: Entry | None, path: str, checks_schedules: bool = True) -> Configuration:
     if document is None:
-        return Config(path, {})
+        return Configuration(path, {})
     return _strictly(document, path) if checks_schedules else _without_wrong_schedules(document, path)
 
 
-def _without_wrong_schedules(document: Entry, path: str) -> Config:
+def _without_wrong_schedules(document: Entry, path: str) -> Configuration:
     wrong: dict[str, ConfigError] = {}
     while True:
         try:
@@ -203,7 +204,7 @@ def _without_wrong_schedules(document: Entry, path: str) -> Config:
     return msgspec.structs.replace(config, wrong_schedules=errors)
 
 
-def _strictly(document: Entry, path: str) -> Config:
+def _strictly(document: Entry, path: str) -> Configuration:
     given = document.mapping(KEYS)
     catalogs = _catalogs(given["catalogs"]) if "catalogs" in given else {}
     prices = _prices(given["prices"]) if "prices" in given else None
@@ -215,13 +216,13 @@ def _strictly(document: Entry, path: str) -> Config:
     for one in given[NOTIFICATIONS].sequence() if NOTIFICATIONS in given else ():
         _property(one.required("url"))
     written = tuple(_written(entry for key, entry in given.items() if key not in ("catalogs", "policies")))
-    return Config(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
+    return Configuration(path, catalogs, read_rules(given, catalogs), prices, runs, read_telling(given), written)
 
 
-def _written(entries: Iterable[Entry]) -> Iterator[Written]:
+def _written(entries: Iterable[Entry]) -> Iterator[ConfiguredValue]:
     for entry in entries:
         if isinstance(entry.value, str):
-            yield Written(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
+            yield ConfiguredValue(entry.key_path, "null" if entry.is_null else entry.value, entry.place)
         else:
             yield from _written(entry.value.values() if isinstance(entry.value, Mapping) else entry.value)
 

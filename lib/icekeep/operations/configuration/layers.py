@@ -12,8 +12,8 @@ from icekeep.maintenance.options import parse_options
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.setting_values import read_setting, setting_arguments
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.policies.polaris import Heard, Problem, Told
-from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, Kind, Layer, Mode, Said
+from icekeep.policies.polaris import Heard, PolarisSetting, Problem
+from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, Layer, LayerKind, Mode, PolicyValue
 from icekeep.policies.windows import (
     CONDITIONS,
     DAY_MINUTES,
@@ -24,8 +24,8 @@ from icekeep.policies.windows import (
     parse_day,
     parse_zone,
 )
-from icekeep.settings import Kind as SettingKind
 from icekeep.settings import Setting
+from icekeep.settings import SettingKind as SettingKind
 from icekeep.spec.times import span_ms
 
 V = TypeVar("V")
@@ -41,11 +41,11 @@ _WORDS = {"true": True, "false": False}
 
 def layer_of(
     entry: Entry,
-    kind: Kind,
+    kind: LayerKind,
     *,
     name: str = "",
     extra_keys: Collection[str] = (),
-    more: Mapping[str, Said] | None = None,
+    more: Mapping[str, PolicyValue] | None = None,
     jobs: Entry | None = None,
 ) -> Layer:
     """What an entry of the file says; raises `ConfigError` where it says something wrong.
@@ -61,10 +61,10 @@ def layer_of(
     return Layer(kind=kind, name=name, keys={**keys, **(more or {})}, jobs={} if below is None else _jobs(below))
 
 
-def layer_of_told(heard: Heard, kind: Kind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
+def layer_of_told(heard: Heard, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
     """What was told outside the file, as a layer, and what of it is not understood; that holds its job, or all."""
-    keys: dict[str, Said] = {}
-    jobs: dict[str, dict[str, Said]] = {}
+    keys: dict[str, PolicyValue] = {}
+    jobs: dict[str, dict[str, PolicyValue]] = {}
     problems = list(heard.problems)
     for one in heard.told:
         try:
@@ -73,7 +73,7 @@ def layer_of_told(heard: Heard, kind: Kind, name: str = "") -> tuple[Layer, tupl
             problems.append(Problem(one.job, one.source, error.message))
             continue
         into = keys if one.job is None else jobs.setdefault(one.job, {})
-        into[one.key] = Said(one.text, value, one.source, order)
+        into[one.key] = PolicyValue(one.text, value, one.source, order)
     holding = [problem for problem in problems if problem.holds]
     layer = Layer(
         kind=kind,
@@ -96,12 +96,12 @@ def span_of(entry: Entry) -> int:
     return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), span_ms)
 
 
-def _jobs(entry: Entry) -> dict[str, dict[str, Said]]:
+def _jobs(entry: Entry) -> dict[str, dict[str, PolicyValue]]:
     given = entry.mapping(POLICY_JOBS)
     return {job: _job(job, given[job]) for job in POLICY_JOBS if job in given}
 
 
-def _job(job: str, entry: Entry) -> dict[str, Said]:
+def _job(job: str, entry: Entry) -> dict[str, PolicyValue]:
     """What is said of a job. One without settings may stand there without a value."""
     if entry.is_null:
         return {}
@@ -110,7 +110,7 @@ def _job(job: str, entry: Entry) -> dict[str, Said]:
         if key not in settings and key not in KEYS_OF_JOBS:
             known = f"{', '.join(sorted(settings))}; and beside them {', '.join(KEYS_OF_JOBS)}"
             raise below.unknown(key, [*settings, *KEYS_OF_JOBS], known)
-    found: dict[str, Said] = {}
+    found: dict[str, PolicyValue] = {}
     if ENABLED in given:
         found[ENABLED] = _said(given[ENABLED], given[ENABLED].boolean())
     if WHEN in given:
@@ -122,7 +122,7 @@ def _job(job: str, entry: Entry) -> dict[str, Said]:
     return found
 
 
-def _setting(setting: Setting, order: int, entry: Entry) -> dict[str, Said]:
+def _setting(setting: Setting, order: int, entry: Entry) -> dict[str, PolicyValue]:
     arguments = read_setting(setting, entry)
     if setting.kind not in _MAPPINGS:
         return {setting.name: _said(entry, arguments, order)}
@@ -133,7 +133,7 @@ def _setting(setting: Setting, order: int, entry: Entry) -> dict[str, Said]:
     }
 
 
-def _value(told: Told) -> tuple[Any, int]:
+def _value(told: PolarisSetting) -> tuple[Any, int]:
     """What a told text means, and where its setting stands; raises `UsageError`."""
     first, _, rest = told.key.partition(".")
     if told.key == ENABLED:
@@ -161,8 +161,8 @@ def _boolean(text: str) -> bool:
     return _WORDS[text.strip().lower()]
 
 
-def _said(entry: Entry, value: Any, order: int = 0) -> Said:
-    return Said(_text(entry, value), value, source_of(entry), order)
+def _said(entry: Entry, value: Any, order: int = 0) -> PolicyValue:
+    return PolicyValue(_text(entry, value), value, source_of(entry), order)
 
 
 def _text(entry: Entry, value: Any) -> str:

@@ -15,7 +15,7 @@ from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.layers import KEYS, layer_of, source_of, span_of
 from icekeep.operations.jobs import POLICY_JOBS
 from icekeep.policies.resolution import SCHEDULE_FORM, JobRule, layered, parse_schedule
-from icekeep.policies.values import SUBMIT_OVER, Glob, JobCall, Kind, Layer, Policy, Rules, Said, parse_glob
+from icekeep.policies.values import SUBMIT_OVER, Glob, JobCall, Layer, LayerKind, Policy, PolicyValue, Rules, parse_glob
 
 RULES_KEYS = frozenset({"defaults", "policies", "namespaces", "tables"})
 """Keys of the file that say what is done to tables."""
@@ -34,16 +34,16 @@ def read_rules(given: Mapping[str, Entry], catalogs: Collection[str] = ()) -> Ru
     Args:
         catalogs: those of the file.
     """
-    defaults = Layer(kind=Kind.DEFAULTS)
+    defaults = Layer(kind=LayerKind.DEFAULTS)
     if "defaults" in given:
         entry = given["defaults"]
-        defaults = layer_of(entry, Kind.DEFAULTS, extra_keys=SCHEDULE_KEYS, more=_scheduling(entry))
+        defaults = layer_of(entry, LayerKind.DEFAULTS, extra_keys=SCHEDULE_KEYS, more=_scheduling(entry))
     return Rules(
         defaults=defaults,
         policies=_policies(given["policies"], defaults, frozenset(catalogs)) if "policies" in given else (),
         job_names=POLICY_JOBS,
-        namespaces=_layers(given["namespaces"], Kind.NAMESPACE, "CATALOG") if "namespaces" in given else {},
-        tables=_layers(given["tables"], Kind.TABLE, FULL_NAME) if "tables" in given else {},
+        namespaces=_layers(given["namespaces"], LayerKind.NAMESPACE, "CATALOG") if "namespaces" in given else {},
+        tables=_layers(given["tables"], LayerKind.TABLE, FULL_NAME) if "tables" in given else {},
     )
 
 
@@ -63,7 +63,7 @@ def _policy(entry: Entry, defaults: Layer, catalogs: frozenset[str]) -> Policy:
     if "schedule" not in defaults.keys:
         entry.required("schedule", SCHEDULE_FORM)
     layer = layer_of(
-        entry, Kind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
+        entry, LayerKind.POLICY, name=name, extra_keys=POLICY_KEYS, more=_scheduling(entry), jobs=entry.required("jobs")
     )
     if not layer.jobs:
         raise given["jobs"].wrong(f"is empty; name at least one of {', '.join(POLICY_JOBS)}")
@@ -99,7 +99,7 @@ def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
     )
 
 
-def _scheduling(entry: Entry) -> dict[str, Said]:
+def _scheduling(entry: Entry) -> dict[str, PolicyValue]:
     """What a scheduler needs; a property of Spark is a key of its own."""
     given = {key: below for key, below in entry.mapping().items() if key in SCHEDULE_KEYS}
     values: dict[str, tuple[Entry, Any]] = {}
@@ -109,7 +109,7 @@ def _scheduling(entry: Entry) -> dict[str, Said]:
     if _SPARK_CONF in given:
         for key, below in given[_SPARK_CONF].mapping().items():
             values[f"{_SPARK_CONF}.{key}"] = (below, below.scalar())
-    return {key: Said(_shown(below), value, source_of(below)) for key, (below, value) in values.items()}
+    return {key: PolicyValue(_shown(below), value, source_of(below)) for key, (below, value) in values.items()}
 
 
 def _shown(entry: Entry) -> str:
@@ -118,7 +118,7 @@ def _shown(entry: Entry) -> str:
     return "null" if entry.is_null else str(entry.value)
 
 
-def _layers(entry: Entry, kind: Kind, form: str) -> dict[str, Layer]:
+def _layers(entry: Entry, kind: LayerKind, form: str) -> dict[str, Layer]:
     """By name, the layers of namespaces or tables."""
     layers: dict[str, Layer] = {}
     for given, below in entry.mapping().items():
@@ -126,7 +126,7 @@ def _layers(entry: Entry, kind: Kind, form: str) -> dict[str, Layer]:
         if "*" in given and name != given:
             raise below.wrong(f"{given!r} is not a full name; a pattern stands under `match` of a policy alone")
         if name is None:
-            more = "" if kind is Kind.TABLE else ", or CATALOG.NAMESPACE"
+            more = "" if kind is LayerKind.TABLE else ", or CATALOG.NAMESPACE"
             raise below.wrong(f"{given!r} is no full name; give {form}{more}")
         if name in layers:
             raise below.wrong(f"{name!r} is there twice, with other quotes")

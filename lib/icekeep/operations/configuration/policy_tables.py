@@ -7,11 +7,11 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
-from icekeep.operations.configuration.file import WHERE, Config
+from icekeep.operations.configuration.file import WHERE, Configuration
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import Heard, Problem, told_by_polaris, told_by_properties
 from icekeep.policies.resolution import TableRules, rules_for
-from icekeep.policies.values import Kind, Layer, Rules
+from icekeep.policies.values import Layer, LayerKind, Rules
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def resolve_table(
         heard = Heard(problems=(unread,))
     else:
         heard = told_by_properties(properties)
-    own, told = layer_of_told(heard, Kind.PROPERTIES)
+    own, told = layer_of_told(heard, LayerKind.PROPERTIES)
     name = full_name(catalog.name, identifier)
     return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
 
@@ -56,7 +56,7 @@ def tables_of(catalog: Catalog) -> Iterable[str]:
         yield from (full_name(catalog.name, table) for table in tables)
 
 
-def require_file(config: Config) -> str:
+def require_file(config: Configuration) -> str:
     """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
     if config.path is None:
         raise NotFoundError(
@@ -68,4 +68,4 @@ def require_file(config: Config) -> str:
 def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
     if not isinstance(catalog, StoresPolicies):
         return None, ()
-    return layer_of_told(told_by_polaris(catalog.stored_policies(identifier)), Kind.STORED, catalog.name)
+    return layer_of_told(told_by_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)

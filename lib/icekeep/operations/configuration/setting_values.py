@@ -9,7 +9,7 @@ from typing import Any
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.names import NAME_IN_CATALOG, name_of_form, split_names
 from icekeep.operations.configuration.documents import Entry
-from icekeep.settings import ALL, Kind, Setting, is_all
+from icekeep.settings import ALL, Setting, SettingKind, is_all
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, moment_ms, span_ms, whole_days
 from icekeep.spec.types import MAX_LONG, parse_bytes
@@ -25,22 +25,22 @@ def parse_setting(setting: Setting, text: str, now_ms: int) -> Any:
         UsageError: the text is no value of this kind; does not name the flag.
     """
     match setting.kind:
-        case Kind.TIME:
+        case SettingKind.TIME:
             return moment_ms(text, now_ms)
-        case Kind.AGE:
+        case SettingKind.AGE:
             return _span(text, setting.minimum)
-        case Kind.DAYS:
+        case SettingKind.DAYS:
             return whole_days(text)
-        case Kind.NUMBER:
+        case SettingKind.NUMBER:
             size = parse_bytes(text) if setting.name.endswith("bytes") else None
             return _whole_number(text if size is None else str(size), setting.minimum)
-        case Kind.NUMBER_OR_ALL:
+        case SettingKind.NUMBER_OR_ALL:
             return ALL if is_all(text) else _whole_number(text, setting.minimum, f" nor {ALL!r}")
-        case Kind.IDS:
+        case SettingKind.IDS:
             return tuple(_whole_number(part.strip(), 0) for part in text.split(","))
-        case Kind.NAMES:
+        case SettingKind.NAMES:
             return _names(text)
-        case Kind.LOCATIONS:
+        case SettingKind.LOCATIONS:
             return _locations(text)
         case _:
             return text
@@ -61,25 +61,25 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
         ConfigError: the entry's value is not of the setting's kind.
     """
     match setting.kind:
-        case Kind.SWITCH:
+        case SettingKind.SWITCH:
             return (setting.flag,) if entry.boolean() else ()
-        case Kind.OPTIONS | Kind.PAIRS:
+        case SettingKind.OPTIONS | SettingKind.PAIRS:
             pairs = [f"{key}={below.scalar()}" for key, below in entry.mapping().items()]
             return tuple(f"{setting.flag}={pair}" for pair in pairs)
-        case Kind.NUMBER:
+        case SettingKind.NUMBER:
             text = str(entry.whole_number(minimum=setting.minimum))
-        case Kind.IDS | Kind.NAMES | Kind.LOCATIONS:
+        case SettingKind.IDS | SettingKind.NAMES | SettingKind.LOCATIONS:
             text = _joined(setting, entry)
-        case Kind.TIME | Kind.DAYS | Kind.NUMBER_OR_ALL:
+        case SettingKind.TIME | SettingKind.DAYS | SettingKind.NUMBER_OR_ALL:
             text = entry.scalar()
             _check(setting, text, entry)
-        case Kind.AGE:
+        case SettingKind.AGE:
             text = entry.text()
             _check(setting, text, entry)
-        case Kind.FILTER | Kind.MANIFEST_FILTER:
+        case SettingKind.FILTER | SettingKind.MANIFEST_FILTER:
             text = entry.text()
             _check_filter(text, entry)
-        case Kind.TEXT | Kind.NAME:
+        case SettingKind.TEXT | SettingKind.NAME:
             text = entry.text()
     # One argument, so that a value that begins with a dash is not taken for a flag.
     return (f"{setting.flag}={text}",)
@@ -94,7 +94,7 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
     Raises:
         UsageError: the text is no value of this kind.
     """
-    if setting.kind is Kind.SWITCH:
+    if setting.kind is SettingKind.SWITCH:
         if text not in ("true", "false"):
             raise UsageError(f"{text!r} is neither true nor false")
         return (setting.flag,) if text == "true" else ()
@@ -102,7 +102,7 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
         return (f"{setting.flag}={name}={text}",)
     if not text:
         raise UsageError("is empty")
-    if setting.kind in (Kind.FILTER, Kind.MANIFEST_FILTER):
+    if setting.kind in (SettingKind.FILTER, SettingKind.MANIFEST_FILTER):
         try:
             parse_where(text, moment_ms=0)
         except ExpressionError as error:
@@ -116,10 +116,10 @@ def _joined(setting: Setting, entry: Entry) -> str:
     items = entry.sequence()
     if not items:
         raise entry.wrong("is empty")
-    if setting.kind is Kind.IDS:
+    if setting.kind is SettingKind.IDS:
         return ",".join(str(below.whole_number(minimum=0)) for below in items)
     texts = [below.text() for below in items]
-    if setting.kind is Kind.NAMES:
+    if setting.kind is SettingKind.NAMES:
         # A comma of a name goes in quotes.
         texts = [name_of_form(text, NAME_IN_CATALOG) or text for text in texts]
     text = ",".join(texts)

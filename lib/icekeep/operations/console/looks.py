@@ -11,7 +11,7 @@ Color = Literal["auto", "always", "never"]
 COLORS: tuple[Color, ...] = ("auto", "always", "never")
 
 
-class Look(msgspec.Struct, frozen=True):
+class OutputStyle(msgspec.Struct, frozen=True):
     """How a result is wanted on a terminal.
 
     Attributes:
@@ -24,4 +24,4 @@ class Look(msgspec.Struct, frozen=True):
     color: Color = "auto"
 
 
-DEFAULT_LOOK = Look()
+DEFAULT_LOOK = OutputStyle()

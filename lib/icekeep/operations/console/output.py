@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icekeep.errors import UsageError, printable
-from icekeep.operations.console.looks import DEFAULT_LOOK, Look
+from icekeep.operations.console.looks import DEFAULT_LOOK, OutputStyle
 from icekeep.operations.console.terminal import COLOR_SYSTEMS, print_on_terminal
 from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, shown_name, split_values
 from icekeep.runtime import SYSTEM
@@ -134,7 +134,7 @@ def _take_name(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: Look = DEFAULT_LOOK) -> None:
+def print_tables(title: str, values: Mapping[str, Any], stream: TextIO, look: OutputStyle = DEFAULT_LOOK) -> None:
     """Show plain values to people: single ones as a list of names and values, lists of rows as tables.
 
     On a terminal they fit its width (`terminal.py`); elsewhere nothing is left out, cut or coloured, and names are those of JSON.

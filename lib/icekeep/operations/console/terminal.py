@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from icekeep.errors import printable
-from icekeep.operations.console.looks import Color, Look
+from icekeep.operations.console.looks import Color, OutputStyle
 from icekeep.operations.console.values import MAX_ROWS, columns_of, label, shown_value, split_values
 from icekeep.rendered import Details
 
@@ -73,7 +73,7 @@ COLOR_SYSTEMS: Mapping[Color, Mapping[str, Any]] = {
 }
 
 
-def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: Look) -> None:
+def print_on_terminal(console: Console, title: str, values: Mapping[str, Any], look: OutputStyle) -> None:
     """Show plain values to people; columns that no table has are named below what there is: the work is done by then."""
     single, rows = split_values(values)
     advice = single.pop(_NEXT, None)
@@ -124,7 +124,7 @@ def _says_something(value: Any) -> bool:
     return value is False or value not in (None, "", 0, "-", [], ())
 
 
-def _print_values(console: Console, values: Mapping[str, Any], look: Look) -> None:
+def _print_values(console: Console, values: Mapping[str, Any], look: OutputStyle) -> None:
     labels = {name: label(name) for name in values}
     width = max(map(len, labels.values()), default=0) + len(_GAP)
     for name, value in values.items():
@@ -136,7 +136,7 @@ def _print_values(console: Console, values: Mapping[str, Any], look: Look) -> No
             console.print(Text.assemble(lead, (line, _color(name, text))), soft_wrap=True)
 
 
-def _print_wrapped(console: Console, text: str, look: Look) -> None:
+def _print_wrapped(console: Console, text: str, look: OutputStyle) -> None:
     for number, line in enumerate([text] if look.is_wide else _wrapped(text, console.width - len(_GAP))):
         console.print(Text(f"{_GAP if number else ''}{line}"), soft_wrap=True)
 
@@ -144,7 +144,7 @@ def _print_wrapped(console: Console, text: str, look: Look) -> None:
 class _Rows:
     """A table that fits a width."""
 
-    def __init__(self, items: Sequence[Mapping[str, Any]], look: Look, width: int) -> None:
+    def __init__(self, items: Sequence[Mapping[str, Any]], look: OutputStyle, width: int) -> None:
         are_numbers = columns_of(items)
         self._numbers = {name for name, are in are_numbers.items() if are}
         self._labels = {name: label(name) for name in are_numbers}

@@ -31,7 +31,7 @@ _NAMES_SHOWN = 3
 """Of the other catalogs in a database."""
 
 
-class Subject(msgspec.Struct, frozen=True):
+class DoctorCatalog(msgspec.Struct, frozen=True):
     """A catalog to look at: its name, its properties as far as they are known, and how it is opened.
 
     `records` tells where runs on its tables are written down, `None` for nowhere; without it nobody knows.
@@ -53,7 +53,7 @@ class TrialSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at_opening(
-    notes: Notes, subject: Subject, needs: Needs | None, namespace: Identifier | None = None
+    notes: Notes, subject: DoctorCatalog, needs: Needs | None, namespace: Identifier | None = None
 ) -> tuple[Catalog | None, bool]:
     """Look whether a catalog opens, answers and lists; nothing is written to it or its store.
 
@@ -76,7 +76,9 @@ def look_at_opening(
     return catalog, lists
 
 
-def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Needs | None) -> tuple[StorePlace, ...]:
+def look_at_catalog(
+    notes: Notes, subject: DoctorCatalog, site: TrialSite, needs: Needs | None
+) -> tuple[StorePlace, ...]:
     """Look at a catalog and the store of its tables; returns the places in it that were reached."""
     about = f"catalog {subject.name}"
     catalog, lists = look_at_opening(notes, subject, needs, site.namespace)
@@ -108,7 +110,7 @@ def look_at_catalog(notes: Notes, subject: Subject, site: TrialSite, needs: Need
     return tuple(places.reached)
 
 
-def look_at_records(notes: Notes, subject: Subject) -> None:
+def look_at_records(notes: Notes, subject: DoctorCatalog) -> None:
     """Look whether runs on a catalog's tables are written down, as the configuration says, and whether that can be read."""
     if subject.records is not None:
         notes.look(f"catalog {subject.name}", "record of runs", partial(_record_of_runs, subject.records))
@@ -132,7 +134,7 @@ class _Places:
         self.look(StorePlace(cast(DirectoryStorage, table.storage), table.metadata.location))
 
 
-def _opened(subject: Subject, opened: list[Catalog]) -> str:
+def _opened(subject: DoctorCatalog, opened: list[Catalog]) -> str:
     catalog = subject.open()
     opened.append(catalog)
     return catalog.identity
@@ -149,7 +151,7 @@ def _record_of_runs(records_of: Callable[[], RunRecords | None]) -> str:
     return f"runs are written down in {records.address}; {last}"
 
 
-def _namespaces(subject: Subject, catalog: Catalog) -> str:
+def _namespaces(subject: DoctorCatalog, catalog: Catalog) -> str:
     began_ms = catalog.runtime.monotonic_ms()
     with subject.placing():
         count = len(catalog.list_namespaces())

@@ -15,7 +15,13 @@ from icekeep.formats.machine import processors_count
 from icekeep.names import split_name
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.receivers import NOTIFICATIONS, NotificationSettings
-from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog, look_at_opening, look_at_records
+from icekeep.operations.doctor.catalog import (
+    DoctorCatalog,
+    TrialSite,
+    look_at_catalog,
+    look_at_opening,
+    look_at_records,
+)
 from icekeep.operations.doctor.driver import DRIVER, look_at_driver
 from icekeep.operations.doctor.findings import NOT_TRIED, WRONG, DoctorResult, Notes, NotTried
 from icekeep.operations.doctor.notifications import look_at_notifications
@@ -47,7 +53,7 @@ _IS_RUNNING = "icekeep.planning.spark.session:is_running"
 class Configured(NamedTuple):
     """What the configuration names, of which all is looked at."""
 
-    subjects: list[Subject]
+    subjects: list[DoctorCatalog]
     notifications: Sequence[NotificationSettings] = ()
 
 
@@ -82,7 +88,7 @@ def doctor(
         return _examined(
             partial(_configuration, partial(configured_catalogs, conf), catalog), spark, site, executors, listener
         )
-    subject = Subject(catalog.name, {}, lambda: catalog)
+    subject = DoctorCatalog(catalog.name, {}, lambda: catalog)
     return _examined(lambda: Configured([subject]), spark, site, executors, listener)
 
 
@@ -154,7 +160,7 @@ def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Config
     """What to look at: the catalog that is named, or all; raises where the configuration is wrong or does not know it."""
     known = catalogs()
     subjects = [
-        Subject(
+        DoctorCatalog(
             one.name,
             one.properties,
             partial(open_settings, one),
@@ -193,7 +199,7 @@ def _configured_memory() -> str:
     return told
 
 
-def _packages(needs: Needs | None, subjects: Sequence[Subject]) -> list[str]:
+def _packages(needs: Needs | None, subjects: Sequence[DoctorCatalog]) -> list[str]:
     """The packages that executors need as well: those of icekeep, and of the catalogs and their stores."""
     always = [] if needs is None else [one.package for one in (*needs.of(""), *needs.of(SPARK_EXTRA))]
     extras = (packages for subject in subjects for packages in needed_extras(subject.properties).values())

@@ -22,7 +22,7 @@ from icekeep.operations.plan_files.format import (
 )
 from icekeep.rendered import Rendered
 from icekeep.runs import icekeep_version
-from icekeep.settings import Job, Kind
+from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.times import moment_ms, whole_days
 
@@ -139,19 +139,19 @@ def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> d
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _plain(name: str, value: Any, kind: Kind | None, now_ms: int) -> Any:
+def _plain(name: str, value: Any, kind: SettingKind | None, now_ms: int) -> Any:
     if value is None or value is ALWAYS_TRUE:
         return None
-    if kind is Kind.TIME:
+    if kind is SettingKind.TIME:
         return moment_ms(value, now_ms)
-    if kind is Kind.DAYS:
+    if kind is SettingKind.DAYS:
         return whole_days(value)
-    if kind in (Kind.FILTER, Kind.MANIFEST_FILTER) and not isinstance(value, str):
+    if kind in (SettingKind.FILTER, SettingKind.MANIFEST_FILTER) and not isinstance(value, str):
         raise UsageError(f"{argument(name)} is an expression, and a plan's file holds text: give it as text")
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
     except TypeError as error:
         raise UsageError(f"{argument(name)} cannot be written to a plan's file: {error}") from None
-    if kind is Kind.OPTIONS and isinstance(plain, dict):
+    if kind is SettingKind.OPTIONS and isinstance(plain, dict):
         return {key: one for key, one in plain.items() if one is not None}
     return plain

@@ -1,20 +1,20 @@
 """Scan planning: what a scan reads, cut into tasks, and explained. The job `plan_scan`."""
 
-from icekeep.settings import WHERE, Job, Kind, Setting
+from icekeep.settings import WHERE, Job, Setting, SettingKind
 
 JOB = Job(
     name="plan_scan",
     summary="show the files that a filter would read, and what pruning saves",
     settings=(
         WHERE,
-        Setting("ref", Kind.NAME, "the branch or tag to read (default: main)"),
-        Setting("snapshot_id", Kind.NUMBER, "read this snapshot"),
-        Setting("as_of", Kind.TIME, "read what was current at a time, or an age ago"),
-        Setting("start_snapshot_id", Kind.NUMBER, "read only what was appended after this snapshot"),
-        Setting("end_snapshot_id", Kind.NUMBER, "... up to this one (default: the current one)"),
+        Setting("ref", SettingKind.NAME, "the branch or tag to read (default: main)"),
+        Setting("snapshot_id", SettingKind.NUMBER, "read this snapshot"),
+        Setting("as_of", SettingKind.TIME, "read what was current at a time, or an age ago"),
+        Setting("start_snapshot_id", SettingKind.NUMBER, "read only what was appended after this snapshot"),
+        Setting("end_snapshot_id", SettingKind.NUMBER, "... up to this one (default: the current one)"),
         Setting(
             "explain",
-            Kind.NAME,
+            SettingKind.NAME,
             "say why this data file (its location, or the end of it) is read or pruned",
             shown="FILE",
         ),

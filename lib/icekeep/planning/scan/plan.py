@@ -21,7 +21,7 @@ from icekeep.planning.deletes import (
     CROWDED_COUNT,
     MATCHED_DATA_COLUMNS,
     MAX_PAIRS,
-    Reaching,
+    ReachingDeletes,
     crowded_count,
     reaching,
     with_deletes,
@@ -257,7 +257,7 @@ class FewFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The data files that a scan needs, on the driver, and, if asked for, the deletes that reach each."""
 
     files: pa.Table
-    reaching: Reaching | None
+    reaching: ReachingDeletes | None
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each file, with its `deletes` if they were asked for; files share the rows of deletes."""

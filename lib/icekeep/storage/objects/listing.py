@@ -185,14 +185,14 @@ HIGHEST = "\U0010ffff"
 """No name has a character behind it."""
 
 
-class Names(NamedTuple):
+class SortedNames(NamedTuple):
     """Names in order; `is_all`: none come behind them."""
 
     names: Sequence[str]
     is_all: bool
 
 
-Look = Callable[[str], Names]
+Look = Callable[[str], SortedNames]
 """The next names behind one, some of them; those behind an empty one are the first."""
 
 
@@ -286,7 +286,7 @@ def _end(name: str, length: int) -> str:
     return name[:length] + HIGHEST if len(name) >= length else name
 
 
-def _clipped(some: NameRange, names: Names) -> NameRange:
+def _clipped(some: NameRange, names: SortedNames) -> NameRange:
     """A range with the first of its names."""
     inside = [name for name in names.names if name > some.after and (name <= some.until or not some.until)]
     is_seen = names.is_all or (bool(some.until) and any(name > some.until for name in names.names))
@@ -332,7 +332,7 @@ class ObjectListing(ABC):
 
         start = f"{prefix}/" if prefix else ""
 
-        def look(after: str) -> Names:
+        def look(after: str) -> SortedNames:
             return _next_names(stores, start, after)
 
         with translated("list", prefix_location):
@@ -403,15 +403,15 @@ def _objects(stores: Stores, prefix: str, share: ListingShare) -> Iterator[tuple
                 yield key, size_bytes, meta["last_modified"]
 
 
-def _next_names(stores: Stores, start: str, after: str) -> Names:
+def _next_names(stores: Stores, start: str, after: str) -> SortedNames:
     for page in listed_pages(stores, start.rstrip("/"), after):
         # A marker that lost the slash at its end may be out of its place, or be the directory itself.
         names = sorted(
             {meta["path"] for meta in page.objects if meta["path"] > after and meta["path"].startswith(start)}
         )
         if names:
-            return Names(names, page.is_last)
-    return Names([], is_all=True)
+            return SortedNames(names, page.is_last)
+    return SortedNames([], is_all=True)
 
 
 def _out_of_order(prefix_location: str) -> UnsupportedError:

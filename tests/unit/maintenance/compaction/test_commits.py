@@ -21,7 +21,7 @@ from icekeep.errors import (
 from icekeep.events import CommitRetried, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.maintenance.compact import commit as commits_module
-from icekeep.maintenance.compact.commit import Commits, commit_groups, read_files
+from icekeep.maintenance.compact.commit import CompactionCommits, commit_groups, read_files
 from icekeep.maintenance.compact.execute import RewrittenGroup
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import (
@@ -138,7 +138,7 @@ class Run:
         return commit_groups(finished, self.commits(), heartbeat)
 
     def commits(self):
-        return Commits(
+        return CompactionCommits(
             table=self.table,
             run_id="run",
             plan=self.plan,

@@ -15,7 +15,7 @@ from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compact.job import Run, compact, plan_compact
+from icekeep.maintenance.compact.job import CompactionRun, compact, plan_compact
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.types import BINARY, LONG, STRING, NestedField
@@ -64,7 +64,7 @@ def test_what_has_landed_is_counted_though_the_overlap_cannot_be_measured_then(
     def fail(*_: Any) -> None:
         raise RuntimeError("stopped")
 
-    monkeypatch.setattr(Run, "overlap_after", fail)
+    monkeypatch.setattr(CompactionRun, "overlap_after", fail)
     result = compact(lake.filled(), no_spark, sort_order="id")
     assert (result.status, result.commits_count, result.rewritten_data_files_count) == ("partial", 1, 18)
 

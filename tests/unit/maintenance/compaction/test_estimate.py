@@ -1,14 +1,16 @@
-from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, Estimate, RewriteMethod, Work, estimate
+from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, CompactionEstimate, RewriteMethod, Work, estimate
 
 MIB = 1024 * 1024
 
 
-def estimated(*works: Work, slots: int = 2) -> Estimate:
+def estimated(*works: Work, slots: int = 2) -> CompactionEstimate:
     return estimate(works, slots=slots, groups_count=1, files_count=10, new_files_count=2, delete_bytes=7)
 
 
 def test_nothing_to_do_costs_nothing_but_the_look():
-    assert estimate([], slots=2, groups_count=0, files_count=0, new_files_count=0, delete_bytes=0) == Estimate()
+    assert (
+        estimate([], slots=2, groups_count=0, files_count=0, new_files_count=0, delete_bytes=0) == CompactionEstimate()
+    )
 
 
 def test_bytes_are_read_once_and_written_once_with_the_deletes_beside_them():

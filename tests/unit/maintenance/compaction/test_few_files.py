@@ -16,7 +16,7 @@ from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import chosen_strategy, group_files
 from icekeep.maintenance.compact.planner import plan
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
-from icekeep.planning.deletes import Reaching, reaching
+from icekeep.planning.deletes import ReachingDeletes, reaching
 from icekeep.planning.scan.plan import FewFiles, few_files, open_scan
 from icekeep.planning.spark.session import Limits
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
@@ -31,7 +31,7 @@ SIZES: FileSizes = file_sizes(
 
 def few_of(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> FewFiles:
     found = reaching(table_of(data), table_of(deletes), SPECS)
-    assert isinstance(found, Reaching)
+    assert isinstance(found, ReachingDeletes)
     return FewFiles(files=table_of(data), reaching=found)
 
 

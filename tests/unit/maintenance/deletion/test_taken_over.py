@@ -160,7 +160,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
 
 def test_a_claim_that_its_thread_follows_at_once_begins_a_deletion_all_the_same(world, monkeypatch):
     """The number was read after the thread had moved it on: the claim looked lost, and the plan could not come back."""
-    real, begun, claimed = claims._create, claims.Claim.begin_deleting, []
+    real, begun, claimed = claims._create, claims.PlanLease.begin_deleting, []
 
     def begin(self, storage, runtime):
         claimed.append(self)
@@ -172,7 +172,7 @@ def test_a_claim_that_its_thread_follows_at_once_begins_a_deletion_all_the_same(
             claimed.append(None)
             claimed[0].check(storage, world.runtime)
 
-    monkeypatch.setattr(claims.Claim, "begin_deleting", begin)
+    monkeypatch.setattr(claims.PlanLease, "begin_deleting", begin)
     monkeypatch.setattr(claims, "_create", create_and_follow)
     assert (world.expire(trash=0).status, world.data()) == ("done", ["ab", "c"])
 

@@ -10,7 +10,7 @@ from icekeep.errors import ExpressionError, NotFoundError, UsageError
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.why.job import why
-from icekeep.maintenance.why.reasons import State
+from icekeep.maintenance.why.reasons import FileState
 from icekeep.planning.spark.session import Engine, Limits
 from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag
@@ -50,7 +50,7 @@ def test_a_live_file_is_told_with_who_added_it_and_all_that_reads_it(version):
     newest = world.append(2, month=2).metadata.current_snapshot
     create_tag(world.table, "audit", snapshot_id=added.snapshot_id)
     result = told(world, file.file_path)
-    assert (result.kind, result.state, result.is_in_storage) == ("data file", State.CURRENT, True)
+    assert (result.kind, result.state, result.is_in_storage) == ("data file", FileState.CURRENT, True)
     assert (result.record_count, result.partition) == (5, "at_month=2013-02")
     assert result.stored_bytes == file.file_size_in_bytes
     assert of_events(result) == [("added", added.snapshot_id)]
@@ -89,7 +89,7 @@ def test_every_kind_of_delete_that_reaches_a_file_is_told_and_no_other():
     delete = told(world, result.deletes[0].file_path)
     assert (delete.kind, delete.state, of_events(delete)) == (
         "position delete file",
-        State.CURRENT,
+        FileState.CURRENT,
         [("added", ids[0])],
     )
     assert (delete.record_count, delete.deletes_count, delete.columns) == (1, None, ())
@@ -116,7 +116,7 @@ def test_a_puffin_file_with_several_vectors_is_one_file_and_takes_the_place_of_p
     ]
     replaced = delete_by_vector(world.table, second.file_path, [3])
     again = told(world, puffin.file_path)
-    assert (again.state, again.vectors_count, again.record_count) == (State.CURRENT, 1, 2)
+    assert (again.state, again.vectors_count, again.record_count) == (FileState.CURRENT, 1, 2)
     assert of_events(again)[-1] == ("removed in part", replaced.metadata.current_snapshot_id)
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_a_rewrite_removed_is_told_with_the_rewrite_and_until_when_i
     compact(world.table, no_spark, options={"rewrite-all": "true"})
     rewrite = world.table.metadata.current_snapshot
     result = told(world, path)
-    assert result.state is State.RETAINED
+    assert result.state is FileState.RETAINED
     assert of_events(result)[-1] == ("removed", rewrite.snapshot_id)
     assert result.history[-1].operation == "replace"
     newest = before.metadata.current_snapshot
@@ -145,7 +145,7 @@ def test_a_file_that_a_rewrite_removed_is_told_with_the_rewrite_and_until_when_i
     create_tag(world.table, "audit", snapshot_id=newest.snapshot_id)
     world.runtime.pass_ms(10 * DAY_MS)
     kept = told(world, path)
-    assert (kept.state, kept.retained_until_ms, kept.kept_by) == (State.RETAINED, None, ("tag audit",))
+    assert (kept.state, kept.retained_until_ms, kept.kept_by) == (FileState.RETAINED, None, ("tag audit",))
     assert "kept by tag audit" in kept.answer
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_only_a_snapshot_on_no_branch_reads_is_told_so():
     file, added = appended(world, 1)
     rollback_to_snapshot(world.table, first)
     result = told(world, file.file_path)
-    assert (result.state, [ref.ref for ref in result.refs]) == (State.RETAINED, [None])
+    assert (result.state, [ref.ref for ref in result.refs]) == (FileState.RETAINED, [None])
     assert of_events(result) == [("added", added.snapshot_id)]
     assert result.retained_until_ms == added.timestamp_ms + 5 * DAY_MS + 1
 

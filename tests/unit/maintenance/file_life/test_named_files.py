@@ -7,7 +7,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import UsageError
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.why.job import why
-from icekeep.maintenance.why.reasons import State
+from icekeep.maintenance.why.reasons import FileState
 from icekeep.maintenance.why.search import Target
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.tables.refs import create_tag
@@ -36,11 +36,11 @@ def test_a_manifest_is_told_with_the_snapshots_that_name_it(world):
     table = world.table
     manifest = manifests_of(table)[-1]
     result = told(world, manifest.manifest_path)
-    assert (result.kind, result.state, result.snapshots_count) == ("manifest", State.CURRENT, 3)
+    assert (result.kind, result.state, result.snapshots_count) == ("manifest", FileState.CURRENT, 3)
     assert [(e.event, e.snapshot_id) for e in result.history] == [("added", table.metadata.snapshots[0].snapshot_id)]
     rewrite_manifests(table, no_spark)
     rewritten = told(world, manifest.manifest_path.rpartition("/")[2])
-    assert (rewritten.state, rewritten.snapshots_count) == (State.RETAINED, 3)
+    assert (rewritten.state, rewritten.snapshots_count) == (FileState.RETAINED, 3)
     removed = rewritten.history[-1]
     assert (removed.event, removed.snapshot_id) == ("removed", world.table.metadata.current_snapshot_id)
     world.memory.files[world.table.current_snapshot.manifest_list] = (b"broken", 0)
@@ -53,7 +53,7 @@ def test_a_manifest_list_is_told_with_its_snapshot(world):
     first = world.table.metadata.snapshots[0]
     create_tag(world.table, "audit", snapshot_id=first.snapshot_id)
     result = told(world, first.manifest_list)
-    assert (result.kind, result.state, result.snapshots_count) == ("manifest list", State.RETAINED, 1)
+    assert (result.kind, result.state, result.snapshots_count) == ("manifest list", FileState.RETAINED, 1)
     assert [ref.ref for ref in result.refs] == ["main", "audit"]
     assert result.kept_by == ("tag audit",)
 
@@ -61,8 +61,8 @@ def test_a_manifest_list_is_told_with_its_snapshot(world):
 def test_metadata_files_are_told_with_their_place_in_the_log(world):
     table = world.table
     current, old = told(world, table.metadata_location), told(world, table.metadata.metadata_log[1].metadata_file)
-    assert (current.kind, current.state) == ("metadata file", State.CURRENT)
-    assert (old.kind, old.state) == ("metadata file", State.RETAINED)
+    assert (current.kind, current.state) == ("metadata file", FileState.CURRENT)
+    assert (old.kind, old.state) == ("metadata file", FileState.RETAINED)
     assert "number 2 of 3 in the metadata log" in old.answer
     assert "`expire_snapshots` or `remove_orphan_files` takes it" in old.answer
     deleting = {"write.metadata.delete-after-commit.enabled": "true"}
@@ -83,7 +83,7 @@ def test_statistics_are_told_with_the_snapshot_that_they_describe(world):
     metadata = replace(table.metadata, statistics=(statistics,), partition_statistics=(partitions,))
     results = [why(replace(table, metadata=metadata), path, no_spark) for path in paths]
     assert [result.kind for result in results] == ["statistics file"] * 2
-    assert [result.state for result in results] == [State.RETAINED, State.CURRENT]
+    assert [result.state for result in results] == [FileState.RETAINED, FileState.CURRENT]
     assert [(r.history[0].event, r.history[0].snapshot_id) for r in results] == [
         ("describes", first.snapshot_id),
         ("describes", last.snapshot_id),

@@ -1,6 +1,6 @@
 from icekeep.catalog.base import OperatorRules
 from icekeep.maintenance.why.job import fate_of_read
-from icekeep.maintenance.why.search import Kept, kept_until
+from icekeep.maintenance.why.search import SnapshotRetention, kept_until
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from kit.cases import for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder
@@ -16,21 +16,33 @@ def days(number):
     ("table", "readers", "expected"),
     [
         # Snapshot n was made on day n - 1; what is older than five days goes.
-        (MetadataBuilder().commits(4), {1}, Kept(days(5) + 1)),
-        (MetadataBuilder().commits(4), {1, 3}, Kept(days(7) + 1)),
-        (MetadataBuilder().commits(4), {4}, Kept(None, ("branch main",))),
-        (MetadataBuilder().commits(4).tag("t", at=1), {1}, Kept(None, ("tag t",))),
-        (MetadataBuilder().commits(4).tag("t", at=1, max_ref_age_ms=9 * DAY_MS), {1}, Kept(days(9) + 1)),
-        (MetadataBuilder().commits(4).branch("b", at=2).commits(1, branch="b"), {5}, Kept(None, ("branch b",))),
+        (MetadataBuilder().commits(4), {1}, SnapshotRetention(days(5) + 1)),
+        (MetadataBuilder().commits(4), {1, 3}, SnapshotRetention(days(7) + 1)),
+        (MetadataBuilder().commits(4), {4}, SnapshotRetention(None, ("branch main",))),
+        (MetadataBuilder().commits(4).tag("t", at=1), {1}, SnapshotRetention(None, ("tag t",))),
+        (MetadataBuilder().commits(4).tag("t", at=1, max_ref_age_ms=9 * DAY_MS), {1}, SnapshotRetention(days(9) + 1)),
+        (
+            MetadataBuilder().commits(4).branch("b", at=2).commits(1, branch="b"),
+            {5},
+            SnapshotRetention(None, ("branch b",)),
+        ),
         (
             MetadataBuilder().commits(4).branch("main", min_snapshots_to_keep=2),
             {3},
-            Kept(None, ("branch main, which keeps its newest snapshots whatever their age",)),
+            SnapshotRetention(None, ("branch main, which keeps its newest snapshots whatever their age",)),
         ),
-        (MetadataBuilder().commits(4).branch("main", min_snapshots_to_keep=2), {2}, Kept(days(6) + 1)),
-        (MetadataBuilder().commits(4).branch("main", max_snapshot_age_ms=20 * DAY_MS), {1}, Kept(days(20) + 1)),
-        (MetadataBuilder().commits(4).properties({"history.expire.max-snapshot-age-ms": "1"}), {1}, Kept(days(4))),
-        (MetadataBuilder().commits(2).stage(at_ms=days(3)), {3}, Kept(days(8) + 1)),
+        (MetadataBuilder().commits(4).branch("main", min_snapshots_to_keep=2), {2}, SnapshotRetention(days(6) + 1)),
+        (
+            MetadataBuilder().commits(4).branch("main", max_snapshot_age_ms=20 * DAY_MS),
+            {1},
+            SnapshotRetention(days(20) + 1),
+        ),
+        (
+            MetadataBuilder().commits(4).properties({"history.expire.max-snapshot-age-ms": "1"}),
+            {1},
+            SnapshotRetention(days(4)),
+        ),
+        (MetadataBuilder().commits(2).stage(at_ms=days(3)), {3}, SnapshotRetention(days(8) + 1)),
     ],
 )
 def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, readers, expected):
@@ -43,6 +55,6 @@ def test_a_file_is_kept_as_long_as_the_last_snapshot_that_reads_it(table, reader
 
 
 def test_of_many_tags_that_keep_a_file_the_first_are_named_and_the_rest_counted():
-    kept = Kept(None, tuple(f"tag restored-{n}" for n in range(2_000)))
+    kept = SnapshotRetention(None, tuple(f"tag restored-{n}" for n in range(2_000)))
     said = fate_of_read(is_current=False, kept=kept, now_ms=0, is_missing=False, back=None)
     assert said.endswith("kept by tag restored-0, tag restored-1, tag restored-2 and 1,997 more")

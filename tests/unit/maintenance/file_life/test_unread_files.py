@@ -7,7 +7,7 @@ from icekeep.errors import UnsupportedError, UsageError
 from icekeep.maintenance.delete.lease import RESTORE, take_claim
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.why.job import why
-from icekeep.maintenance.why.reasons import State
+from icekeep.maintenance.why.reasons import FileState
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.expired_tables import DAY_MS, ExpiredWorld
 from kit.no_spark import no_spark
@@ -30,7 +30,7 @@ def told(world, path, **more):
 
 def test_what_the_next_expiration_takes_is_told_so(world):
     result = told(world, A)
-    assert (result.state, result.retained_until_ms) == (State.RETAINED, world.runtime.now_ms())
+    assert (result.state, result.retained_until_ms) == (FileState.RETAINED, world.runtime.now_ms())
     assert "the next `expire_snapshots` drops" in result.answer
 
 
@@ -38,7 +38,7 @@ def test_a_file_in_the_trash_is_told_with_its_run_from_its_place_and_from_the_tr
     began_ms = world.runtime.now_ms()
     world.expire(trash=3)
     result = told(world, A)
-    assert (result.kind, result.state, result.file_path) == ("data file", State.TRASH, A)
+    assert (result.kind, result.state, result.file_path) == ("data file", FileState.TRASH, A)
     (plan,) = result.plans
     assert (plan.job, plan.place, plan.is_restorable) == ("expire_snapshots", "trash", True)
     assert (plan.created_ms, plan.until_ms) == (began_ms, began_ms + 3 * DAY_MS)
@@ -47,26 +47,28 @@ def test_a_file_in_the_trash_is_told_with_its_run_from_its_place_and_from_the_tr
     assert told(world, in_trash) == told(world, "data/a") == result
     assert [event.event for event in result.history] == ["removed"]
     world.restore()
-    assert told(world, A).state is State.RETAINED
+    assert told(world, A).state is FileState.RETAINED
 
 
 def test_a_file_whose_plan_waits_is_told_with_the_moment(world):
     began_ms = world.runtime.now_ms()
     world.expire(options={"grace": "2d"})
     result = told(world, A)
-    assert (result.state, result.is_in_storage) == (State.PLANNED, True)
+    assert (result.state, result.is_in_storage) == (FileState.PLANNED, True)
     assert [(p.place, p.until_ms) for p in result.plans] == [("in place", began_ms + 2 * DAY_MS)]
-    manifest_list = next(at for at in world.memory.files if "/snap-" in at and told(world, at).state is State.PLANNED)
+    manifest_list = next(
+        at for at in world.memory.files if "/snap-" in at and told(world, at).state is FileState.PLANNED
+    )
     assert told(world, manifest_list).kind == "manifest list"
 
 
 def test_a_file_that_left_the_table_and_is_still_there_is_garbage(world):
     world.expire()
-    assert told(world, A).state is State.GONE
+    assert told(world, A).state is FileState.GONE
     assert "its file is deleted" in told(world, A).answer
     world.memory.create(A, b"back")
     result = told(world, A)
-    assert (result.state, result.kind) == (State.GARBAGE, "data file")
+    assert (result.state, result.kind) == (FileState.GARBAGE, "data file")
     assert [event.operation for event in result.history] == ["replace"]
     assert result.removable_after_ms == world.runtime.now_ms() + 3 * DAY_MS
     assert "takes it from 2023-" in result.answer
@@ -76,7 +78,7 @@ def test_an_orphan_is_told_with_the_moment_at_which_it_goes(world):
     lost = data_file("lost").file_path
     world.memory.create(lost, b"stray")
     young = told(world, lost)
-    assert (young.state, young.is_in_storage) == (State.ORPHAN, True)
+    assert (young.state, young.is_in_storage) == (FileState.ORPHAN, True)
     assert "it lies there since 2023-11-24" in young.answer
     assert young.removable_after_ms == young.created_ms + 3 * DAY_MS
     assert told(world, "data/lost") == young
@@ -86,16 +88,16 @@ def test_an_orphan_is_told_with_the_moment_at_which_it_goes(world):
     assert "the next `remove_orphan_files` takes it" in told(world, lost).answer
     world.remove_orphans()
     assert lost not in world.memory.files
-    assert told(world, lost).state is State.UNKNOWN
+    assert told(world, lost).state is FileState.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("name", "state", "says"),
     [
-        ("db/events/data/_hidden/x", State.ORPHAN, "does not look at hidden names"),
-        ("db/events/.icekeep/runs/r1/x", State.OWN, "icekeep's own"),
-        ("db/others/x", State.ELSEWHERE, "in no place of the table"),
-        ("db/events/metadata/x.metadata.json", State.ORPHAN, "refuses to go on because of it"),
+        ("db/events/data/_hidden/x", FileState.ORPHAN, "does not look at hidden names"),
+        ("db/events/.icekeep/runs/r1/x", FileState.OWN, "icekeep's own"),
+        ("db/others/x", FileState.ELSEWHERE, "in no place of the table"),
+        ("db/events/metadata/x.metadata.json", FileState.ORPHAN, "refuses to go on because of it"),
     ],
 )
 def test_what_orphan_removal_leaves_alone_is_told_with_the_reason(world, name, state, says):
@@ -110,7 +112,7 @@ def test_what_orphan_removal_leaves_alone_is_told_with_the_reason(world, name, s
 def test_what_was_never_there_is_told_so_and_an_end_of_several_orphans_is_refused(world):
     for path in ("memory://lake/wh/db/events/data/none", "none"):
         result = told(world, path)
-        assert (result.state, result.is_in_storage, result.history, result.plans) == (State.UNKNOWN, False, (), ())
+        assert (result.state, result.is_in_storage, result.history, result.plans) == (FileState.UNKNOWN, False, (), ())
     world.leave("lost1", "lost2")
     world.memory.create(data_file("x/lost1").file_path, b"")
     with pytest.raises(UsageError, match="2 files end with 'lost1'"):
@@ -122,7 +124,7 @@ def test_a_file_that_is_missing_though_snapshots_read_it_is_told_with_the_run_th
     run = told(world, A).plans[0].run
     world.adopt("a")
     result = told(world, A)
-    assert (result.state, result.is_in_storage) == (State.CURRENT, False)
+    assert (result.state, result.is_in_storage) == (FileState.CURRENT, False)
     assert f"it is in the trash: `icekeep restore --table local.db.events --run {run}`" in result.answer
     del world.memory.files[C]
     assert "it is not in storage: readers of these fail" in told(world, C).answer
@@ -135,7 +137,7 @@ def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(
     world.memory.files[broken] = (b"broken", world.runtime.now_ms())
     world.leave("lost")
     orphan, live = told(world, data_file("lost").file_path), told(world, C)
-    assert orphan.state is State.UNDECIDED
+    assert orphan.state is FileState.UNDECIDED
     assert live.is_in_storage
     for result in (orphan, live):
         assert result.unreadable_files == (broken,)
@@ -145,7 +147,7 @@ def test_what_cannot_be_looked_into_is_told_and_nothing_is_said_to_be_an_orphan(
         assert orphan.notes[-1].endswith(str(table.metadata.snapshots[0].snapshot_id))
         # Its snapshot may have the file for all that is known: it has not been added by the next, nor removed.
         assert told(world, A).history[0].event == "added"
-    assert told(world, "none").state is State.UNDECIDED
+    assert told(world, "none").state is FileState.UNDECIDED
 
 
 def test_a_list_that_counts_other_files_than_its_snapshot_is_told_unless_it_is_trusted(world):
@@ -164,7 +166,7 @@ def test_a_file_that_left_the_table_is_not_garbage_where_not_all_can_be_read(wor
     world.memory.create(A, b"back")
     broken = manifests_of(add_one(world))[0].manifest_path
     world.memory.files[broken] = (b"broken", world.runtime.now_ms())
-    assert told(world, A).state is State.UNDECIDED
+    assert told(world, A).state is FileState.UNDECIDED
 
 
 def add_one(world):
@@ -186,7 +188,7 @@ def test_a_plan_whose_snapshots_are_in_the_table_takes_no_file(world):
     table = with_runtime(world.table, world.runtime)
     ids = [snapshot.snapshot_id for snapshot in table.metadata.snapshots[:1]]
     written_plan(table, [GarbageFile(FileKind.DATA, lost)], snapshot_ids=ids, trash=False, runtime=world.runtime)
-    assert told(world, lost).state is State.ORPHAN
+    assert told(world, lost).state is FileState.ORPHAN
 
 
 @pytest.mark.parametrize("deletes", [False, True])
@@ -212,10 +214,10 @@ def test_a_file_of_a_run_that_is_alive_and_one_in_another_place_of_the_table_are
     table = with_runtime(world.table, world.runtime)
     elsewhere = replace(table.metadata, properties={"write.data.path": "memory://lake/elsewhere"})
     world.memory.create("memory://lake/elsewhere/d/x", b"")
-    assert why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark).state == State.ELSEWHERE
+    assert why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark).state == FileState.ELSEWHERE
     world.catalog.reclaim_roots = ("memory://lake/elsewhere",)
     result = why(replace(table, metadata=elsewhere), "memory://lake/elsewhere/d/x", no_spark)
-    assert (result.state, result.removable_after_ms) == (State.ORPHAN, None)
+    assert (result.state, result.removable_after_ms) == (FileState.ORPHAN, None)
     assert "--location memory://lake/elsewhere/d" in result.answer
 
 
@@ -223,7 +225,7 @@ def test_a_file_that_lies_elsewhere_is_told_to_stay_when_nothing_reads_it(world)
     imported = replace(data_file("x"), file_path="memory://lake/imported/x")
     add(world.table, imported)
     result = told(world, "imported/x")
-    assert (result.state, result.file_path) == (State.CURRENT, imported.file_path)
+    assert (result.state, result.file_path) == (FileState.CURRENT, imported.file_path)
     assert "in no place of the table" in result.notes[0]
 
 
@@ -232,7 +234,7 @@ def test_manifests_of_a_partition_spec_that_is_not_there_are_told(world):
     other = replace(table.metadata.spec, spec_id=1)
     lacking = replace(table.metadata, partition_specs=(other,), default_spec_id=1)
     result = why(replace(table, metadata=lacking), C, no_spark)
-    assert result.state is State.UNDECIDED
+    assert result.state is FileState.UNDECIDED
     assert {*result.unreadable_files} >= {manifest.manifest_path for manifest in manifests_of(table)}
     assert "partition spec 0" in result.notes[0]
 
@@ -243,7 +245,7 @@ def test_a_plan_that_cannot_be_read_is_told_and_nothing_is_said_to_be_an_orphan(
     world.memory.files[part] = (b'{"kind": 1}', world.runtime.now_ms())
     world.leave("lost")
     result = told(world, data_file("lost").file_path)
-    assert result.state is State.UNDECIDED
+    assert result.state is FileState.UNDECIDED
     assert ".icekeep/plans/" in result.unreadable_files[0]
 
 
@@ -255,8 +257,8 @@ def test_statistics_that_older_metadata_names_are_no_orphan(world):
     table = with_runtime(world.table, world.runtime)
     log = (*table.metadata.metadata_log, MetadataLogEntry(timestamp_ms=1, metadata_file=older))
     result = why(replace(table, metadata=replace(table.metadata, metadata_log=log)), statistics, no_spark)
-    assert (result.state, result.kind) == (State.RETAINED, "statistics file")
-    assert told(world, statistics).state is State.ORPHAN
+    assert (result.state, result.kind) == (FileState.RETAINED, "statistics file")
+    assert told(world, statistics).state is FileState.ORPHAN
 
 
 def test_a_table_whose_files_are_not_deleted_is_told_so_and_one_that_is_encrypted_refused(world):
@@ -273,5 +275,5 @@ def test_a_table_whose_files_are_not_deleted_is_told_so_and_one_that_is_encrypte
 def test_a_file_that_was_added_again_has_all_of_its_life(world):
     world.adopt("a")
     result = told(world, A)
-    assert result.state is State.CURRENT
+    assert result.state is FileState.CURRENT
     assert [event.event for event in result.history] == ["added", "removed", "added"]

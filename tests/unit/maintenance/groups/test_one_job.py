@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from icekeep.errors import IcekeepError, JobFailedError, OptionError
-from icekeep.maintenance.rewrite.groups import Answered, in_one_job
+from icekeep.maintenance.rewrite.groups import GroupResults, in_one_job
 
 Answers = Generator[tuple[int, Any], None, None]
 
@@ -51,9 +51,9 @@ def test_each_group_comes_once_with_its_results_in_order(order: str) -> None:
     job = Job(order)
     answered = list(in_one_job(GROUPS, job))
     assert sorted(answered, key=lambda one: one.group) == [
-        Answered("a", ("a0a0", "a1a1")),
-        Answered("b", ("b0b0",)),
-        Answered("c", ("c0c0", "c1c1", "c2c2")),
+        GroupResults("a", ("a0a0", "a1a1")),
+        GroupResults("b", ("b0b0",)),
+        GroupResults("c", ("c0c0", "c1c1", "c2c2")),
     ]
     assert [one.group for one in answered] == (["a", "b", "c"] if order == "forwards" else ["c", "b", "a"])
     assert job.started == [["a0", "a1", "b0", "c0", "c1", "c2"]]
@@ -76,7 +76,7 @@ def test_an_error_of_a_task_is_its_groups_alone() -> None:
             yield number, error if payload == "a0" else payload
 
     answered = list(in_one_job(GROUPS[:2], run))
-    assert answered == [Answered("a", ("a1",), (error,)), Answered("b", ("b0",))]
+    assert answered == [GroupResults("a", ("a1",), (error,)), GroupResults("b", ("b0",))]
 
 
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
@@ -112,7 +112,7 @@ def test_threads_that_begin_nothing_more_after_an_error_leave_no_group_out() -> 
     def run(payloads: Sequence[str]) -> Answers:
         yield 0, error
 
-    assert list(in_one_job([("a", ["a0", "a1"])], run)) == [Answered("a", (), (error,))]
+    assert list(in_one_job([("a", ["a0", "a1"])], run)) == [GroupResults("a", (), (error,))]
 
 
 def test_no_groups_start_no_job() -> None:

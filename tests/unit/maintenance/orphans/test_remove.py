@@ -14,7 +14,7 @@ from icekeep.events import SILENT, Warned
 from icekeep.maintenance.delete.locations import forget_roots
 from icekeep.maintenance.orphans.compare import refuse_unmatched
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
-from icekeep.maintenance.orphans.listing import LISTED, Listing
+from icekeep.maintenance.orphans.listing import LISTED, LocationListing
 from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, Heartbeat
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
@@ -645,7 +645,7 @@ def test_where_nothing_is_listed_the_reason_is_not_the_spelling(world):
     ],
 )
 def test_a_list_that_names_no_file_of_the_location_is_refused_for_that(world, names, outside_count, message):
-    listing = Listing(files=LISTED.empty_table(), files_count=names, outside_count=outside_count)
+    listing = LocationListing(files=LISTED.empty_table(), files_count=names, outside_count=outside_count)
     search = RemoveOrphanFilesRequest(file_list_view="files").search()
     with pytest.raises(SafetyError, match=message) as raised:
         refuse_unmatched(world.table, ROOT, listing, search)

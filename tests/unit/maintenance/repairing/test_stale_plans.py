@@ -11,7 +11,7 @@ from icekeep.commit.changes.snapshots import ReplaceRef
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, InvalidTableError, OutcomeUnknownError
 from icekeep.maintenance.check.job import check
-from icekeep.maintenance.repair.job import Run, StillNamed, repair
+from icekeep.maintenance.repair.job import RepairRun, StillNamed, repair
 from icekeep.spec.snapshots import StatisticsFile
 from kit.changes import thrown
 from kit.choices import Choices
@@ -35,7 +35,7 @@ def world_of(*numbers: int, version: int = 2) -> World:
 @contextmanager
 def planned_before(monkeypatch, act):
     """What is done once, after a repair has planned and before it commits."""
-    execute, done = Run.execute, []
+    execute, done = RepairRun.execute, []
 
     def later(self, table, planned):
         if not done:
@@ -43,7 +43,7 @@ def planned_before(monkeypatch, act):
         execute(self, table, planned)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "execute", later)
+        patched.setattr(RepairRun, "execute", later)
         yield
     assert done
 

@@ -15,13 +15,15 @@ from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands import demo as command
 from icekeep.operations.commands.demo import DemoResult
 from icekeep.operations.console.output import print_tables
-from icekeep.playground.maker import Maker, orders
-from icekeep.playground.states import State, broken, skewed
+from icekeep.playground.maker import TableMaker, orders
+from icekeep.playground.states import PlaygroundState, broken, skewed
 from kit.changes import thrown
 
 STATES = (
-    State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, extra_commands=("plan_scan",)),
-    State(
+    PlaygroundState(
+        name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000, extra_commands=("plan_scan",)
+    ),
+    PlaygroundState(
         name="broken",
         what="a file is gone",
         make=broken,
@@ -84,7 +86,7 @@ def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResu
         assert parsed.conf == f"{playground.directory}/icekeep.yaml"
 
 
-def small_files(maker: Maker) -> None:
+def small_files(maker: TableMaker) -> None:
     maker.create()
     for number in range(6):
         maker.append(orders(100 * number, 100, maker.clock.now_ms()), after_ms=3_600_000)
@@ -93,7 +95,7 @@ def small_files(maker: Maker) -> None:
 def test_what_to_try_first_comes_last_and_is_undone_by_the_next_command(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = State(name="small", what="six files", make=small_files, age_ms=86_400_000)
+    state = PlaygroundState(name="small", what="six files", make=small_files, age_ms=86_400_000)
     monkeypatch.setattr(command, "STATES", (STATES[0], state))
     made = command.demo(directory=str(tmp_path / "it"))
     print_tables("demo: done", command.demo_shown(made), sys.stdout)

@@ -2,7 +2,7 @@ import pytest
 
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.operations.configuration.catalogs import Catalogs, find_pattern, find_table, spark_catalogs
-from icekeep.operations.configuration.file import Config, parse_config
+from icekeep.operations.configuration.file import Configuration, parse_config
 
 YAML = "catalogs: {local: {type: sql, uri: from-yaml}}"
 SPARK = {
@@ -91,7 +91,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
 
 
 def test_where_nothing_is_configured_the_error_says_where_it_looked(tmp_path):
-    without_file = Catalogs(Config(None, {}), dict, {}, tmp_path)
+    without_file = Catalogs(Configuration(None, {}), dict, {}, tmp_path)
     with pytest.raises(
         NotFoundError,
         match=r"^no catalog is configured: there is no configuration \(.*ICEKEEP_CONFIG names, conf/icekeep\.yaml or .*\); make",

@@ -11,7 +11,7 @@ from icekeep.operations.configuration import file
 from icekeep.operations.configuration.file import (
     CONFIG_VARIABLE,
     DEFAULT_PATH,
-    Config,
+    Configuration,
     config_words,
     parse_config,
     read_config,
@@ -112,12 +112,12 @@ def test_secrets_show_neither_in_errors_nor_in_a_repr():
 
 
 def test_an_empty_file_configures_nothing():
-    assert parse_config("# nothing here\n") == Config("icekeep.yaml", {})
+    assert parse_config("# nothing here\n") == Configuration("icekeep.yaml", {})
 
 
 def test_the_default_file_may_be_missing_but_a_named_one_may_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_config() == Config(None, {})
+    assert read_config() == Configuration(None, {})
     with pytest.raises(NotFoundError, match=r"no configuration file 'my\.yaml'"):
         read_config("my.yaml")
     (tmp_path / "conf").mkdir()
@@ -240,7 +240,7 @@ def test_the_variable_comes_before_this_directory_and_that_before_the_users_own_
         monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
         assert [*read_config().catalogs] == ["home"]
     places["home"].unlink()
-    assert read_config() == Config(None, {})
+    assert read_config() == Configuration(None, {})
 
 
 def test_a_file_that_the_variable_names_must_be_there(tmp_path, monkeypatch):

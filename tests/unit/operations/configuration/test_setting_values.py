@@ -4,7 +4,7 @@ from icekeep.errors import ConfigError, UsageError
 from icekeep.operations.configuration.documents import parse_document
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting, read_setting
 from icekeep.operations.jobs import JOBS
-from icekeep.settings import Kind, Setting
+from icekeep.settings import Setting, SettingKind
 from kit.cases import for_each
 
 
@@ -27,19 +27,19 @@ def test_a_flag_is_the_procedure_s_argument_with_dashes():
 @for_each(
     ("kind", "text", "value"),
     [
-        (Kind.TIME, "1h", 7_200_000 - 3_600_000),
-        (Kind.AGE, "36h", 129_600_000),
-        (Kind.DAYS, "3", 3),
-        (Kind.DAYS, "3d", 3),
-        (Kind.DAYS, "48h", 2),
-        (Kind.NAME, "main", "main"),
-        (Kind.NUMBER, "12", 12),
-        (Kind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
-        (Kind.NAMES, "db.a, a.b.c", ("db.a", "a.b.c")),
-        (Kind.LOCATIONS, "s3://lake/db/000000_0", ("s3://lake/db/000000_0",)),
-        (Kind.LOCATIONS, "/wh/a,b/c..d, file:/wh/x,y", ("/wh/a,b/c..d", "file:/wh/x,y")),
-        (Kind.FILTER, "a > 1", "a > 1"),
-        (Kind.TEXT, "audit", "audit"),
+        (SettingKind.TIME, "1h", 7_200_000 - 3_600_000),
+        (SettingKind.AGE, "36h", 129_600_000),
+        (SettingKind.DAYS, "3", 3),
+        (SettingKind.DAYS, "3d", 3),
+        (SettingKind.DAYS, "48h", 2),
+        (SettingKind.NAME, "main", "main"),
+        (SettingKind.NUMBER, "12", 12),
+        (SettingKind.IDS, "1, 9223372036854775807", (1, 2**63 - 1)),
+        (SettingKind.NAMES, "db.a, a.b.c", ("db.a", "a.b.c")),
+        (SettingKind.LOCATIONS, "s3://lake/db/000000_0", ("s3://lake/db/000000_0",)),
+        (SettingKind.LOCATIONS, "/wh/a,b/c..d, file:/wh/x,y", ("/wh/a,b/c..d", "file:/wh/x,y")),
+        (SettingKind.FILTER, "a > 1", "a > 1"),
+        (SettingKind.TEXT, "audit", "audit"),
     ],
 )
 def test_a_setting_is_read_by_its_kind(kind, text, value):
@@ -49,14 +49,14 @@ def test_a_setting_is_read_by_its_kind(kind, text, value):
 @for_each("text", ["", "-1", "1.5", "x", "0x1", "٣", "1_000"])
 def test_a_number_is_a_long_in_decimal_digits(text):
     with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
-        parse_setting(Setting("x", Kind.NUMBER, ""), text, now_ms=0)
+        parse_setting(Setting("x", SettingKind.NUMBER, ""), text, now_ms=0)
     with pytest.raises(UsageError, match="is not a whole number of 0 or more"):
-        parse_setting(Setting("x", Kind.IDS, ""), f"1,{text}", now_ms=0)
+        parse_setting(Setting("x", SettingKind.IDS, ""), f"1,{text}", now_ms=0)
 
 
 @for_each("text", ["9223372036854775808", "1" * 5000])
 def test_a_number_above_a_long_is_refused_as_too_large(text):
-    for kind in (Kind.NUMBER, Kind.IDS, Kind.NUMBER_OR_ALL):
+    for kind in (SettingKind.NUMBER, SettingKind.IDS, SettingKind.NUMBER_OR_ALL):
         with pytest.raises(
             UsageError, match="is above 9223372036854775807, the largest number that Iceberg has room for"
         ):
@@ -65,14 +65,14 @@ def test_a_number_above_a_long_is_refused_as_too_large(text):
 
 def test_a_number_has_its_minimum():
     with pytest.raises(UsageError, match="'0' is not a whole number of 1 or more"):
-        parse_setting(Setting("x", Kind.NUMBER, "", minimum=1), "0", now_ms=0)
+        parse_setting(Setting("x", SettingKind.NUMBER, "", minimum=1), "0", now_ms=0)
 
 
 def test_an_age_has_its_minimum():
     with pytest.raises(UsageError, match="the duration '0s' is too short; give 1ms or more"):
-        parse_setting(Setting("x", Kind.AGE, "", minimum=1), "0s", now_ms=0)
+        parse_setting(Setting("x", SettingKind.AGE, "", minimum=1), "0s", now_ms=0)
     with pytest.raises(UsageError, match="cannot read the duration 'week'"):
-        parse_setting(Setting("x", Kind.AGE, ""), "week", now_ms=0)
+        parse_setting(Setting("x", SettingKind.AGE, ""), "week", now_ms=0)
 
 
 @for_each("text", ["36h", "1500ms", "week", "-1", "", "1.5d"])
@@ -80,11 +80,11 @@ def test_days_are_whole(text):
     with pytest.raises(
         UsageError, match=r"is not whole days, 0 or more; give them as 3 or 3d|cannot read the duration"
     ):
-        parse_setting(Setting("trash", Kind.DAYS, ""), text, now_ms=0)
+        parse_setting(Setting("trash", SettingKind.DAYS, ""), text, now_ms=0)
 
 
 def test_a_policy_may_give_days_as_a_number_or_as_text():
-    trash = Setting("trash", Kind.DAYS, "")
+    trash = Setting("trash", SettingKind.DAYS, "")
     for text in ("3", "3d"):
         assert read_setting(trash, parse_document(f"trash: {text}", "f.yaml").mapping()["trash"]) == (
             f"--trash={text}",
@@ -98,9 +98,9 @@ def test_a_setting_of_a_policy_may_be_an_age_or_a_name():
         document = parse_document(f"x: {text}", "f.yaml")
         return document.mapping()["x"]
 
-    age = Setting("max_age", Kind.AGE, "", minimum=1)
+    age = Setting("max_age", SettingKind.AGE, "", minimum=1)
     assert read_setting(age, entry("7d")) == ("--max-age=7d",)
-    assert read_setting(Setting("branch", Kind.NAME, ""), entry("audit")) == ("--branch=audit",)
+    assert read_setting(Setting("branch", SettingKind.NAME, ""), entry("audit")) == ("--branch=audit",)
     for wrong in ("7", "0s", "soon"):
         with pytest.raises(ConfigError, match="'x'"):
             read_setting(age, entry(wrong))
@@ -120,4 +120,4 @@ def test_an_option_without_key_or_equals_sign_is_refused(text):
 @pytest.mark.parametrize("text", ["", " ", ",s3://lake/a"])
 def test_a_list_of_files_names_some(text):
     with pytest.raises(UsageError, match="is no list of files"):
-        parse_setting(Setting("x", Kind.LOCATIONS, ""), text, now_ms=0)
+        parse_setting(Setting("x", SettingKind.LOCATIONS, ""), text, now_ms=0)

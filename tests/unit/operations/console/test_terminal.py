@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.operations.console.looks import Look
+from icekeep.operations.console.looks import OutputStyle
 from icekeep.operations.console.output import print_tables
 from icekeep.rendered import Details
 from kit.cases import for_each
@@ -29,7 +29,7 @@ def printed(monkeypatch):
         monkeypatch.setenv("TERM", "xterm-256color")
         monkeypatch.delenv("NO_COLOR", raising=False)
         stream = Terminal()
-        print_tables(title, values, stream, Look(**look))
+        print_tables(title, values, stream, OutputStyle(**look))
         return stream.getvalue()
 
     return show
@@ -141,12 +141,12 @@ def test_colour_says_what_is_well_and_what_is_not(name, value, is_coloured, prin
 def test_in_a_pipe_no_flag_changes_anything_but_colour_that_is_asked_for():
     plain = io.StringIO()
     print_tables("compact db.t: done", RESULT, plain)
-    for look in (Look(is_wide=True), Look(columns=("bytes",)), Look(color="never")):
+    for look in (OutputStyle(is_wide=True), OutputStyle(columns=("bytes",)), OutputStyle(color="never")):
         piped = io.StringIO()
         print_tables("compact db.t: done", RESULT, piped, look)
         assert piped.getvalue() == plain.getvalue()
     coloured = io.StringIO()
-    print_tables("compact db.t: done", RESULT, coloured, Look(color="always"))
+    print_tables("compact db.t: done", RESULT, coloured, OutputStyle(color="always"))
     assert "rewritten data files" in coloured.getvalue()
 
 

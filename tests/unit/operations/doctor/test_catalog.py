@@ -10,7 +10,7 @@ from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.operations.configuration.file import CatalogSettings
-from icekeep.operations.doctor.catalog import Subject, TrialSite, look_at_catalog
+from icekeep.operations.doctor.catalog import DoctorCatalog, TrialSite, look_at_catalog
 from icekeep.operations.doctor.findings import DoctorResult, Notes
 from icekeep.operations.doctor.requirements import Needs, Requirement
 from icekeep.operations.doctor.trial_table import NAME_PREFIX
@@ -34,7 +34,7 @@ def catalog() -> MemoryCatalog:
 
 def looked_at(catalog: Any, namespace: Identifier | None = DB, location: str | None = None) -> DoctorResult:
     notes = Notes()
-    subject = Subject("local", {}, lambda: catalog)
+    subject = DoctorCatalog("local", {}, lambda: catalog)
     look_at_catalog(notes, subject, TrialSite(namespace=namespace, location=location), None)
     return notes.result(0)
 
@@ -70,7 +70,7 @@ def test_a_catalog_that_does_not_open_is_one_line() -> None:
         raise ConfigError("catalogs.local.uri", "is missing")
 
     notes = Notes()
-    assert look_at_catalog(notes, Subject("local", {}, fail), TrialSite(namespace=DB), None) == ()
+    assert look_at_catalog(notes, DoctorCatalog("local", {}, fail), TrialSite(namespace=DB), None) == ()
     assert unwell(notes.result(0)) == [("settings", "wrong")]
 
 
@@ -191,7 +191,7 @@ def test_a_location_stands_in_for_the_warehouse(catalog: MemoryCatalog) -> None:
 def test_packages_that_the_catalog_takes_are_looked_at(catalog: MemoryCatalog) -> None:
     needs = Needs(Requirement("Python"), (Requirement("requests", ((">=", "99"),), "catalogs"),))
     notes = Notes()
-    look_at_catalog(notes, Subject("local", {"type": "rest"}, lambda: catalog), TrialSite(), needs)
+    look_at_catalog(notes, DoctorCatalog("local", {"type": "rest"}, lambda: catalog), TrialSite(), needs)
     first = notes.result(0).findings[0]
     assert (first.about, first.check, first.status) == ("catalog local", "package requests", "wrong")
     assert "pip install 'requests>=99'" in first.message
@@ -233,7 +233,7 @@ def test_an_error_on_a_property_of_the_catalog_says_where_that_stands(tmp_path: 
     notes = Notes()
     look_at_catalog(
         notes,
-        Subject("local", properties, lambda: open_settings(settings), placing=settings.placing),
+        DoctorCatalog("local", properties, lambda: open_settings(settings), placing=settings.placing),
         TrialSite(),
         None,
     )

@@ -7,7 +7,7 @@ from pyroaring import BitMap
 from icekeep.events import SILENT
 from icekeep.maintenance.check.faults import Tally
 from icekeep.maintenance.check.job import check_totals
-from icekeep.maintenance.check.lists import Subject, read_lists
+from icekeep.maintenance.check.lists import CheckedTable, read_lists
 from icekeep.maintenance.check.manifests import check_manifests
 from icekeep.spec.evolution import RemovePartitionField
 from icekeep.spec.schema import DELETE_FILE_PATH
@@ -26,7 +26,7 @@ def checked(table):
     """The tally, and what could be read."""
     tally = Tally()
     snapshots = tuple(sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms))
-    subject = Subject(table=table, raw={}, snapshots=snapshots, spark=no_spark, listener=SILENT, tally=tally)
+    subject = CheckedTable(table=table, raw={}, snapshots=snapshots, spark=no_spark, listener=SILENT, tally=tally)
     found = check_manifests(subject, read_lists(subject))
     check_totals(subject, found)
     return tally, found

@@ -7,7 +7,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT
 from icekeep.maintenance.check.faults import Tally
-from icekeep.maintenance.check.lists import Subject
+from icekeep.maintenance.check.lists import CheckedTable
 from icekeep.maintenance.check.metadata import check_logs
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.faults import told
@@ -18,7 +18,7 @@ from kit.tables import add, memory_table
 
 def looked_at(table: Table) -> Tally:
     tally = Tally()
-    check_logs(Subject(table=table, raw={}, snapshots=(), spark=None, listener=SILENT, tally=tally))
+    check_logs(CheckedTable(table=table, raw={}, snapshots=(), spark=None, listener=SILENT, tally=tally))
     return tally
 
 
