@@ -25,7 +25,7 @@ from kit.lake import Lake, events
 from kit.limits import limited
 from kit.spark_jobs import last_job
 from kit.written_deletes import data_files
-from unit.maintenance.compaction.test_compact_methods import ALL, rows, with_deletes, written
+from unit.maintenance.compact.test_compact_methods import ALL, rows, with_deletes, written
 
 
 @pytest.mark.parametrize(

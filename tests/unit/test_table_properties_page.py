@@ -14,7 +14,7 @@ from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, Par
 from icekeep.maintenance.delete.reachable import is_gc_enabled
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.tasks import read_options
-from icekeep.policies.polaris import told_by_properties
+from icekeep.policies.table_properties import settings_of_properties
 from icekeep.spec.properties import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
 from kit.cases import for_each
@@ -123,7 +123,7 @@ def test_properties_of_icekeeps_own_are_those_that_policies_understand():
     assert {name for name in ROWS if name.startswith("icekeep.")} == {*filled}
     for name, value in filled.items():
         real = name.replace("JOB", "compact").replace("CONDITION", "small_files_over").replace("SETTING", "strategy")
-        heard = told_by_properties({real.replace("OPTION", "min-input-files"): value})
+        heard = settings_of_properties({real.replace("OPTION", "min-input-files"): value})
         assert len(heard.told) == 1
         assert not heard.problems
 

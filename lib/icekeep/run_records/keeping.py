@@ -14,7 +14,7 @@ import msgspec
 
 from icekeep.errors import IcekeepError, TryAgainError, one_line
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import BEAT_EVERY_MS, RunRecord
 from icekeep.runs import Run, icekeep_version

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.delete.lease import has_ended
+from icekeep.processes import has_ended
 from icekeep.rendered import Rendered
 from icekeep.runtime import Runtime
 from icekeep.spec.times import format_span

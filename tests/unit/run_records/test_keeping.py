@@ -7,7 +7,7 @@ import pytest
 
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.events import Warned
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records import keeping
 from icekeep.run_records.keeping import RunKeeper, new_record
 from icekeep.run_records.store import RunRecords

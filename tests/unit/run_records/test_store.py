@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records import store
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (

@@ -26,7 +26,7 @@ from icekeep.catalog.base import (
     table_exists,
     validate_table_identifier,
 )
-from icekeep.catalog.clients import rest_client as protocol
+from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.adapter import ClientCatalog, require
 from icekeep.catalog.clients.errors import (
     AUTH_TYPE,

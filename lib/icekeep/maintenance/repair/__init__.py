@@ -6,7 +6,7 @@ Where a mend loses something it is done only for files that `accept_loss` names.
 it is, for older snapshots name it.
 """
 
-from icekeep.maintenance.delete.options import APPROVE
+from icekeep.maintenance.delete.settings import APPROVE
 from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(

@@ -39,8 +39,8 @@ from icekeep.operations.running_jobs import (
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.workers import expected_slots
-from icekeep.policies.polaris import Problem
 from icekeep.policies.resolution import TableRules, held_by_now
+from icekeep.policies.table_properties import Problem
 from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run

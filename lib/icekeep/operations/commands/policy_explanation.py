@@ -11,8 +11,8 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
 from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words, read_config
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
-from icekeep.policies.polaris import Problem
 from icekeep.policies.resolution import Effective, JobRule, TableRules
+from icekeep.policies.table_properties import Problem
 from icekeep.policies.values import MODE, WHEN, Mode, PolicyValue
 from icekeep.policies.windows import is_open
 from icekeep.rendered import Rendered

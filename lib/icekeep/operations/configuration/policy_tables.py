@@ -9,8 +9,9 @@ from icekeep.errors import NotFoundError
 from icekeep.names import full_name
 from icekeep.operations.configuration.file import WHERE, Configuration
 from icekeep.operations.configuration.layers import layer_of_told
-from icekeep.policies.polaris import Heard, Problem, told_by_polaris, told_by_properties
+from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import TableRules, rules_for
+from icekeep.policies.table_properties import OutsideSettings, Problem, settings_of_properties
 from icekeep.policies.values import Layer, LayerKind, Rules
 
 
@@ -37,9 +38,9 @@ def resolve_table(
     stored, problems = _stored(catalog, identifier)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")
-        heard = Heard(problems=(unread,))
+        heard = OutsideSettings(problems=(unread,))
     else:
-        heard = told_by_properties(properties)
+        heard = settings_of_properties(properties)
     own, told = layer_of_told(heard, LayerKind.PROPERTIES)
     name = full_name(catalog.name, identifier)
     return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
@@ -68,4 +69,4 @@ def require_file(config: Configuration) -> str:
 def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
     if not isinstance(catalog, StoresPolicies):
         return None, ()
-    return layer_of_told(told_by_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)
+    return layer_of_told(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)

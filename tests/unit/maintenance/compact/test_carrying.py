@@ -18,7 +18,7 @@ from kit.changes import run
 from kit.memory_catalog import MemoryCatalog, after
 from kit.row_deletes import add_deletes, equality_deletes, path_of
 from kit.tables import EVENTS, add, data_file, entries_of, live, memory_table, orphans, stored
-from unit.maintenance.compaction.test_commits import Run, new_files
+from unit.maintenance.compact.test_commits import Run, new_files
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from kit.written_deletes import (
     delete_positions,
     lose_reached_file,
 )
-from unit.maintenance.compaction.test_job_contract import TestCompact as Contract
+from unit.maintenance.compact.test_job_contract import TestCompact as Contract
 
 pytestmark = pytest.mark.slow
 

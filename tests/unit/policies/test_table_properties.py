@@ -1,11 +1,11 @@
 from icekeep.operations.jobs import JOBS, POLICY_JOBS
-from icekeep.policies.polaris import OWNERS_SETTINGS, PolarisSetting, told_by_properties
+from icekeep.policies.table_properties import OWNERS_SETTINGS, OutsideSetting, settings_of_properties
 from icekeep.settings import SettingKind
 from kit.cases import for_each
 
 
 def test_properties_say_keys_of_jobs_and_of_all():
-    heard = told_by_properties(
+    heard = settings_of_properties(
         {
             "write.format.default": "orc",
             "icekeep.order": "id ASC",
@@ -23,7 +23,7 @@ def test_properties_say_keys_of_jobs_and_of_all():
         (None, "enabled", "false"),
         (None, "mode", "observe"),
     ]
-    assert heard.told[0] == PolarisSetting("check", "when.age_over", "7d", "table property icekeep.check.when.age_over")
+    assert heard.told[0] == OutsideSetting("check", "when.age_over", "7d", "table property icekeep.check.when.age_over")
     assert heard.problems == ()
 
 
@@ -44,7 +44,7 @@ def test_properties_say_keys_of_jobs_and_of_all():
     ],
 )
 def test_what_is_not_known_holds_its_job_or_all_of_them(name, text, job, problem):
-    (found,) = told_by_properties({name: text}).problems
+    (found,) = settings_of_properties({name: text}).problems
     assert (found.job, found.source, found.holds) == (job, f"table property {name}", True)
     assert problem in found.problem
 
@@ -52,7 +52,7 @@ def test_what_is_not_known_holds_its_job_or_all_of_them(name, text, job, problem
 @for_each("name", ["ICEKEEP.enabled", "Icekeep.compact.enabled", " icekeep.enabled", "icekeep.Enabled"])
 def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
     """It may be an owner's wish to be left alone."""
-    (found,) = told_by_properties({name: "false", "icekeeper.team": "a", "my.icekeep.enabled": "x"}).problems
+    (found,) = settings_of_properties({name: "false", "icekeeper.team": "a", "my.icekeep.enabled": "x"}).problems
     assert (found.job, found.source, found.holds) == (None, f"table property {name}", True)
 
 
@@ -75,7 +75,7 @@ def test_a_property_that_is_spelled_otherwise_holds_all_jobs(name):
 )
 def test_whoever_may_write_a_table_does_not_say_where_files_are_deleted_nor_takes_a_guard_away(job, key):
     assert any(setting.name == key for setting in JOBS[job].settings)
-    heard = told_by_properties({f"icekeep.{job}.{key}": "true"})
+    heard = settings_of_properties({f"icekeep.{job}.{key}": "true"})
     assert (heard.told, len(heard.problems)) == ((), 1)
 
 
