@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from icekeep.spec.collections import PositionSet, of_spans
-from icekeep.spec.reach import PathBounds, encoded_path, in_another_partition, named_range, several_vectors
+from icekeep.errors import InvalidTableError
+from icekeep.spec.collections import PositionSet, of_stretches
+from icekeep.spec.reach import PathBounds, encoded_path, in_another_partition, named_range
 
 Numbers = NDArray[np.int64]
 Places = NDArray[np.int32]
@@ -91,7 +92,7 @@ class DeleteRuns(msgspec.Struct, frozen=True, kw_only=True):
     def positions_of_row(self, row: int) -> PositionSet:
         """The places of the delete files that reach a data file."""
         runs = slice(self.offsets[row], self.offsets[row + 1])
-        return of_spans(zip(self.starts[runs].tolist(), self.stops[runs].tolist(), strict=True))
+        return of_stretches(zip(self.starts[runs].tolist(), self.stops[runs].tolist(), strict=True))
 
     def of_row(self, row: int) -> list[int]:
         """The same, in the order of `DeleteColumns`."""
@@ -224,7 +225,8 @@ def _in_force(
     vectors = np.bincount(rows[deletes.is_vector[firsts]], minlength=len(data.files))
     several = np.flatnonzero(vectors > 1)[:1]
     if len(several):
-        raise several_vectors(data.paths(several)[0], int(vectors[several[0]]))
+        [path] = data.paths(several)
+        raise InvalidTableError(f"data file {path!r} has {vectors[several[0]]} deletion vectors; it may have one")
     stays = deletes.is_vector[firsts] | deletes.is_equality[firsts] | (vectors[rows] == 0)
     rows, starts, stops = rows[stays], starts[stays], stops[stays]
     by_row = np.lexsort((starts, rows))

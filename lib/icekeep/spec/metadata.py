@@ -33,15 +33,15 @@ from icekeep.spec.partitioning import (
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from icekeep.spec.snapshots import (
     MAIN,
+    JsonObject,
     MetadataLogEntry,
     PartitionStatisticsFile,
     Snapshot,
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
-    View,
-    view_from_json,
-    view_to_json,
+    object_from_json,
+    object_to_json,
 )
 from icekeep.spec.sorting import (
     UNSORTED,
@@ -60,7 +60,7 @@ else:
     from backports import zstd
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=JsonObject)
 
 SUPPORTED_FORMAT_VERSION = 3
 
@@ -469,12 +469,12 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         default_sort_order_id=_required(rest, "default-sort-order-id", int),
         properties=_properties(rest.pop("properties", None)),
         current_snapshot_id=_optional(rest, "current-snapshot-id", int),
-        snapshots=_views(rest, "snapshots", Snapshot),
-        snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
-        metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
+        snapshots=_objects(rest, "snapshots", Snapshot),
+        snapshot_log=_objects(rest, "snapshot-log", SnapshotLogEntry),
+        metadata_log=_objects(rest, "metadata-log", MetadataLogEntry),
         refs=_refs(rest.pop("refs", None)),
-        statistics=_views(rest, "statistics", StatisticsFile),
-        partition_statistics=_views(rest, "partition-statistics", PartitionStatisticsFile),
+        statistics=_objects(rest, "statistics", StatisticsFile),
+        partition_statistics=_objects(rest, "partition-statistics", PartitionStatisticsFile),
         next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
         encryption_keys=tuple(_list(rest, "encryption-keys")),
         extra=rest,
@@ -535,7 +535,7 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     """The JSON object, in the order of the spec's table; null attributes are left out."""
     is_first = metadata.format_version == 1
     old_keys: dict[str, Any] = {}
-    snapshots = [view_to_json(snapshot) for snapshot in metadata.snapshots]
+    snapshots = [object_to_json(snapshot) for snapshot in metadata.snapshots]
     if is_first:
         old_keys = {"schema": schema_to_json(metadata.schema), "partition-spec": spec_to_json(metadata.spec)["fields"]}
         for snapshot in snapshots:
@@ -558,12 +558,12 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
         "properties": dict(metadata.properties),
         "current-snapshot-id": metadata.current_snapshot_id,
         "next-row-id": metadata.next_row_id,
-        "refs": {name: view_to_json(ref) for name, ref in metadata.refs.items()},
+        "refs": {name: object_to_json(ref) for name, ref in metadata.refs.items()},
         "snapshots": snapshots,
-        "statistics": [view_to_json(file) for file in metadata.statistics],
-        "partition-statistics": [view_to_json(file) for file in metadata.partition_statistics],
-        "snapshot-log": [view_to_json(entry) for entry in metadata.snapshot_log],
-        "metadata-log": [view_to_json(entry) for entry in metadata.metadata_log],
+        "statistics": [object_to_json(file) for file in metadata.statistics],
+        "partition-statistics": [object_to_json(file) for file in metadata.partition_statistics],
+        "snapshot-log": [object_to_json(entry) for entry in metadata.snapshot_log],
+        "metadata-log": [object_to_json(entry) for entry in metadata.metadata_log],
         "encryption-keys": list(metadata.encryption_keys) or None,
     }
     return {key: value for key, value in out.items() if value is not None} | dict(metadata.extra)
@@ -592,8 +592,8 @@ def _list(rest: dict[str, Any], key: str, *, is_required: bool = False) -> list[
     return value or []
 
 
-def _views(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
-    return tuple(view_from_json(cls, item, f"{key}[{i}]") for i, item in enumerate(_list(rest, key)))
+def _objects(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
+    return tuple(object_from_json(cls, item, f"{key}[{i}]") for i, item in enumerate(_list(rest, key)))
 
 
 def _properties(value: Any) -> dict[str, str]:
@@ -605,4 +605,4 @@ def _properties(value: Any) -> dict[str, str]:
 def _refs(value: Any) -> dict[str, SnapshotRef]:
     if not isinstance(value, dict | None):
         raise InvalidTableError(f"refs is {value!r}; it must be an object")
-    return {name: view_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (value or {}).items()}
+    return {name: object_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (value or {}).items()}

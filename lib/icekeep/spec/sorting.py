@@ -264,7 +264,7 @@ class SortOrderReader(TextReader):
         columns = [self._column()]
         while self._take(","):
             columns.append(self._column())
-        self._close()
+        self._require(")")
         if self._token.word in ("ASC", "DESC", "NULLS"):
             self._fail("a curve has no direction")
         return CurveKeys(cast("Literal['zorder', 'hilbert']", name.word.lower()), tuple(columns))

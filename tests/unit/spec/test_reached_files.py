@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.collections import PartSet, PositionSet, spans
+from icekeep.spec.collections import PartSet, PositionSet, stretches
 from icekeep.spec.reach import applied_delete
 from icekeep.spec.reached_files import Comparison, ReachedFiles, reached_files
 from kit.cases import for_each
@@ -56,7 +56,7 @@ def test_a_file_has_few_runs_however_many_deletes_reach_it(place, version):
         deletes += [positions(f"r{n}", n, referenced_data_file=path, **place) for n, path in enumerate(names)]
     reached = reached_files(data, deletes, SPECS)
     assert len(reached.of_path("f000")) == 99 + (1 if version == 3 else 3)
-    assert max(len(spans(some)) for some in reached.positions.values()) <= 4
+    assert max(len(stretches(some)) for some in reached.positions.values()) <= 4
 
 
 def _set(reached: ReachedFiles, chosen: set[int]) -> PartSet:

@@ -91,22 +91,55 @@ def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] 
         ExpressionError: a literal cannot be compared with its column, the column does not support the operation, or the
             tree is nested deeper than `MAX_DEPTH`.
     """
-    return _bind(expression, References(schema, specs), negated=False, depth=0)
+    return _Binder(schema, specs).bind(expression, negated=False, depth=0)
 
 
-class References:
-    """The columns of a schema that a filter may name."""
-
+class _Binder:
     def __init__(self, schema: Schema, specs: Sequence[PartitionSpec]) -> None:
         self._schema, self._specs = schema, specs
         self._fields = {field.name: field for field in _filterable(schema.as_struct(), "", optional=False)}
 
-    def field(self, predicate: Predicate) -> NestedField:
-        """The field that a predicate names, under its full name; required only if all structs around it are."""
+    def bind(self, expression: Expression, *, negated: bool, depth: int) -> Expression:
+        if depth > MAX_DEPTH:
+            raise ExpressionError(f"the filter is nested deeper than {MAX_DEPTH} levels; simplify it")
+        match expression:
+            case AlwaysTrue() | AlwaysFalse():
+                return ALWAYS_TRUE if isinstance(expression, AlwaysTrue) is not negated else ALWAYS_FALSE
+            case Not(child=child):
+                return self.bind(child, negated=not negated, depth=depth + 1)
+            case And() | Or():
+                operands = chain(type(expression), [expression])
+                terms = [self.bind(term, negated=negated, depth=depth + 1) for term in operands]
+                return conjunction(terms) if isinstance(expression, And) is not negated else disjunction(terms)
+            case Predicate():
+                return self._bind_predicate(expression, negated=negated)
+        raise IcekeepBug(f"cannot bind {type(expression).__name__}: it is bound already or not an expression")
+
+    def _bind_predicate(self, predicate: Predicate, *, negated: bool) -> Expression:
         field = self._fields.get(predicate.column)
         if field is None:
             raise self._unknown(predicate)
-        return field
+        operation = COMPLEMENTS[predicate.operation] if negated else predicate.operation
+        expected = 0 if operation in UNARY_OPERATIONS else 1
+        if operation not in SET_OPERATIONS and len(predicate.literals) != expected:
+            raise ExpressionError(
+                f"column {predicate.column!r}: {operation.value} takes {expected} literals, not {len(predicate.literals)}",
+                column=predicate.column,
+            )
+        transform = predicate.transform
+        if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
+            bound = _bind_column(operation, field, predicate.literals)
+            if negated and operation in INEQUALITIES and field.type in FLOATING_TYPES:
+                # No comparison is true of NaN, so every negated one is.
+                return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
+            return bound
+        # No transform takes floating-point columns, so NaN cannot occur and the complement is the negation.
+        _require_transform_supports(operation, predicate, field)
+        if not isinstance(transform, Bucket):
+            return self.bind(unfold(operation, predicate, transform, field), negated=False, depth=0)
+        named = _named(predicate, field)
+        places = [LiteralPosition(*count_literal(named, literal)) for literal in predicate.literals]
+        return _compare(operation, field, places, transform)
 
     def _unknown(self, predicate: Predicate) -> IcekeepError:
         name = predicate.column
@@ -140,59 +173,12 @@ def _filterable(struct: StructType, prefix: str, *, optional: bool) -> Iterator[
             yield from _filterable(field.type, f"{prefix}{field.name}.", optional=is_optional)
 
 
-def _bind(expression: Expression, references: References, *, negated: bool, depth: int) -> Expression:
-    if depth > MAX_DEPTH:
-        raise ExpressionError(f"the filter is nested deeper than {MAX_DEPTH} levels; simplify it")
-    match expression:
-        case AlwaysTrue() | AlwaysFalse():
-            return ALWAYS_TRUE if isinstance(expression, AlwaysTrue) is not negated else ALWAYS_FALSE
-        case Not(child=child):
-            return _bind(child, references, negated=not negated, depth=depth + 1)
-        case And() | Or():
-            terms = [
-                _bind(term, references, negated=negated, depth=depth + 1)
-                for term in chain(type(expression), [expression])
-            ]
-            return conjunction(terms) if isinstance(expression, And) is not negated else disjunction(terms)
-        case Predicate():
-            return _bind_predicate(expression, references, negated=negated)
-    raise IcekeepBug(f"cannot bind {type(expression).__name__}: it is bound already or not an expression")
-
-
-def _bind_predicate(predicate: Predicate, references: References, *, negated: bool) -> Expression:
-    field = references.field(predicate)
-    operation = COMPLEMENTS[predicate.operation] if negated else predicate.operation
-    expected = 0 if operation in UNARY_OPERATIONS else 1
-    if operation not in SET_OPERATIONS and len(predicate.literals) != expected:
-        raise ExpressionError(
-            f"column {predicate.column!r}: {operation.value} takes {expected} literals, not {len(predicate.literals)}",
-            column=predicate.column,
-        )
-    transform = predicate.transform
-    if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
-        bound = _bind_column(operation, field, predicate.literals)
-        if negated and operation in INEQUALITIES and field.type in FLOATING_TYPES:
-            # No comparison is true of NaN, so every negated one is.
-            return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
-        return bound
-    # No transform takes floating-point columns, so NaN cannot occur and the complement is the negation.
-    _require_transform_supports(operation, predicate, field)
-    if not isinstance(transform, Bucket):
-        return _bind(unfold(operation, predicate, transform, field), references, negated=False, depth=0)
-    named = _named(predicate, field)
-    places = [LiteralPosition(*count_literal(named, literal)) for literal in predicate.literals]
-    return _compare(operation, field, places, transform)
-
-
 def _bind_column(operation: Operation, field: NestedField, literals: Sequence[Any]) -> Expression:
     if operation in UNARY_OPERATIONS:
-        if operation in (Operation.IS_NULL, Operation.NOT_NULL):
-            return (
-                _of_all_values(field, operation is Operation.NOT_NULL)
-                if field.required
-                else BoundPredicate(operation, field)
-            )
-        if field.type not in FLOATING_TYPES:
+        is_null_test = operation in (Operation.IS_NULL, Operation.NOT_NULL)
+        if is_null_test and field.required:
+            return _of_all_values(field, operation is Operation.NOT_NULL)
+        if not is_null_test and field.type not in FLOATING_TYPES:
             raise _refused(field, "; only float and double have NaN")
         return BoundPredicate(operation, field)
     if operation in PREFIX_OPERATIONS:
@@ -210,14 +196,16 @@ def _compare(
     operation: Operation, field: NestedField, places: Sequence[LiteralPosition], bucket: Bucket | None = None
 ) -> Expression:
     """A comparison with literals that may lie beyond all values of the column, or between two of them."""
-    if operation in SET_OPERATIONS:
-        return _compare_with_set(operation, field, places, bucket)
+    if operation not in INEQUALITIES:
+        values = [place.value for place in places if not place.side and not place.is_above]
+        if places and not values:
+            return _of_all_values(field, operation in (Operation.NOT_EQ, Operation.NOT_IN))
+        if operation in SET_OPERATIONS:
+            return bound_set(operation, field, values, bucket)
+        return BoundPredicate(operation, field, tuple(values), bucket)
     [place] = places
     is_less = operation in (Operation.LT, Operation.LT_EQ)
-    if operation in (Operation.EQ, Operation.NOT_EQ):
-        if place.side or place.is_above:
-            return _of_all_values(field, operation is Operation.NOT_EQ)
-    elif place.side:
+    if place.side:
         holds = is_less is (place.side > 0)
         if field.type not in FLOATING_TYPES:
             return _of_all_values(field, holds)
@@ -233,15 +221,6 @@ def _compare(
         if (operation, place.value) in ((Operation.GT_EQ, lowest), (Operation.LT_EQ, highest)):
             return _of_all_values(field, True)
     return BoundPredicate(operation, field, (place.value,), bucket)
-
-
-def _compare_with_set(
-    operation: Operation, field: NestedField, places: Sequence[LiteralPosition], bucket: Bucket | None
-) -> Expression:
-    values = [place.value for place in places if not place.side and not place.is_above]
-    if places and not values:
-        return _of_all_values(field, operation is Operation.NOT_IN)
-    return bound_set(operation, field, values, bucket)
 
 
 def _of_all_values(field: NestedField, holds: bool) -> Expression:
@@ -303,20 +282,18 @@ def unfold(operation: Operation, predicate: Predicate, transform: Transform, sou
         return _unfold_prefix(operation, column, text, transform.width)
     number, is_between = _number(predicate, transform, source)
 
-    def compare(operation: Operation, step: int) -> Expression:
-        return Predicate(operation, column, (_first_of(transform, source, step),))
-
+    if is_between and operation in (Operation.EQ, Operation.NOT_EQ):
+        return ALWAYS_FALSE if operation is Operation.EQ else Predicate(Operation.NOT_NULL, column)
+    # Values of the step lie from its first value on, and below the next one's.
+    begin, end = ((_first_of(transform, source, step),) for step in (number, number + 1))
     match operation:
         case Operation.EQ:
-            return (
-                ALWAYS_FALSE if is_between else And(compare(Operation.GT_EQ, number), compare(Operation.LT, number + 1))
-            )
+            return And(Predicate(Operation.GT_EQ, column, begin), Predicate(Operation.LT, column, end))
         case Operation.NOT_EQ:
-            always = Predicate(Operation.NOT_NULL, column)
-            return always if is_between else Or(compare(Operation.LT, number), compare(Operation.GT_EQ, number + 1))
+            return Or(Predicate(Operation.LT, column, begin), Predicate(Operation.GT_EQ, column, end))
         case Operation.LT | Operation.GT_EQ:
-            return compare(operation, number + is_between)
-    return compare(Operation.LT if operation is Operation.LT_EQ else Operation.GT_EQ, number + 1)
+            return Predicate(operation, column, end if is_between else begin)
+    return Predicate(Operation.LT if operation is Operation.LT_EQ else Operation.GT_EQ, column, end)
 
 
 def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> Expression:
@@ -324,20 +301,19 @@ def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> 
     if len(text) < width or (operation in PREFIX_OPERATIONS and len(text) == width):
         return Predicate(operation, column, (text,))
 
-    def ask(operation: Operation) -> Expression:
-        return Predicate(operation, column, (text[:width],))
-
-    is_longer = len(text) > width
+    prefix, is_longer = (text[:width],), len(text) > width
     match operation:
         case Operation.EQ | Operation.STARTS_WITH:
-            return ALWAYS_FALSE if is_longer else ask(Operation.STARTS_WITH)
+            return ALWAYS_FALSE if is_longer else Predicate(Operation.STARTS_WITH, column, prefix)
+        case Operation.NOT_EQ | Operation.NOT_STARTS_WITH if is_longer:
+            return Predicate(Operation.NOT_NULL, column)
         case Operation.NOT_EQ | Operation.NOT_STARTS_WITH:
-            return Predicate(Operation.NOT_NULL, column) if is_longer else ask(Operation.NOT_STARTS_WITH)
+            return Predicate(Operation.NOT_STARTS_WITH, column, prefix)
         case Operation.LT | Operation.GT_EQ if not is_longer:
-            return ask(operation)
+            return Predicate(operation, column, prefix)
         case Operation.LT | Operation.LT_EQ:
-            return Or(ask(Operation.LT), ask(Operation.STARTS_WITH))
-    return And(ask(Operation.GT_EQ), ask(Operation.NOT_STARTS_WITH))
+            return Or(Predicate(Operation.LT, column, prefix), Predicate(Operation.STARTS_WITH, column, prefix))
+    return And(Predicate(Operation.GT_EQ, column, prefix), Predicate(Operation.NOT_STARTS_WITH, column, prefix))
 
 
 def _number(predicate: Predicate, transform: Transform, source: NestedField) -> tuple[int, bool]:

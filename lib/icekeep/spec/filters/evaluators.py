@@ -184,18 +184,14 @@ def file_must_match(bound: Expression, metrics: Metrics) -> bool:
 
 def _facts(field: NestedField, metrics: Metrics) -> tuple[Contents, BoundsAllow]:
     rows, id_ = metrics.record_count, field.field_id
-    nans = _count(metrics.nan_value_counts, id_, rows) if field.type in FLOATING_TYPES else 0
-    nulls, values = _count(metrics.null_value_counts, id_, rows), _count(metrics.value_counts, id_, rows)
-    holds = contents_of(rows, values, nulls, nans)
+    counts = (metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
+    known = (-1 if some is None else some.get(id_, -1) for some in counts)
+    values, nulls, nans = (count if count <= rows else -1 for count in known)
+    holds = contents_of(rows, values, nulls, nans if field.type in FLOATING_TYPES else 0)
     lowers, uppers = metrics.lower_bounds, metrics.upper_bounds
     lower = None if lowers is None or rows < 0 else lowers.get(id_)
     upper = None if uppers is None or rows < 0 else uppers.get(id_)
     return holds, partial(_bounds_allow, lower, upper)
-
-
-def _count(counts: Mapping[int, int] | None, field_id: int, rows: int) -> int:
-    count = -1 if counts is None else counts.get(field_id, -1)
-    return count if count <= rows else -1
 
 
 def _value_matches(predicate: BoundPredicate, value: Any) -> bool:

@@ -6,7 +6,7 @@ row matches where the expression is true, and a comparison with null is not. NaN
 to anything, and -0.0 equals 0.0. `projections.py` and `evaluators.py` decide bound expressions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -46,18 +46,17 @@ class Expression(msgspec.Struct, frozen=True):
     """Any filter, bound to a schema or not."""
 
 
-class AlwaysTrue(Expression, frozen=True):
+class _Constant(Expression, frozen=True):
+    def __reduce__(self) -> str:
+        return "ALWAYS_TRUE" if isinstance(self, AlwaysTrue) else "ALWAYS_FALSE"
+
+
+class AlwaysTrue(_Constant, frozen=True):
     """Matches every row; `ALWAYS_TRUE` is its only instance, also after pickling."""
 
-    def __reduce__(self) -> str:
-        return "ALWAYS_TRUE"
 
-
-class AlwaysFalse(Expression, frozen=True):
+class AlwaysFalse(_Constant, frozen=True):
     """Matches no row; `ALWAYS_FALSE` is its only instance, also after pickling."""
-
-    def __reduce__(self) -> str:
-        return "ALWAYS_FALSE"
 
 
 class And(Expression, frozen=True):
@@ -179,11 +178,9 @@ def _join(
     terms = [term for term in chain(connective, expressions) if term != neutral]
     if not terms:
         return neutral
-    return absorbing if absorbing in terms else _balance(connective, terms)
-
-
-def _balance(connective: type[And] | type[Or], terms: Sequence[Expression]) -> Expression:
-    if len(terms) == 1:
-        return terms[0]
-    middle = (len(terms) + 1) // 2
-    return connective(_balance(connective, terms[:middle]), _balance(connective, terms[middle:]))
+    if absorbing in terms:
+        return absorbing
+    while len(terms) > 1:
+        pairs = [connective(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[2 * len(pairs) :]]
+    return terms[0]

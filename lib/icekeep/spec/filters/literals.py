@@ -8,14 +8,14 @@ literal lies and refuses only what cannot be compared with the column at all.
 import math
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 import msgspec
 
 from icekeep.errors import ExpressionError
-from icekeep.spec.types import DAY_MS, DAY_SECONDS, SECOND_MS, DecimalType, NestedField, PrimitiveType, Type
+from icekeep.spec.types import DAY_SECONDS, INT, LONG, SECOND_MS, DecimalType, NestedField, PrimitiveType, Type
 from icekeep.spec.values import (
     INTEGER_WIDTHS,
     MICROS_PER_SECOND,
@@ -34,32 +34,36 @@ from icekeep.spec.values import (
 )
 
 
-class DateLiteral(msgspec.Struct, frozen=True):
+class _TimeLiteral(msgspec.Struct, frozen=True):
+    def __str__(self) -> str:
+        zone = ""
+        match self:
+            case DateLiteral(days):
+                return f"DATE '{format_date(days)}'"
+            case TimestampLiteral(nanos, is_zoned):
+                text, zone = format_timestamp(nanos, NANOS_PER_SECOND), "Z" if is_zoned else ""
+            case NowLiteral(epoch_ms):
+                text = format_timestamp(epoch_ms, SECOND_MS)
+        return f"TIMESTAMP '{text.rstrip('0') if '.' in text else text}{zone}'"
+
+
+class DateLiteral(_TimeLiteral, frozen=True):
     """A calendar date, in days since the epoch; compared with a timestamp it is midnight, in UTC."""
 
     days: int
 
-    def __str__(self) -> str:
-        return f"DATE '{format_date(self.days)}'"
 
-
-class TimestampLiteral(msgspec.Struct, frozen=True):
+class TimestampLiteral(_TimeLiteral, frozen=True):
     """A date and time, in nanoseconds since the epoch in UTC; `zoned` where an offset was written."""
 
     nanos: int
     zoned: bool = False
 
-    def __str__(self) -> str:
-        return f"TIMESTAMP '{_timestamp(self.nanos, NANOS_PER_SECOND)}{'Z' if self.zoned else ''}'"
 
-
-class Moment(msgspec.Struct, frozen=True):
+class NowLiteral(_TimeLiteral, frozen=True):
     """`now` or an age from it, in epoch milliseconds; compared with a date it is its day, in UTC."""
 
     epoch_ms: int
-
-    def __str__(self) -> str:
-        return f"TIMESTAMP '{_timestamp(self.epoch_ms, SECOND_MS)}'"
 
 
 class LiteralPosition(msgspec.Struct, frozen=True):
@@ -75,7 +79,7 @@ class LiteralPosition(msgspec.Struct, frozen=True):
 
 def is_comparable(type_: Type) -> bool:
     """Whether columns of the type can be compared with a literal at all."""
-    return isinstance(type_, PrimitiveType) and (type_.name in _COUNTERS or type_.name in _READERS)
+    return isinstance(type_, PrimitiveType) and type_.name in _COUNTED | _READ
 
 
 def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
@@ -88,9 +92,8 @@ def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
     """
     type_ = field.type
     assert isinstance(type_, PrimitiveType)
-    if type_.name not in _COUNTERS:
-        value = _read(_READERS, field, literal)
-        return value if isinstance(value, LiteralPosition) else LiteralPosition(value)
+    if type_.name not in _COUNTED:
+        return _read(_position, field, literal)
     count, is_above = count_literal(field, literal)
     lowest, highest = _count_limits(type_)
     if count < lowest:
@@ -106,12 +109,13 @@ def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
 
     For types whose values are whole or decimal numbers, dates and times; raises as `locate_literal` does.
     """
-    return _read(_COUNTERS, field, literal)
+    is_number = isinstance(field.type, DecimalType) or field.type in (INT, LONG)
+    return _read(_counted_number if is_number else _counted_time, field, literal)
 
 
 def exact_limits(type_: Type) -> tuple[Any, Any] | None:
     """The least and the greatest value of a type whose values are whole or decimal numbers, null for other types."""
-    if not isinstance(type_, PrimitiveType) or type_.name not in _COUNTERS:
+    if not isinstance(type_, PrimitiveType) or type_.name not in _COUNTED:
         return None
     lowest, highest = _count_limits(type_)
     if isinstance(type_, DecimalType):
@@ -131,11 +135,11 @@ def _count_limits(type_: PrimitiveType) -> tuple[int, int]:
 _T = TypeVar("_T")
 
 
-def _read(readers: Mapping[str, Callable[[PrimitiveType, Any], _T]], field: NestedField, literal: Any) -> _T:
+def _read(read: Callable[[PrimitiveType, Any], _T], field: NestedField, literal: Any) -> _T:
     type_ = field.type
     assert isinstance(type_, PrimitiveType)
     try:
-        return readers[type_.name](type_, literal)
+        return read(type_, literal)
     except (ValueError, OverflowError) as problem:
         shown = str(literal)
         if isinstance(literal, bool | str | bytes):
@@ -152,14 +156,14 @@ _FINITE_LIMITS = {
     "float": (float.fromhex("-0x1.fffffep+127"), float.fromhex("0x1.fffffep+127")),
     "double": (float.fromhex("-0x1.fffffffffffffp+1023"), float.fromhex("0x1.fffffffffffffp+1023")),
 }
+_COUNTED = frozenset((*INTEGER_WIDTHS, "decimal"))
+_READ = frozenset(("boolean", "float", "double", "string", "uuid", "fixed", "binary"))
+_NO_TEXT = "it must be text, in single quotes"
 _INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _LONGEST_EXPONENT = 1000
 
-_Count = tuple[int, bool]
-"""A literal in units of the last place, rounded down, and whether it was rounded."""
 
-
-def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
+def _counted_number(type_: PrimitiveType, literal: Any) -> tuple[int, bool]:
     is_decimal = isinstance(type_, DecimalType)
     if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal | (str if is_decimal else int)):
         raise ValueError("it must be a number" if is_decimal else "it must be a whole number")
@@ -178,46 +182,58 @@ def _count_number(type_: PrimitiveType, literal: Any) -> _Count:
     return count, rest != 0
 
 
-def _count_days(_: PrimitiveType, literal: Any) -> _Count:
+def _counted_time(type_: PrimitiveType, literal: Any) -> tuple[int, bool]:
+    nanos, is_zoned = 0, False
     match literal:
-        case DateLiteral(days=days):
-            return days, False
-        case Moment(epoch_ms=epoch_ms):
-            return epoch_ms // DAY_MS, False
-        case TimestampLiteral():
+        case DateLiteral(days) if type_.name != "time":
+            nanos = days * DAY_SECONDS * NANOS_PER_SECOND
+        case NowLiteral(epoch_ms) if type_.name != "time":
+            nanos = epoch_ms * (NANOS_PER_SECOND // SECOND_MS)
+        case TimestampLiteral() if type_.name == "date":
             raise ValueError("a date is compared with dates; write DATE '2026-01-31'")
-    return parse_date(_text(literal)), False
-
-
-def _count_ticks(type_: PrimitiveType, literal: Any) -> _Count:
-    match literal:
-        case DateLiteral(days=days):
-            nanos, zoned = days * DAY_SECONDS * NANOS_PER_SECOND, False
-        case Moment(epoch_ms=epoch_ms):
-            nanos, zoned = epoch_ms * (NANOS_PER_SECOND // SECOND_MS), False
-        case TimestampLiteral(nanos=nanos, zoned=zoned):
+        case TimestampLiteral(nanos, is_zoned) if type_.name != "time":
             pass
+        case str() if type_.name == "date":
+            return parse_date(literal), False
+        case str() if type_.name == "time":
+            nanos = parse_time(literal, NANOS_PER_SECOND)
+        case str():
+            nanos, offset_seconds = parse_timestamp(literal, NANOS_PER_SECOND)
+            is_zoned = offset_seconds is not None
         case _:
-            nanos, offset_seconds = parse_timestamp(_text(literal), NANOS_PER_SECOND)
-            zoned = offset_seconds is not None
-    if zoned and not type_.name.startswith("timestamptz"):
+            raise ValueError(_NO_TEXT)
+    if type_.name == "date":
+        return nanos // (DAY_SECONDS * NANOS_PER_SECOND), False
+    if is_zoned and not type_.name.startswith("timestamptz"):
         raise ValueError("a timestamp without time zone takes no offset")
-    count, rest = divmod(nanos, NANOS_PER_SECOND // TICKS_PER_SECOND[type_.name])
+    count, rest = divmod(nanos, NANOS_PER_SECOND // TICKS_PER_SECOND.get(type_.name, MICROS_PER_SECOND))
     return count, rest != 0
 
 
-def _count_time(_: PrimitiveType, literal: Any) -> _Count:
-    count, rest = divmod(parse_time(_text(literal), NANOS_PER_SECOND), NANOS_PER_SECOND // MICROS_PER_SECOND)
-    return count, rest != 0
+def _position(type_: PrimitiveType, literal: Any) -> LiteralPosition:
+    value = literal
+    match type_.name:
+        case "float" | "double":
+            return _position_of_number(type_, literal)
+        case "boolean":
+            if not isinstance(literal, bool):
+                raise ValueError("it must be true or false")
+        case "uuid" if isinstance(literal, uuid.UUID):
+            pass
+        case "fixed" | "binary" if isinstance(literal, bytes):
+            require_length(type_, literal)
+        case _ if not isinstance(literal, str):
+            raise ValueError(_NO_TEXT)
+        case "string":
+            literal.encode()  # half a surrogate pair raises `ValueError`
+        case "uuid":
+            value = read_uuid(literal)
+        case _:
+            value = require_length(type_, read_bytes(literal))
+    return LiteralPosition(value)
 
 
-def _read_boolean(_: PrimitiveType, literal: Any) -> bool:
-    if isinstance(literal, bool):
-        return literal
-    raise ValueError("it must be true or false")
-
-
-def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
+def _position_of_number(type_: PrimitiveType, literal: Any) -> LiteralPosition:
     if isinstance(literal, str) and (match := _INFINITY.fullmatch(literal)):
         return LiteralPosition(-math.inf if match[1] == "-" else math.inf)
     if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
@@ -231,43 +247,3 @@ def _read_float(type_: PrimitiveType, literal: Any) -> LiteralPosition:
         return LiteralPosition(side=side)
     value = float(literal)
     return LiteralPosition((to_single(value) if type_.name == "float" else value) + 0.0)
-
-
-def _read_string(_: PrimitiveType, literal: Any) -> str:
-    text = _text(literal)
-    text.encode()  # half a surrogate pair raises `ValueError`
-    return text
-
-
-def _read_bytes(type_: PrimitiveType, literal: Any) -> bytes:
-    return require_length(type_, literal if isinstance(literal, bytes) else read_bytes(_text(literal)))
-
-
-def _timestamp(ticks: int, ticks_per_second: int) -> str:
-    text = format_timestamp(ticks, ticks_per_second)
-    return text.rstrip("0") if "." in text else text
-
-
-def _text(literal: Any) -> str:
-    if not isinstance(literal, str):
-        raise ValueError("it must be text, in single quotes")
-    return literal
-
-
-_COUNTERS: dict[str, Callable[[PrimitiveType, Any], _Count]] = {
-    "int": _count_number,
-    "long": _count_number,
-    "decimal": _count_number,
-    "date": _count_days,
-    "time": _count_time,
-    **dict.fromkeys(TICKS_PER_SECOND, _count_ticks),
-}
-_READERS: dict[str, Callable[[PrimitiveType, Any], Any]] = {
-    "boolean": _read_boolean,
-    "float": _read_float,
-    "double": _read_float,
-    "string": _read_string,
-    "uuid": lambda _, literal: literal if isinstance(literal, uuid.UUID) else read_uuid(_text(literal)),
-    "fixed": _read_bytes,
-    "binary": _read_bytes,
-}

@@ -76,16 +76,15 @@ def project_strict(bound: Expression, spec: PartitionSpec, schema: Schema) -> Ex
     """
 
     def project(predicate: BoundPredicate) -> Expression:
-        negated = COMPLEMENTS[predicate.operation]
-        return disjunction(_negated(projected) for _, projected in _projections(negated, predicate, spec, schema))
+        deciding: list[Expression] = []
+        for _, projected in _projections(COMPLEMENTS[predicate.operation], predicate, spec, schema):
+            if isinstance(projected, BoundPredicate):
+                deciding.append(msgspec.structs.replace(projected, operation=COMPLEMENTS[projected.operation]))
+            elif isinstance(projected, AlwaysFalse):
+                return ALWAYS_TRUE
+        return disjunction(deciding)
 
     return _map_predicates(bound, project)
-
-
-def _negated(projected: Expression) -> Expression:
-    if isinstance(projected, BoundPredicate):
-        return msgspec.structs.replace(projected, operation=COMPLEMENTS[projected.operation])
-    return ALWAYS_FALSE if isinstance(projected, AlwaysTrue) else ALWAYS_TRUE
 
 
 def _keeps_values(transform: Transform, type_: Type) -> bool:
@@ -125,10 +124,9 @@ def _map_predicates(bound: Expression, replace: Callable[[BoundPredicate], Expre
     match bound:
         case AlwaysTrue() | AlwaysFalse():
             return bound
-        case And(left=left, right=right):
-            return conjunction((_map_predicates(left, replace), _map_predicates(right, replace)))
-        case Or(left=left, right=right):
-            return disjunction((_map_predicates(left, replace), _map_predicates(right, replace)))
+        case And(left=left, right=right) | Or(left=left, right=right):
+            terms = (_map_predicates(left, replace), _map_predicates(right, replace))
+            return conjunction(terms) if isinstance(bound, And) else disjunction(terms)
         case BoundPredicate():
             return replace(bound)
     raise not_bound(bound)
@@ -171,23 +169,21 @@ def _project_steps(
     if operation not in _STEPS:
         return ALWAYS_TRUE
     operation, distance = _STEPS[operation]
-    type_ = predicate.field.type
-    values = [transform.apply(type_, _move(type_, value, distance)) for value in predicate.values]
+    type_, values = predicate.field.type, predicate.values
+    # `distance` is in units of the last place; binding has decided comparisons with the type's limits.
+    if isinstance(type_, DecimalType):
+        values = tuple(decimal_from_unscaled(unscaled(value, type_.scale) + distance, type_.scale) for value in values)
+    elif distance:
+        values = tuple(value + distance for value in values)
+    steps = [transform.apply(type_, value) for value in values]
     # Iceberg Java before 0.11 wrote partition values of times before 1970 that are one too large.
     is_time = isinstance(transform, Year | Month | Day | Hour) and type_ not in (TIMESTAMP_NS, TIMESTAMPTZ_NS)
-    late = [value + 1 for value in values if value < 0] if is_time else []
+    late = [step + 1 for step in steps if step < 0] if is_time else []
     if operation in (Operation.EQ, Operation.IN):
-        return bound_set(Operation.IN, target, values + late)
+        return bound_set(Operation.IN, target, steps + late)
     if operation is Operation.LT_EQ and late:
-        values = late
-    return BoundPredicate(operation, target, tuple(values))
-
-
-def _move(type_: Type, value: Any, distance: int) -> Any:
-    """The value `distance` units of the last place away; binding has decided comparisons with the type's limits."""
-    if isinstance(type_, DecimalType):
-        return decimal_from_unscaled(unscaled(value, type_.scale) + distance, type_.scale)
-    return value + distance if distance else value
+        steps = late
+    return BoundPredicate(operation, target, tuple(steps))
 
 
 def _project_prefix(operation: Operation, width: int, predicate: BoundPredicate, target: NestedField) -> Expression:

@@ -12,7 +12,7 @@ from icekeep.errors import ExpressionError
 from icekeep.spec.filters.literals import (
     DateLiteral,
     LiteralPosition,
-    Moment,
+    NowLiteral,
     TimestampLiteral,
     exact_limits,
     is_comparable,
@@ -155,9 +155,9 @@ def test_literals_with_more_digits_than_the_type_lie_between_two_of_its_values(t
     [
         (BOOLEAN, 1), (BOOLEAN, "true"), (INT, "12"), (INT, True), (LONG, math.nan), (INT, Decimal("sNaN")), (INT, None),
         (INT, Decimal("1E-1001")), (INT, DateLiteral(5)), (DOUBLE, "1"), (DOUBLE, True), (DOUBLE, math.nan),
-        (DOUBLE, Decimal("NaN")), (DOUBLE, Moment(5)), (decimal(9, 2), True), (decimal(9, 2), math.nan),
+        (DOUBLE, Decimal("NaN")), (DOUBLE, NowLiteral(5)), (decimal(9, 2), True), (decimal(9, 2), math.nan),
         (decimal(9, 2), "a"), (decimal(9, 2), b"1"), (DATE, "2013-02-30"), (DATE, "2013-01-01T00:00:00"), (DATE, 15706),
-        (DATE, TimestampLiteral(0)), (TIME, "25:00"), (TIME, Moment(0)), (TIMESTAMP, 1510871468000000),
+        (DATE, TimestampLiteral(0)), (TIME, "25:00"), (TIME, NowLiteral(0)), (TIMESTAMP, 1510871468000000),
         (TIMESTAMP, "2017-11-16T22:31:08Z"), (TIMESTAMP, TimestampLiteral(0, zoned=True)), (STRING, 5),
         (STRING, "\udcff"), (STRING, b"a"), (STRING, DateLiteral(0)), (UUID, "f79c3e09"), (UUID, b"0" * 16),
         (BINARY, "0g"), (BINARY, 5), (fixed(2), "00"), (fixed(2), b"abc"),
@@ -180,13 +180,13 @@ def test_a_refused_literal_is_shown_as_it_was_written(type_: Type, literal: Any,
 
 
 def test_today_is_midnight_to_timestamps_and_now_is_its_day_to_dates():
-    today, now = DateLiteral(3), Moment(3 * 24 * HOUR_MS + 5 * HOUR_MS)
+    today, now = DateLiteral(3), NowLiteral(3 * 24 * HOUR_MS + 5 * HOUR_MS)
     assert place(DATE, today) == place(DATE, now) == LiteralPosition(3)
     assert place(TIMESTAMP, today) == LiteralPosition(3 * DAY_NANOS // 1000)
     assert place(TIMESTAMPTZ_NS, today) == LiteralPosition(3 * DAY_NANOS)
     assert place(TIMESTAMPTZ, now) == LiteralPosition(now.epoch_ms * 1000)
     assert place(TIMESTAMP_NS, now) == LiteralPosition(now.epoch_ms * 10**6)
-    assert place(DATE, Moment(-1)) == LiteralPosition(-1)
+    assert place(DATE, NowLiteral(-1)) == LiteralPosition(-1)
 
 
 def test_whole_and_decimal_numbers_have_exact_limits():
@@ -219,14 +219,14 @@ def test_minus_zero_is_zero(type_: Type, literal: Any):
         (TimestampLiteral(0), "TIMESTAMP '1970-01-01T00:00:00'"),
         (TimestampLiteral(-1, zoned=True), "TIMESTAMP '1969-12-31T23:59:59.999999999Z'"),
         (TimestampLiteral(1_500_000_000), "TIMESTAMP '1970-01-01T00:00:01.5'"),
-        (Moment(20_010), "TIMESTAMP '1970-01-01T00:00:20.01'"),
+        (NowLiteral(20_010), "TIMESTAMP '1970-01-01T00:00:20.01'"),
     ],
 )
 def test_typed_literals_are_shown_as_they_are_written(literal: Any, text: str):
     assert str(literal) == text
 
 
-@for_each("literal", [DateLiteral(0), TimestampLiteral(0), Moment(0), LiteralPosition(0)])
+@for_each("literal", [DateLiteral(0), TimestampLiteral(0), NowLiteral(0), LiteralPosition(0)])
 def test_literals_are_values(literal: Any):
     assert hash(literal) == hash(type(literal)(0))
     with pytest.raises(AttributeError, match="immutable"):
