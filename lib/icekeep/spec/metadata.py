@@ -142,23 +142,20 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The sort order that writers use by default."""
         return find_sort_order(self.sort_orders, self.default_sort_order_id)
 
-    @cached_property
-    def _partition_types(self) -> dict[int, StructType]:
-        return {}
-
     def partition_type(self, spec_id: int) -> StructType:
         """The struct of a spec's partition tuples; dropped source columns take their types from older schemas.
 
         Raises `InvalidTableError` where the table has no such spec, or no schema with its source columns.
         """
         # Called for each manifest, and a table may have hundreds of schemas.
-        if spec_id not in self._partition_types:
+        known: dict[int, StructType] = self.__dict__.setdefault("_partition_types", {})
+        if spec_id not in known:
             spec = self.specs_by_id.get(spec_id)
             if spec is None:
                 raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")
             structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
-            self._partition_types[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
-        return self._partition_types[spec_id]
+            known[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
+        return known[spec_id]
 
     @property
     def partition_types(self) -> dict[int, StructType]:
@@ -453,6 +450,9 @@ def metadata_from_json(raw: Any) -> TableMetadata:
     # Java wrote -1 for "no snapshot" in v1 and v2.
     if rest.get("current-snapshot-id") == -1:
         del rest["current-snapshot-id"]
+    refs = rest.pop("refs", None)
+    if not isinstance(refs, dict | None):
+        raise InvalidTableError(f"refs is {refs!r}; it must be an object")
     metadata = TableMetadata(
         format_version=version,
         table_uuid=(_optional if version == 1 else _required)(rest, "table-uuid", str),
@@ -472,7 +472,7 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         snapshots=_objects(rest, "snapshots", Snapshot),
         snapshot_log=_objects(rest, "snapshot-log", SnapshotLogEntry),
         metadata_log=_objects(rest, "metadata-log", MetadataLogEntry),
-        refs=_refs(rest.pop("refs", None)),
+        refs={name: object_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (refs or {}).items()},
         statistics=_objects(rest, "statistics", StatisticsFile),
         partition_statistics=_objects(rest, "partition-statistics", PartitionStatisticsFile),
         next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
@@ -600,9 +600,3 @@ def _properties(value: Any) -> dict[str, str]:
     if value is not None and (not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values())):
         raise InvalidTableError("properties must be an object of texts")
     return dict(value or {})
-
-
-def _refs(value: Any) -> dict[str, SnapshotRef]:
-    if not isinstance(value, dict | None):
-        raise InvalidTableError(f"refs is {value!r}; it must be an object")
-    return {name: object_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (value or {}).items()}

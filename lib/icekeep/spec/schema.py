@@ -131,11 +131,11 @@ def _lacks_required(type_: Type, value: Any) -> bool:
     if isinstance(type_, PrimitiveType):
         return False
     lacking: list[bool] = []
-
-    def look(field: NestedField, item: Any) -> None:
-        lacking.append(field.required if item is None else _lacks_required(field.type, item))
-
-    map_nested(type_, value, look)
+    map_nested(
+        type_,
+        value,
+        lambda field, item: lacking.append(field.required if item is None else _lacks_required(field.type, item)),
+    )
     return any(lacking)
 
 
@@ -177,13 +177,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def names_by_id(self) -> dict[int, str]:
         """Full names by field id, parents and children joined by dots."""
         names: dict[int, str] = {}
-
-        def visit(type_: Type, prefix: str) -> None:
-            for field in child_fields(type_):
-                names[field.field_id] = prefix + field.name
-                visit(field.type, f"{prefix}{field.name}.")
-
-        visit(self.as_struct(), "")
+        prefixes = {field.field_id: "" for field in self.fields}
+        for field in walk(self.as_struct()):
+            names[field.field_id] = prefixes[field.field_id] + field.name
+            prefixes |= {inner.field_id: f"{names[field.field_id]}." for inner in child_fields(field.type)}
         return names
 
     @cached_property

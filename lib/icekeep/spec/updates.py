@@ -9,7 +9,7 @@ snapshot with an old sequence number.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -136,7 +136,7 @@ class SetDefaultSortOrder(Update, frozen=True, tag="set-default-sort-order"):
 
 
 class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
-    """Add a snapshot; no reference moves."""
+    """No reference moves."""
 
     snapshot: Snapshot
 
@@ -245,7 +245,7 @@ def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
     """The metadata after one update; `earlier` are those of the same commit before it."""
     match update:
         case AssignUuid(uuid):
-            if base.table_uuid is not None and base.table_uuid != uuid:
+            if base.table_uuid not in (None, uuid):
                 raise InvalidTableError(f"the table's uuid is {base.table_uuid}; it cannot become {uuid}")
             return replace(base, table_uuid=uuid)
         case UpgradeFormatVersion(version):
@@ -338,11 +338,10 @@ def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
                 raise InvalidTableError(
                     f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
                 )
-            if key_id in map(_key_id, base.encryption_keys):
-                return base
-            return replace(base, encryption_keys=(*base.encryption_keys, key))
+            others = _without_key(base, key_id)
+            return replace(base, encryption_keys=(*others, key)) if others == base.encryption_keys else base
         case RemoveEncryptionKey(key_id):
-            return replace(base, encryption_keys=tuple(k for k in base.encryption_keys if _key_id(k) != key_id))
+            return replace(base, encryption_keys=_without_key(base, key_id))
         case RaiseCounters():
             raised = {name: (getattr(update, name), getattr(base, name)) for name in update.__struct_fields__}
             # Only version 3 counts rows.
@@ -359,8 +358,9 @@ def _last_added(kind: type[U], earlier: Sequence[Update]) -> U:
     raise InvalidTableError(f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind")
 
 
-def _key_id(key: Any) -> Any:
-    return key.get("key-id") if isinstance(key, Mapping) else None
+def _without_key(base: TableMetadata, key_id: str) -> tuple[Any, ...]:
+    keys = base.encryption_keys
+    return tuple(key for key in keys if not isinstance(key, Mapping) or key.get("key-id") != key_id)
 
 
 def _without(parts: Iterable[T], id_name: str, ids: Collection[int]) -> tuple[T, ...]:
@@ -539,46 +539,42 @@ def log_previous(metadata: TableMetadata, previous_location: str, previous_updat
     return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-max(1, keep) :])
 
 
-class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
-    pass
+class Requirement(msgspec.Struct, frozen=True, tag_field="type"):
+    """What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
 
 
-Requirement: TypeAlias = _Requirement
-"""What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
-
-
-class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
+class AssertTableUuid(Requirement, frozen=True, tag="assert-table-uuid"):
     uuid: str
 
 
-class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):
+class AssertRefSnapshotId(Requirement, frozen=True, tag="assert-ref-snapshot-id"):
     """A branch or tag still points at `snapshot_id`; `None`: it does not exist."""
 
     ref: str
     snapshot_id: int | None
 
 
-class AssertCurrentSchemaId(_Requirement, frozen=True, tag="assert-current-schema-id"):
+class AssertCurrentSchemaId(Requirement, frozen=True, tag="assert-current-schema-id"):
     current_schema_id: int
 
 
-class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id"):
+class AssertDefaultSpecId(Requirement, frozen=True, tag="assert-default-spec-id"):
     default_spec_id: int
 
 
-class AssertLastAssignedFieldId(_Requirement, frozen=True, tag="assert-last-assigned-field-id"):
+class AssertLastAssignedFieldId(Requirement, frozen=True, tag="assert-last-assigned-field-id"):
     """No field id was given out since the table was loaded."""
 
     last_assigned_field_id: int
 
 
-class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
+class AssertLastAssignedPartitionId(Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
     """No partition field id was given out since the table was loaded."""
 
     last_assigned_partition_id: int
 
 
-class AssertDefaultSortOrderId(_Requirement, frozen=True, tag="assert-default-sort-order-id"):
+class AssertDefaultSortOrderId(Requirement, frozen=True, tag="assert-default-sort-order-id"):
     default_sort_order_id: int
 
 
