@@ -16,8 +16,18 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
-from icekeep.spec.filters.literals import DateLiteral, NowLiteral, TimestampLiteral, locate_literal
+from icekeep.spec.filters.binding import locate_literal
+from icekeep.spec.filters.expressions import (
+    And,
+    DateLiteral,
+    Expression,
+    Not,
+    NowLiteral,
+    Operation,
+    Or,
+    Predicate,
+    TimestampLiteral,
+)
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema

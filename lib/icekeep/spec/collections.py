@@ -129,7 +129,7 @@ Stretch = tuple[int, int]
 def of_stretches(some: Iterable[Stretch]) -> PositionSet:
     """The positions of stretches, which may overlap and come in any order.
 
-    >>> list(of_spans([(4, 6), (0, 2), (5, 7)]))
+    >>> list(of_stretches([(4, 6), (0, 2), (5, 7)]))
     [0, 1, 4, 5, 6]
     """
     positions = BitMap()
@@ -146,7 +146,7 @@ def is_stretch(positions: PositionSet) -> bool:
 def stretches(positions: PositionSet) -> list[Stretch]:
     """The stretches of neighbouring positions, in order.
 
-    >>> spans(FrozenBitMap([4, 7, 8, 9]))
+    >>> stretches(FrozenBitMap([4, 7, 8, 9]))
     [(4, 5), (7, 10)]
     """
     if is_stretch(positions):

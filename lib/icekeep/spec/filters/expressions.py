@@ -3,7 +3,7 @@
 An unbound tree names columns and holds literals as the user wrote them; `parsing.py` reads it from text and `binding.py`
 turns it into a bound one: AND, OR and `BoundPredicate`, without NOT, with values of the columns' types. Logic is SQL's: a
 row matches where the expression is true, and a comparison with null is not. NaN is not less than, greater than or equal
-to anything, and -0.0 equals 0.0. `projections.py` and `evaluators.py` decide bound expressions.
+to anything, and -0.0 equals 0.0. `evaluators.py` decides bound expressions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,8 @@ import msgspec
 
 from icekeep.errors import IcekeepBug
 from icekeep.spec.transforms import Bucket, Transform
-from icekeep.spec.types import NestedField
+from icekeep.spec.types import SECOND_MS, NestedField
+from icekeep.spec.values import NANOS_PER_SECOND, format_date, format_timestamp
 
 MAX_DEPTH = 50
 """How deep AND, OR, NOT and parentheses may be nested; a long chain of one of them is one level."""
@@ -75,10 +76,42 @@ class Not(Expression, frozen=True):
     child: Expression
 
 
+class _TimeLiteral(msgspec.Struct, frozen=True):
+    def __str__(self) -> str:
+        zone = ""
+        match self:
+            case DateLiteral(days):
+                return f"DATE '{format_date(days)}'"
+            case TimestampLiteral(nanos, is_zoned):
+                text, zone = format_timestamp(nanos, NANOS_PER_SECOND), "Z" if is_zoned else ""
+            case NowLiteral(epoch_ms):
+                text = format_timestamp(epoch_ms, SECOND_MS)
+        return f"TIMESTAMP '{text.rstrip('0') if '.' in text else text}{zone}'"
+
+
+class DateLiteral(_TimeLiteral, frozen=True):
+    """A calendar date, in days since the epoch; compared with a timestamp it is midnight, in UTC."""
+
+    days: int
+
+
+class TimestampLiteral(_TimeLiteral, frozen=True):
+    """A date and time, in nanoseconds since the epoch in UTC; `zoned` where an offset was written."""
+
+    nanos: int
+    zoned: bool = False
+
+
+class NowLiteral(_TimeLiteral, frozen=True):
+    """`now` or an age from it, in epoch milliseconds; compared with a date it is its day, in UTC."""
+
+    epoch_ms: int
+
+
 class Predicate(Expression, frozen=True):
     """A comparison of a column, named in full with dots between parents and children, or of its transform.
 
-    Literals are int, float, Decimal, str, bool, bytes, or one of the kinds in `literals.py`.
+    Literals are int, float, Decimal, str, bool, bytes, or a time literal.
     """
 
     operation: Operation

@@ -29,16 +29,18 @@ from icekeep.spec.filters.expressions import (
     AlwaysTrue,
     And,
     BoundPredicate,
+    DateLiteral,
     Expression,
     Not,
+    NowLiteral,
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
     chain,
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import DateLiteral, NowLiteral, TimestampLiteral
 from icekeep.spec.times import AGE, age_ms
 from icekeep.spec.transforms import Bucket, Identity, Transform, Truncate, known_transform
 from icekeep.spec.types import DAY_MS, INT, PrimitiveType, Type

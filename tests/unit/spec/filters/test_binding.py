@@ -22,8 +22,8 @@ from icekeep.spec.filters.expressions import (
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
 )
-from icekeep.spec.filters.literals import TimestampLiteral
 from icekeep.spec.filters.parsing import format_expression, parse_where
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema

@@ -15,6 +15,7 @@ from icekeep.spec.filters.evaluators import (
     file_must_match,
     manifest_may_match,
     partition_matches,
+    project_inclusive,
     row_matches,
 )
 from icekeep.spec.filters.expressions import (
@@ -29,7 +30,6 @@ from icekeep.spec.filters.expressions import (
     Predicate,
 )
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, partition_type
 from icekeep.spec.schema import Schema

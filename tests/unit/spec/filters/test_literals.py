@@ -9,15 +9,8 @@ from pyiceberg import conversions
 from pyiceberg.types import IcebergType
 
 from icekeep.errors import ExpressionError
-from icekeep.spec.filters.literals import (
-    DateLiteral,
-    LiteralPosition,
-    NowLiteral,
-    TimestampLiteral,
-    exact_limits,
-    is_comparable,
-    locate_literal,
-)
+from icekeep.spec.filters.binding import LiteralPosition, exact_limits, is_comparable, locate_literal
+from icekeep.spec.filters.expressions import DateLiteral, NowLiteral, TimestampLiteral
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,

@@ -19,15 +19,17 @@ from icekeep.spec.filters.expressions import (
     ALWAYS_TRUE,
     MAX_DEPTH,
     And,
+    DateLiteral,
     Expression,
     Not,
+    NowLiteral,
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import DateLiteral, NowLiteral, TimestampLiteral
 from icekeep.spec.filters.parsing import (
     MAX_LITERALS,
     MAX_NUMBER_LENGTH,

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 
 from icekeep.errors import IcekeepBug
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import partition_matches, row_matches
+from icekeep.spec.filters.evaluators import partition_matches, project_inclusive, project_strict, residual, row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -26,7 +26,6 @@ from icekeep.spec.filters.expressions import (
     disjunction,
 )
 from icekeep.spec.filters.parsing import format_expression, parse_where
-from icekeep.spec.filters.projections import project_inclusive, project_strict, residual
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionField, PartitionSpec, partition_type
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import (
