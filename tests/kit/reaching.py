@@ -99,7 +99,7 @@ def table_of(entries: list[ManifestEntry]) -> pa.Table:
 
 
 def reaching_by_rule(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[str, tuple[ManifestEntry, ...]]:
-    """What `reached_files.reaching_deletes` must give, and raise: each pair by itself, as the spec words it."""
+    """What `matched_deletes.reaching_deletes` must give, and raise: each pair by itself, as the spec words it."""
     found: dict[str, tuple[ManifestEntry, ...]] = {}
     for delete in deletes:
         is_global(delete.data_file, SPECS)

@@ -9,7 +9,7 @@ A reader of a data file must apply a delete file
 
 A thousand equality delete files may reach each of ten thousand data files. Those of one partition, or of the table, are sorted
 by sequence number: those that reach a data file are the end of that list, a run of two numbers. Planning calls this with Arrow
-tables (`planning.deletes`), commits with entries (`reached_files`).
+tables (`planning.deletes`), commits with entries (`matched_deletes`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -213,11 +213,7 @@ def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int
 
 
 def _in_force(
-    data: DataColumns,
-    deletes: DeleteColumns,
-    order: Numbers,
-    lists: Places,
-    found: tuple[Numbers, Numbers, Numbers],
+    data: DataColumns, deletes: DeleteColumns, order: Numbers, lists: Places, found: tuple[Numbers, Numbers, Numbers]
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Runs by data file and start, without position deletes that a vector replaces; adjacent ones of one list are joined."""
     rows, starts, stops = found

@@ -70,12 +70,7 @@ MAX_METADATA_BYTES = 4 << 30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_UNREADABLE = {
-    b"\x04\x22\x4d\x18": "lz4",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\xff\x06\x00\x00sNaPpY": "snappy",
-}
+_UNREADABLE = {b"\x04\x22\x4d\x18": "lz4", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\xff\x06\x00\x00sNaPpY": "snappy"}
 _PACKED_NAME = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
 
 

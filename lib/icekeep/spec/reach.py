@@ -1,6 +1,6 @@
 """Which data files one delete file may reach, and up to which sequence number (spec, "Scan Planning" and "Delete Formats").
 
-Matching all delete files with all data files is `delete_runs`, for columns, and `reached_files`, for entries.
+Matching all delete files with all data files is `delete_runs`, for columns, and `matched_deletes`, for entries.
 """
 
 import math

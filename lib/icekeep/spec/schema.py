@@ -434,11 +434,6 @@ def _invalid_mapping(problem: str) -> InvalidTableError:
     return InvalidTableError(text, property=NAME_MAPPING_PROPERTY, section="Appendix C")
 
 
-def find_mapped_field(mapping: NameMapping, name: str) -> MappedField | None:
-    """The field of one level that has a name."""
-    return next((field for field in mapping if name in field.names), None)
-
-
 def name_mapping_for(parent: Schema | Type) -> NameMapping:
     """The mapping that finds each field of a schema, or below a type, under its present name."""
     fields = parent.fields if isinstance(parent, Schema) else child_fields(parent)

@@ -110,12 +110,7 @@ _BRANCH_LIMITS = ("min_snapshots_to_keep", "max_snapshot_age_ms")
 
 
 def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
-    """Return the reference if the spec allows it under this name.
-
-    Raises:
-        UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
-        OptionError: a limit is not a positive number of its type.
-    """
+    """Return the reference if the spec allows it under this name, else raise `UsageError`, for a wrong limit `OptionError`."""
     if not name.strip():
         raise UsageError(f"{name!r} cannot be the name of a {ref.type}")
     if name == MAIN and not ref.is_branch:

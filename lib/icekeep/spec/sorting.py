@@ -56,10 +56,6 @@ class SortOrder(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[SortField, ...]
     extra: Mapping[str, Any] = {}
 
-    @property
-    def is_unsorted(self) -> bool:
-        return not self.fields
-
 
 class SortKey(msgspec.Struct, frozen=True):
     """One key of a sort order as a user names it.

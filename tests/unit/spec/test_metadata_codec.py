@@ -567,7 +567,7 @@ def test_partition_specs_and_the_last_partition_id_are_derived_from_the_partitio
 def test_sort_orders_are_derived_as_unsorted():
     metadata = metadata_from_json(oldest())
     assert metadata.default_sort_order_id == 0
-    assert [order.is_unsorted for order in metadata.sort_orders] == [True]
+    assert [order.fields for order in metadata.sort_orders] == [()]
 
 
 def test_sequence_numbers_are_0_and_a_missing_uuid_stays_missing():

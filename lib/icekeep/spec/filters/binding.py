@@ -107,16 +107,8 @@ class LiteralPosition(msgspec.Struct, frozen=True):
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:
     """Resolve column names to fields and literals to values, push NOT down to the predicates, and simplify.
 
-    A literal that is not a value of its column decides the comparison as in SQL: an int column is less than 3000000000,
-    and unequal to it and to 2.5, wherever it is not null. The result holds no `Not` and no `Predicate`.
-
-    Args:
-        specs: all partition specs of the table, for a hint where a partition field is named in place of its column.
-
-    Raises:
-        NotFoundError: the schema has no such column.
-        ExpressionError: a literal cannot be compared with its column, the column does not support the operation, or the
-            tree is nested deeper than `MAX_DEPTH`.
+    `specs` are for a hint where a partition field is named in place of its column. `NotFoundError` for a missing column, else
+    `ExpressionError`. The result holds no `Not` and no `Predicate`.
     """
     return _Binder(schema, specs).bind(expression, negated=False, depth=0)
 

@@ -239,15 +239,8 @@ _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 def parse_where(text: str, moment_ms: int | None = None) -> Expression:
     """Read a filter, for example `day >= today - 7 AND kind IN ('a', 'b')`.
 
-    Keywords are case-insensitive, column names are not. A number becomes an int, or a Decimal if it has a point or an
-    exponent.
-
-    Args:
-        moment_ms: the time of `now`, in epoch milliseconds; `today` is its day in UTC. One run of a job has one moment.
-
-    Raises:
-        ExpressionError: the text is no filter, or has `today` or `now` without a moment; `facts` holds the `text` and the
-            `position` of the first wrong character, counted from 1.
+    Keywords are case-insensitive, column names are not. `moment_ms` is the time of `now`, in epoch milliseconds; `today` is its
+    day in UTC. Raises `ExpressionError` as `TextReader`, also for `today` or `now` without a moment.
     """
     return FilterReader(text, moment_ms).parse()
 

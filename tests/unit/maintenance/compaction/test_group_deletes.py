@@ -22,8 +22,8 @@ from icekeep.planning.manifests import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles
 from icekeep.spec.collections import Part, PositionSet, stretches
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
 
 Entries = tuple[list[ManifestEntry], list[ManifestEntry]]
