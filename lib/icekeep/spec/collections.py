@@ -205,8 +205,6 @@ class _Members(Generic[Item]):
 
 
 class Part(_Members[Item], Sequence[Item]):
-    """A part of a shared list as a sequence."""
-
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:

@@ -117,7 +117,10 @@ def match(
 
     partitions, of_row = np.unique(data.partitions, return_inverse=True)
     whole_table = 2 * len(partitions) + 2
-    lists = _list_numbers(deletes, partitions, whole_table)
+    # Two lists by partition, from 2 on: the second is of equality deletes.
+    numbers = np.searchsorted(partitions, deletes.partitions)
+    is_there = np.append(partitions, np.iinfo(np.int64).min)[numbers] == deletes.partitions
+    lists = np.where(deletes.is_global, whole_table, np.where(is_there, 2 * numbers + 2, 0) + deletes.is_equality)
     # Delete files that are matched one by one have a list each, but those that reach the same data file alone share one.
     only = np.full(count, -1)
     only[singles] = rows
@@ -196,14 +199,6 @@ def _bounded_pairs(
             return None
     members = np.repeat(np.array([*deletes.bounds], np.int64), [*map(len, found[1:])])
     return np.concatenate(found), members
-
-
-def _list_numbers(deletes: DeleteColumns, partitions: Numbers, whole_table: int) -> Numbers:
-    """Numbers of lists by partition: two for each from 2 on, the second for equality deletes; global ones have `whole_table`."""
-    places = np.searchsorted(partitions, deletes.partitions)
-    is_there = np.append(partitions, np.iinfo(np.int64).min)[places] == deletes.partitions
-    numbers = np.where(is_there, 2 * places + 2, 0) + deletes.is_equality
-    return np.where(deletes.is_global, whole_table, numbers)
 
 
 def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int) -> Flags:

@@ -297,8 +297,6 @@ _Path = tuple[int, ...]
 
 
 class _SchemaDraft:
-    """A schema between two changes, with the ids of added columns."""
-
     def __init__(self, base: TableMetadata) -> None:
         self.base, self.schema = base, base.schema
         self.last_column_id = max(base.last_column_id, base.schema.highest_field_id)
@@ -345,7 +343,6 @@ class _SchemaDraft:
         self.schema = replace(self.schema, fields=child_fields(struct))
 
     def numbered(self, type_: Type) -> Type:
-        """Nested fields get new ids."""
 
         def next_id() -> int:
             if self.last_column_id >= MAX_COLUMN_ID:

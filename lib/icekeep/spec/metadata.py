@@ -123,7 +123,6 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec that writers use by default."""
         return self.specs_by_id[self.default_spec_id]
 
     @property
@@ -134,7 +133,6 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def sort_order(self) -> SortOrder:
-        """The sort order that writers use by default."""
         return find_sort_order(self.sort_orders, self.default_sort_order_id)
 
     def partition_type(self, spec_id: int) -> StructType:
@@ -522,7 +520,6 @@ def _dialect(raw: Mapping[str, Any]) -> str:
 
 
 def format_metadata(metadata: TableMetadata) -> bytes:
-    """The bytes of an uncompressed metadata file."""
     return msgspec.json.encode(metadata_to_json(metadata))
 
 

@@ -165,7 +165,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     extra: Mapping[str, Any] = {}
 
     def as_struct(self) -> StructType:
-        """The schema as a struct type, without its id."""
         return StructType(self.fields)
 
     @cached_property
@@ -444,7 +443,6 @@ def name_mapping_for(parent: Schema | Type) -> NameMapping:
 
 
 def name_mapping_to_json(mapping: NameMapping) -> list[dict[str, Any]]:
-    """The JSON form of a mapping."""
     out = []
     for field in mapping:
         item: dict[str, Any] = {"names": list(field.names)}

@@ -9,7 +9,7 @@ snapshot with an old sequence number.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -161,26 +161,18 @@ class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
 
 
 class SetStatistics(Update, frozen=True, tag="set-statistics"):
-    """Set or replace the statistics file of a snapshot."""
-
     statistics: StatisticsFile
 
 
 class RemoveStatistics(Update, frozen=True, tag="remove-statistics"):
-    """Remove the statistics file of a snapshot, if any."""
-
     snapshot_id: int
 
 
 class SetPartitionStatistics(Update, frozen=True, tag="set-partition-statistics"):
-    """Set or replace the partition statistics file of a snapshot."""
-
     partition_statistics: PartitionStatisticsFile
 
 
 class RemovePartitionStatistics(Update, frozen=True, tag="remove-partition-statistics"):
-    """Remove the partition statistics file of a snapshot, if any."""
-
     snapshot_id: int
 
 
@@ -191,8 +183,6 @@ class AddEncryptionKey(Update, frozen=True, tag="add-encryption-key"):
 
 
 class RemoveEncryptionKey(Update, frozen=True, tag="remove-encryption-key"):
-    """Remove an encrypted key, if it exists."""
-
     key_id: str
 
 
@@ -526,42 +516,41 @@ def log_previous(metadata: TableMetadata, previous_location: str, previous_updat
     return replace(metadata, metadata_log=(*metadata.metadata_log, entry)[-max(1, keep) :])
 
 
-class Requirement(msgspec.Struct, frozen=True, tag_field="type"):
+class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
     """What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
 
 
-class AssertTableUuid(Requirement, frozen=True, tag="assert-table-uuid"):
+Requirement: TypeAlias = _Requirement
+
+
+class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
     uuid: str
 
 
-class AssertRefSnapshotId(Requirement, frozen=True, tag="assert-ref-snapshot-id"):
+class AssertRefSnapshotId(_Requirement, frozen=True, tag="assert-ref-snapshot-id"):
     """A branch or tag still points at `snapshot_id`; `None`: it does not exist."""
 
     ref: str
     snapshot_id: int | None
 
 
-class AssertCurrentSchemaId(Requirement, frozen=True, tag="assert-current-schema-id"):
+class AssertCurrentSchemaId(_Requirement, frozen=True, tag="assert-current-schema-id"):
     current_schema_id: int
 
 
-class AssertDefaultSpecId(Requirement, frozen=True, tag="assert-default-spec-id"):
+class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id"):
     default_spec_id: int
 
 
-class AssertLastAssignedFieldId(Requirement, frozen=True, tag="assert-last-assigned-field-id"):
-    """No field id was given out since the table was loaded."""
-
+class AssertLastAssignedFieldId(_Requirement, frozen=True, tag="assert-last-assigned-field-id"):
     last_assigned_field_id: int
 
 
-class AssertLastAssignedPartitionId(Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
-    """No partition field id was given out since the table was loaded."""
-
+class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
     last_assigned_partition_id: int
 
 
-class AssertDefaultSortOrderId(Requirement, frozen=True, tag="assert-default-sort-order-id"):
+class AssertDefaultSortOrderId(_Requirement, frozen=True, tag="assert-default-sort-order-id"):
     default_sort_order_id: int
 
 

@@ -79,7 +79,6 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def unquote(text: str) -> str:
-    """The text between the quotes, with doubled quotes undone."""
     quote = text[0]
     return text[1:-1].replace(quote * 2, quote)
 
@@ -115,10 +114,8 @@ class TextReader:
             if match is None or match.lastgroup is None:
                 character = text[start]
                 is_open = character in self.quotes
-                problem = (
-                    f"quote {character} is not closed" if is_open else f"character {character!r} has no meaning here"
-                )
-                self._fail(f"the {problem}", start)
+                problem = "the quote {} is not closed" if is_open else "the character {!r} has no meaning here"
+                self._fail(problem.format(character), start)
             if match.lastgroup != "space":
                 self.tokens.append(Token(match.lastgroup, start, match[0]))
             start = match.end()
@@ -306,7 +303,6 @@ class FilterReader(TextReader):
         return ALWAYS_TRUE if compare(left, right) else ALWAYS_FALSE
 
     def _operand(self) -> tuple[str, Transform | None]:
-        """A column, and the transform around it."""
         first = self._index
         column = self._column(may_be_called=True)
         if not self._take("("):

@@ -254,13 +254,11 @@ MANIFEST_FILE_FIELDS = (
 
 
 def entry_type(partition: StructType, format_version: int) -> StructType:
-    """The `manifest_entry` of a format version and a partition type."""
     data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
     return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
 
 
 def manifest_file_type(format_version: int) -> StructType:
-    """The `manifest_file` of a format version."""
     return _fields(MANIFEST_FILE_FIELDS, format_version, {})
 
 
