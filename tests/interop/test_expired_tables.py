@@ -28,10 +28,10 @@ from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import STRING
 from icekeep.tables.verbs import append, create_table, update_schema, update_spec

@@ -20,10 +20,10 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import is_ancestor
 from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import applied_delete, is_deletion_vector
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import MAIN, Snapshot
 from kit.changes import Staged

@@ -19,7 +19,7 @@ from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
 from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
-from icekeep.spec import delete_runs, reach, reached_files
+from icekeep.spec import delete_runs, matched_deletes, reach
 from icekeep.spec.manifests.structs import FileContent
 from simulation.replacing import replaced
 
@@ -88,7 +88,7 @@ def bounds_of_paths() -> AbstractContextManager[Any]:
     for module in (reach, delete_runs):
         believed.enter_context(replaced(module, "named_range", between))
     believed.enter_context(replaced(planned_deletes, "_sole_bounds", of_several))
-    for module in (reach, reached_files):
+    for module in (reach, matched_deletes):
         believed.enter_context(replaced(module, "sole_path", lambda bounds: bounds[0]))
     return believed
 

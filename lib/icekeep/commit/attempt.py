@@ -303,15 +303,15 @@ class Attempt:
     def _rows(self, manifests: Iterable[ManifestFile]) -> tuple[list[ManifestFile], int | None]:
         """The rows of a manifest list, and the table's next row id where it has one (version 3)."""
         base = self.base
-        for counter in low_counters(base):
-            # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
-            if counter.name == "next_row_id":
-                raise InvalidTableError(
-                    f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
-                    f"{counter.least - 1} are given out: new files would get ids that other rows have; run "
-                    "`icekeep repair --table NAME --fault 128` first",
-                    location=base.location,
-                )
+        least_row_id = low_counters(base).get("next_row_id")
+        # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
+        if least_row_id is not None:
+            raise InvalidTableError(
+                f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
+                f"{least_row_id - 1} are given out: new files would get ids that other rows have; run "
+                "`icekeep repair --table NAME --fault 128` first",
+                location=base.location,
+            )
         rows = []
         for row in manifests:
             # A list of version 1 may leave counts out that later versions require and row ids are assigned by.

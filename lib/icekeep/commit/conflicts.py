@@ -23,9 +23,9 @@ from icekeep.runtime import new_snapshot_id
 from icekeep.spec.collections import growing
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PartitionKey, PathDigest, only_data_file, partition_key, path_digest, sequence_number
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.updates import AddSnapshot
 from icekeep.storage.wrappers import RehearsalStorage

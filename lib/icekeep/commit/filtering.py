@@ -12,9 +12,15 @@ from icekeep.commit.file_sets import ChangedDeletes, Digest, FilesToFind, Stored
 from icekeep.commit.manifest_writer import ManifestWriter
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
+from icekeep.spec.filters.evaluators import (
+    file_may_match,
+    file_must_match,
+    manifest_may_match,
+    partition_matches,
+    project_inclusive,
+    residual,
+)
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.filters.projections import project_inclusive, residual
 from icekeep.spec.manifests.read import ManifestHeader
 from icekeep.spec.manifests.structs import (
     DataFile,

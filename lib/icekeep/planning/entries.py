@@ -33,10 +33,9 @@ from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_
 from icekeep.planning.spark.workers import MANIFEST_BYTES, tasks_count
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import manifest_may_match
+from icekeep.spec.filters.evaluators import manifest_may_match, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile, Status
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata

@@ -13,9 +13,9 @@ from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError
 from icekeep.maintenance.check.job import check
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.matched_deletes import reaches, reaching_deletes
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.updates import AddPartitionSpec
 from kit.changes import Applying, run

@@ -15,8 +15,8 @@ from icekeep.planning.deletes import reaching
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
+from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import may_name, own_path
-from icekeep.spec.reached_files import reaches
 from kit.cases import cases, for_each
 from kit.reaching import (
     CODECS,

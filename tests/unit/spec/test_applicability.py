@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
+from icekeep.spec.matched_deletes import reaches, reaching_deletes
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import (
     AppliedDelete,
@@ -20,7 +21,6 @@ from icekeep.spec.reach import (
     partition_key,
     path_digest,
 )
-from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING

@@ -39,6 +39,7 @@ from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, Unsuppo
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
     DIGEST_BYTES,
@@ -57,7 +58,6 @@ from icekeep.spec.reach import (
     path_digest,
     sequence_number,
 )
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 

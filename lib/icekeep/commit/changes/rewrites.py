@@ -35,9 +35,9 @@ from icekeep.commit.live_files import (
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import Comparison, Difference, MatchedDeletes, match_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import AppliedDelete, is_newer, sequence_number
-from icekeep.spec.reached_files import Comparison, Difference, ReachedFiles, reached_files
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 
@@ -202,7 +202,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         if moved and (problem := self._problem_of_moving(reader)):
             refusals.update(dict.fromkeys(moved, problem))
         changed: dict[str, ChangedDeletes] = {}
-        reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
+        reached = match_deletes(removed, self._live_deletes(reader), self.base.specs_by_id)
         comparison = Comparison(reached)
         for path in reached.positions:
             applied = self.applied.get(path) or named.applied.get(path, frozenset())
@@ -275,7 +275,7 @@ def _is_of_positions(delete: ManifestEntry) -> bool:
     return delete.data_file.content is FileContent.POSITION_DELETES
 
 
-def _changed(reached: ReachedFiles, path: str, difference: Difference) -> ChangedDeletes | None:
+def _changed(reached: MatchedDeletes, path: str, difference: Difference) -> ChangedDeletes | None:
     """The deletes of positions to compare, where a file's deletes are not those that were applied."""
     if not difference.gone:
         positions = tuple(filter(_is_of_positions, difference.new))

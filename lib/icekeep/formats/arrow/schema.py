@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.spec.schema import NameMapping, Schema, assign_fresh_ids, find_mapped_field
+from icekeep.spec.schema import NameMapping, Schema, assign_fresh_ids
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
@@ -232,11 +232,7 @@ def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> Metadata:
         names, id_, metadata = below[path[:-1]], field_id(field), field.metadata or {}
-        entry = (
-            find_mapped_field(names, path[-1])
-            if id_ is None
-            else next((one for one in names if one.field_id == id_), None)
-        )
+        entry = next((one for one in names if (path[-1] in one.names if id_ is None else one.field_id == id_)), None)
         below[path] = () if entry is None else entry.fields
         if id_ is not None or entry is None or entry.field_id is None or entry.field_id in taken:
             return metadata

@@ -35,7 +35,7 @@ from icekeep.formats.machine import PartSize
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped, positions_in
-from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
+from icekeep.spec.collections import Part, PositionSet, is_stretch, of_stretches, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import is_deletion_vector, path_pair_digest
@@ -227,7 +227,7 @@ class SharedDeletes:
             self._whole, self._by_equality = deletes.whole, {}
             first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, deletes.whole)
             self._places = {one.file_path: place for place, one in enumerate(first)}
-        of_equality = deletes.positions & of_spans([(0, len(self._places))])
+        of_equality = deletes.positions & of_stretches([(0, len(self._places))])
         rest = DeletesByKind.of(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
             # Equality deletes are not first in the list.
@@ -237,7 +237,7 @@ class SharedDeletes:
                 self._by_equality.clear()
             self._by_equality[of_equality] = DeletesByKind.of(Part(self._whole, of_equality)).by_equality
         run = None
-        if is_span(of_equality):
+        if is_stretch(of_equality):
             run = EqualityRun(self._places, of_equality.min(), of_equality.max() + 1)
         return DeletesByKind(rest.by_position, self._by_equality[of_equality], run)
 

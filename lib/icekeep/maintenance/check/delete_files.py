@@ -22,12 +22,11 @@ from pyroaring import BitMap64
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import field_ids, has_ids
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, delete_source, refuse_wrong_ids
-from icekeep.formats.puffin import BlobMetadata, PuffinFooter, footer_of, positions_of
+from icekeep.formats.puffin import BLOB_TYPE, BlobMetadata, PuffinFooter, footer_of, positions_of
 from icekeep.formats.reader import FileColumns, identified, open_reader, read_file
 from icekeep.maintenance.check.faults import Fault, Tally
 from icekeep.maintenance.check.reading import Meeting, keys_of
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.reach import BLOB_TYPE
 from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, NameMapping, Schema
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys

@@ -27,14 +27,14 @@ from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, spec_from_json
 from icekeep.spec.schema import Schema, unvalidated_schema
 from icekeep.spec.snapshots import (
+    JsonObject,
     MetadataLogEntry,
     PartitionStatisticsFile,
     Snapshot,
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
-    View,
-    view_from_json,
+    object_from_json,
 )
 from icekeep.spec.sorting import UNSORTED, SortOrder, sort_order_from_json
 
@@ -77,7 +77,7 @@ class Findings:
 
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=JsonObject)
 
 _INT_BITS = 31
 _LONG_BITS = 63
@@ -86,7 +86,7 @@ _FROM_ZERO = frozenset(
 )
 
 
-class Blob(View, frozen=True):
+class Blob(JsonObject, frozen=True):
     """What a statistics file's entry says of a blob in it (spec, "Table Statistics")."""
 
     type: str
@@ -96,7 +96,7 @@ class Blob(View, frozen=True):
     properties: Mapping[str, str] = {}
 
 
-class EncryptionKey(View, frozen=True):
+class EncryptionKey(JsonObject, frozen=True):
     """A key of the table (spec, "Encryption Keys")."""
 
     key_id: str
@@ -335,7 +335,7 @@ def _schema(value: Any) -> Schema:
 
 
 def _viewed(cls: type[V]) -> Callable[[Any], V]:
-    return lambda value: view_from_json(cls, value, "it")
+    return lambda value: object_from_json(cls, value, "it")
 
 
 def _number_problems(value: Any) -> Iterator[str]:

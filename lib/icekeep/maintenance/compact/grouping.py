@@ -43,7 +43,7 @@ from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, Strategy
 from icekeep.maintenance.intervals import Intervals, Mask, Places
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
-from icekeep.spec.collections import Part, PositionSet, Renumbering, cut_evenly, each_once, narrowed, packed, spans
+from icekeep.spec.collections import Part, PositionSet, Renumbering, cut_evenly, each_once, narrowed, packed, stretches
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import MetricsMode, metrics_modes
@@ -110,7 +110,7 @@ def _shares(parts: Sequence[Part[GroupDelete]]) -> list[_Share]:
 def _count(share: _Share, reaches: dict[_Name, _Reach]) -> None:
     counts, sums = ([0] * (len(share.deletes) + 1) for _ in range(2))
     for number, part in zip(share.files, share.parts, strict=True):
-        for start, stop in spans(part):
+        for start, stop in stretches(part):
             counts[start] += 1
             counts[stop] -= 1
             sums[start] += number

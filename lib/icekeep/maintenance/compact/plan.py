@@ -322,7 +322,7 @@ def snapshots_in_order(strategy: Strategy, metadata: TableMetadata) -> frozenset
 
 def _by_table_order(metadata: TableMetadata) -> Strategy:
     order = metadata.sort_order
-    if order.is_unsorted:
+    if not order.fields:
         raise UsageError(f"the table at {metadata.location!r} has no sort order; give one as {argument('sort_order')}")
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):

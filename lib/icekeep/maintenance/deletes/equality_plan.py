@@ -40,9 +40,8 @@ from icekeep.planning.scan.plan import Scan, matched_with_deletes
 from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, on_disk, refuse_encrypted_file
 from icekeep.rendered import Rendered
-from icekeep.spec.filters.evaluators import partition_matches
+from icekeep.spec.filters.evaluators import partition_matches, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.reach import Specs, is_global, max_reached

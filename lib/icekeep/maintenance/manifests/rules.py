@@ -35,8 +35,8 @@ from icekeep.planning.spark.session import SparkSource, refuse_encrypted
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
 from icekeep.runtime import Runtime
 from icekeep.settings import ALL, is_all
-from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import row_matches
+from icekeep.spec.filters.binding import bind, is_comparable
+from icekeep.spec.filters.evaluators import project_inclusive, row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_TRUE,
     AlwaysTrue,
@@ -47,9 +47,7 @@ from icekeep.spec.filters.expressions import (
     Or,
     conjunction,
 )
-from icekeep.spec.filters.literals import is_comparable
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec

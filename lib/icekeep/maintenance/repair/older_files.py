@@ -35,10 +35,10 @@ from icekeep.maintenance.repair.losses import named
 from icekeep.maintenance.repair.metadata import NOT_FOUND, CannotMendError, refuse_other_columns
 from icekeep.maintenance.repair.plan import NewFiles, OldFile, Replacement
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import DataFileIndex, reaches, reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_layout
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, only_data_file, partition_key, sequence_number
-from icekeep.spec.reached_files import DataFileIndex, reaches, reaching_deletes
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted
@@ -77,7 +77,7 @@ class ManifestDeletes(msgspec.Struct, frozen=True):
         return [
             delete
             for delete in reader.entries(manifest, self.base)
-            if delete.is_live and any(index.that_may_be_reached(delete, specs))
+            if delete.is_live and any(index.candidates(delete, specs))
         ]
 
 
@@ -135,7 +135,7 @@ class InTheWay(msgspec.Struct, frozen=True):
         index, found = DataFileIndex(entry for _, entry in entries.values()), list[Hindrance]()
         for delete in live:
             try:
-                candidates = [*index.that_may_be_reached(delete, self.base.specs_by_id)]
+                candidates = [*index.candidates(delete, self.base.specs_by_id)]
             except InvalidTableError as error:
                 return [Hindrance(number, first_line(error)) for number in range(len(self.replacements))]
             for number in {entries[one.data_file.file_path][0] for one in candidates}:

@@ -171,7 +171,7 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
-    is_low = any(one.name == COUNTERS[NEXT_ROW_ID_TOO_LOW] for one in low_counters(table.metadata))
+    is_low = COUNTERS[NEXT_ROW_ID_TOO_LOW] in low_counters(table.metadata)
     if not is_low or (NEXT_ROW_ID_TOO_LOW in numbers and table.catalog.compares_metadata):
         return None
     return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {NEXT_ROW_ID_TOO_LOW} first"
@@ -179,7 +179,7 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
     name = COUNTERS[fault.number]
-    least = {one.name: one.least for one in low_counters(table.metadata)}.get(name)
+    least = low_counters(table.metadata).get(name)
     if least is None:
         raise CannotMendError(NOT_FOUND)
     if not table.catalog.compares_metadata:

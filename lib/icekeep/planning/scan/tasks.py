@@ -40,9 +40,9 @@ from icekeep.planning.spark.session import (
 )
 from icekeep.planning.spark.workers import small_tasks
 from icekeep.spec.collections import PositionSet, packed, packed_positions
+from icekeep.spec.filters.evaluators import residual
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import format_expression
-from icekeep.spec.filters.projections import residual
 from icekeep.spec.manifests.structs import FileContent, own_bytes
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.partitioning import PartitionSpec

@@ -11,8 +11,8 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaches
 from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after

@@ -13,8 +13,8 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from kit.changes import run

@@ -39,8 +39,8 @@ from icekeep.planning.spark.failures import known_error
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import AppliedDelete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.updates import AddPartitionSpec, RemoveSnapshots
 from kit.changes import Recorder, thrown
 from kit.memory_catalog import COMMITS, CONFLICTS, IS_UNKNOWN, LANDS_BUT_SAYS_CONFLICT, MemoryCatalog, after, fails

@@ -20,10 +20,10 @@ from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.planning.deletes import EVERY_PAIR, reaching
 from icekeep.planning.manifests import REACHING_DELETES
 from icekeep.planning.scan.plan import FewFiles
-from icekeep.spec.collections import Part, PositionSet, spans
+from icekeep.spec.collections import Part, PositionSet, stretches
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from kit.reaching import SPECS, TYPES, bounded, entry, equality, expected, generated_tables, positions, table_of
 
 Entries = tuple[list[ManifestEntry], list[ManifestEntry]]
@@ -133,7 +133,7 @@ def test_a_file_has_few_stretches_however_many_deletes_reach_it(planned: Planned
     data, deletes = changes(40)
     files = planned(data, deletes)
     assert sum(1 for f in files.files for _ in f.deletes) == 3 * 80 + 2 * sum(range(40))
-    assert max(len(spans(f.deletes)) for f in files.files) <= 4
+    assert max(len(stretches(f.deletes)) for f in files.files) <= 4
 
 
 @pytest.mark.slow

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from icekeep.formats.puffin import PuffinWriter, VectorTarget, write_deletion_vectors
+from icekeep.formats.puffin import BLOB_TYPE, PuffinWriter, VectorTarget, frame, write_deletion_vectors
 from icekeep.maintenance.check.faults import Tally
-from icekeep.spec.reach import BLOB_TYPE, frame
 from kit.checked_deletes import checked, damager, made, one_fault, with_files
 from kit.written_deletes import data_files, delete_by_vector
 

@@ -42,7 +42,7 @@ class DataFileIndex:
             self.by_path[entry.data_file.file_path] = entry
             self.by_partition[partition_key(entry.data_file)].append(entry)
 
-    def that_may_be_reached(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
+    def candidates(self, delete: ManifestEntry, specs: Specs) -> Iterable[ManifestEntry]:
         """The data files that a delete file may reach; sequence numbers and bounds of paths are not considered."""
         file = delete.data_file
         if is_global(file, specs):
@@ -53,7 +53,7 @@ class DataFileIndex:
         return [self.by_path[only]] if only in self.by_path else ()
 
 
-class ReachedFiles(msgspec.Struct, frozen=True):
+class MatchedDeletes(msgspec.Struct, frozen=True):
     """The delete files that reach each data file.
 
     Attributes:
@@ -75,7 +75,7 @@ class ReachedFiles(msgspec.Struct, frozen=True):
         return [self.deletes[position] for position in sorted(positions, key=self.ranks.__getitem__)]
 
 
-def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs) -> ReachedFiles:
+def match_deletes(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs) -> MatchedDeletes:
     """The delete files that reach data files; memory grows with the data files and the delete files of their partitions.
 
     Raises `InvalidTableError` where two deletion vectors reach one data file, a delete file for one lies in another partition, a
@@ -94,7 +94,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     ranks: list[int] = []
     chosen: list[ManifestEntry] = []
     for rank, delete in enumerate(deletes):
-        if index.that_may_be_reached(delete, specs) and is_newer(delete, oldest):
+        if index.candidates(delete, specs) and is_newer(delete, oldest):
             ranks.append(rank)
             chosen.append(delete)
     only = [only_data_file(delete.data_file) for delete in chosen]
@@ -123,7 +123,7 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
     )
     assert runs is not None
     order = runs.ranks.tolist()
-    return ReachedFiles(
+    return MatchedDeletes(
         [chosen[place] for place in order],
         [ranks[place] for place in order],
         {path: runs.positions_of_row(row) for row, path in enumerate(paths)},
@@ -133,13 +133,13 @@ def reached_files(data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry
 def reaching_deletes(
     data: Iterable[ManifestEntry], deletes: Iterable[ManifestEntry], specs: Specs
 ) -> dict[str, tuple[ManifestEntry, ...]]:
-    """The deletes that a reader applies to each data file, by path, in the order of `deletes`; raises as `reached_files`."""
-    reached = reached_files(data, deletes, specs)
-    return {path: tuple(reached.of_path(path)) for path in reached.positions}
+    """The deletes that a reader applies to each data file, by path, in the order of `deletes`; raises as `match_deletes`."""
+    matched = match_deletes(data, deletes, specs)
+    return {path: tuple(matched.of_path(path)) for path in matched.positions}
 
 
 def reaches(delete: ManifestEntry, data: ManifestEntry, specs: Specs) -> bool:
-    """Whether a delete file must be applied to a data file, unless a vector takes its place; raises as `reached_files`."""
+    """Whether a delete file must be applied to a data file, unless a vector takes its place; raises as `match_deletes`."""
     return bool(reaching_deletes([data], [delete], specs)[data.data_file.file_path])
 
 
@@ -153,9 +153,9 @@ class Difference(msgspec.Struct, frozen=True):
 class Comparison:
     """Compares the deletes that were applied to data files with those that reach them, parts of one list as positions."""
 
-    def __init__(self, reached: ReachedFiles) -> None:
-        self._reached = reached
-        self._names = [*map(applied_delete, reached.deletes)]
+    def __init__(self, matched: MatchedDeletes) -> None:
+        self._matched = matched
+        self._names = [*map(applied_delete, matched.deletes)]
         self._places: dict[AppliedDelete, int] = {}
         for place, name in enumerate(self._names):
             self._places.setdefault(name, place)
@@ -165,7 +165,7 @@ class Comparison:
 
     def difference(self, path: str, applied: AbstractSet[AppliedDelete]) -> Difference | None:
         """The difference between applied and reaching deletes of a data file; None if there is none."""
-        reaching = self._named.moved(self._reached.positions[path])
+        reaching = self._named.moved(self._matched.positions[path])
         if isinstance(applied, PartSet):
             if id(applied.whole) not in self._wholes:
                 places = [self._places.get(name, -1) for name in applied.whole]
@@ -180,4 +180,4 @@ class Comparison:
         if was == reaching and not lost:
             return None
         gone = {self._names[place] for place in was - reaching}
-        return Difference(frozenset(gone.union(lost)), self._reached.in_order(reaching - was))
+        return Difference(frozenset(gone.union(lost)), self._matched.in_order(reaching - was))

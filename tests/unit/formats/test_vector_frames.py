@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.spec.reach import frame, unframe
+from icekeep.formats.puffin import frame, unframe
 
 BITMAP = b"bitmap"
 
