@@ -24,6 +24,7 @@ from kit.changes import Applying, run, thrown
 from kit.memory_catalog import (
     COMMITS,
     CONFLICTS,
+    IS_REFUSED,
     IS_UNKNOWN,
     LANDS_BUT_IS_UNKNOWN,
     LANDS_BUT_SAYS_CONFLICT,
@@ -170,7 +171,8 @@ def test_what_cannot_be_undone_hides_no_interrupt(catalog, table):
         ([IS_UNKNOWN], OutcomeUnknownError, None),
         ([LANDS_BUT_IS_UNKNOWN], None, None),
         ([COMMITS], None, None),
-        ([COMMITS], OutcomeUnknownError, Ending(SnapshotCommitted)),
+        ([COMMITS], SystemExit, Ending(SnapshotCommitted)),
+        ([CONFLICTS, LANDS_BUT_IS_UNKNOWN], SystemExit, Ending(SnapshotCommitted)),
         ([lands_but_raises(SystemExit(143))], OutcomeUnknownError, None),
         ([fails(SystemExit(143))], OutcomeUnknownError, None),
         ([CONFLICTS] * 5, ConflictError, None),
@@ -261,9 +263,11 @@ def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it(
     table = add(memory_table(catalog), "old")
     catalog.follow(CONFLICTS)
     storage.before = interrupt
-    with pytest.raises(OutcomeUnknownError):
-        run(table, ONE)
-    assert storage.fired["delete_many"] == 1
+    # It is no unknown outcome either; callers remove nothing after an interrupt.
+    undone = []
+    with pytest.raises(KeyboardInterrupt):
+        run(table, ONE, undo=lambda: undone.append(1))
+    assert (storage.fired["delete_many"], undone) == (1, [])
     assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 
@@ -385,6 +389,26 @@ def test_the_summary_is_that_of_the_snapshot_that_landed(catalog, table):
     landed = result.table.metadata.snapshot(result.snapshot_id)
     assert landed.summary["attempt"] == "1"
     assert result.summary == landed.summary
+    assert result.base.metadata == table.metadata
+
+
+def test_the_base_is_that_of_the_attempt_that_landed_not_of_the_last_one_tried(catalog, table):
+    """The first attempt lands late; the second, on what another writer left meanwhile, was only refused."""
+    requests = []
+    meant_for = []
+
+    def keep_back() -> None:
+        meant_for.append(catalog.load(EVENTS).metadata)
+        requests.append(catalog.swaps[-1])
+        swap(catalog.load(EVENTS), *SET.apply(table.metadata, None))
+
+    def land() -> None:
+        swap(catalog.load(EVENTS), *requests[0][1])
+
+    catalog.follow(after(keep_back, then=IS_REFUSED), after(land, then=IS_REFUSED))
+    result = run(table, ONE)
+    assert result.base.metadata == meant_for[0] == table.metadata
+    assert live(result.table) == {"old": 1, "new": 1}
 
 
 def replaced(catalog, table, **changes):
