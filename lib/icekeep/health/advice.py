@@ -436,7 +436,7 @@ def _planned_position_deletes(known: TableFacts) -> DeletesPlan:
 
 
 def _taken_count(plan: DeletesPlan, known: TableFacts, compaction: Compaction) -> int:
-    """How many of the delete files of a plan go with a compaction that comes first, as `commit.filtering.LeftBehind` says."""
+    """How many of the delete files of a plan go with a compaction that comes first, as `commit.live_files.LeftBehind` says."""
     try:
         first = compaction()
     except (NeedsSpark, IcekeepError):

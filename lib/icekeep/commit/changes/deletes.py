@@ -22,7 +22,6 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
 from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_numbers_in
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
-from icekeep.commit.filtering import Selection
 from icekeep.commit.live_files import (
     HeadManifests,
     add,
@@ -34,6 +33,7 @@ from icekeep.commit.live_files import (
     require_format_version,
     require_spec,
 )
+from icekeep.commit.manifests import Selection
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.filters.binding import bind

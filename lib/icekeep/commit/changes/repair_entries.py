@@ -8,9 +8,8 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.filtering import LiveFilesQuestion, identity
 from icekeep.commit.live_files import FileKey, add, file_key, require_format_version
-from icekeep.commit.manifests import refuse_encrypted_manifest
+from icekeep.commit.manifests import LiveFilesQuestion, manifest_key, refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.read import lacks_counts, read_manifest
@@ -102,7 +101,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             entries = self._repaired(row, repairs[row.manifest_path], used, base, attempt)
             totals.update(totals_of(entry.data_file for entry in entries if entry.is_live))
-            of_row = ("repaired", identity(row), row.sequence_number, used)
+            of_row = ("repaired", manifest_key(row), row.sequence_number, used)
             manifests += attempt.write_manifests(of_row, entries, row.partition_spec_id, row.content)
         for one in self.entries:
             if one.file is None and one.is_deleted:

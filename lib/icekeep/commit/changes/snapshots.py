@@ -13,8 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, LiveFilesQuestion, identity
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import Gatherer, LastingKey, LiveFilesQuestion, ManifestReader, manifest_key
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.collections import growing
@@ -109,7 +108,7 @@ def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, 
 
 
 def _manifests_of(snapshots: Sequence[Snapshot], reader: ManifestReader) -> list[ManifestFile]:
-    return [*{identity(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
+    return [*{manifest_key(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
 
 
 def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
@@ -131,7 +130,7 @@ class _WrittenSpec(msgspec.Struct, frozen=True):
 
     key: Hashable = LastingKey("written spec")
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> int | None:
         return reader.header(manifest).partition_spec_id
 
 
