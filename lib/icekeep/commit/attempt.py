@@ -339,6 +339,10 @@ class Attempt:
                 )
 
 
+Gatherer = Attempt | ManifestReader
+"""Asks manifests, and gives their answers in order; an attempt remembers them."""
+
+
 def _records_count(live: Iterable[ManifestEntry]) -> int:
     return sum(entry.data_file.record_count for entry in live)
 

@@ -10,9 +10,9 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
-from icekeep.commit.attempt import Attempt
+from icekeep.commit.attempt import Attempt, Gatherer
 from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.manifests import Gatherer, LiveFilesQuestion, ManifestReader
+from icekeep.commit.manifests import LiveFilesQuestion, ManifestReader
 from icekeep.errors import ConflictError
 from icekeep.spec.collections import growing
 from icekeep.spec.filters.evaluators import file_may_match, file_must_match, manifest_may_match, partition_matches
@@ -114,6 +114,9 @@ class Since:
         self, base: TableMetadata, head: Snapshot | None, starting_snapshot_id: int | None, reader: ManifestReader
     ) -> None:
         self._base, self._head, self._start, self._reader = base, head, starting_snapshot_id, reader
+        start = None if starting_snapshot_id is None else base.snapshots_by_id.get(starting_snapshot_id)
+        self.sequence_number = 0 if start is None else start.sequence_number
+        """Of the starting snapshot; 0 where there is none."""
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -134,21 +137,11 @@ class Since:
             f"what happened between {start} and {last} is not known: snapshots expired, or the branch was moved; start again"
         )
 
-    def check_known(self) -> None:
-        """Raises `ConflictError` where `snapshots` does."""
-        len(self.snapshots)
-
     def check_start(self) -> None:
         """Raises `ConflictError` where the starting snapshot is no ancestor of the branch, or expired."""
-        self.check_known()
+        _ = self.snapshots
         if self._start is not None and self._start not in self._base.snapshots_by_id:
             raise ConflictError(f"snapshot {self._start}, which was read, expired meanwhile; start again")
-
-    @property
-    def sequence_number(self) -> int:
-        """Of the starting snapshot; 0 where there is none."""
-        start = None if self._start is None else self._base.snapshots_by_id.get(self._start)
-        return 0 if start is None else start.sequence_number
 
     def is_newer(self, entry: ManifestEntry) -> bool:
         """Whether a file was added after the starting snapshot, by its file sequence number; false without one."""
@@ -184,7 +177,7 @@ class Since:
 
         That snapshot must be an ancestor, or deletes that were live in it may be gone.
         """
-        self.check_known()
+        _ = self.snapshots
         start = self.sequence_number
         question = LiveFilesQuestion.of(self._base, ("newer than", start), partial(_newer_than, start))
         newer = chain.from_iterable(asks.gathered(deletes, question))

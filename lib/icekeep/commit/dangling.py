@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from icekeep.commit.attempt import Gatherer
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
 from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
 from icekeep.commit.manifests import (
-    Gatherer,
     Gathering,
     LiveFilesQuestion,
     ManifestReader,
@@ -26,7 +26,7 @@ from icekeep.commit.manifests import (
     without_history,
 )
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
     PartitionKey,
@@ -89,11 +89,12 @@ class MinNumbers(msgspec.Struct, frozen=True):
     paths: Mapping[PathDigest, int] = {}
 
     @classmethod
-    def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
-        """The least numbers of some data files, each given with its own, in the scopes of `asked` alone."""
+    def of(cls, asked: DeleteScopes, data: Iterable[ManifestEntry]) -> "MinNumbers":
+        """Those of some data files, in the scopes of `asked` alone."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
-        for file, number in data:
+        for entry in data:
+            file, number = entry.data_file, sequence_number(entry)
             if (partition := partition_key(file)) in asked.partitions:
                 partitions[partition] = min(number, partitions.get(partition, number))
             if asked.paths and (path := path_digest(file.file_path)) in asked.paths:
@@ -215,8 +216,8 @@ def dangling(
     possible = PossibleManifests(asked, base)
     likely = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    of_added = MinNumbers.of(((file, number) for file in added), asked)
-    least = MinNumbers.union([*asks.gathered(likely, min_numbers_in(asked, base)), of_added])
+    new = (ManifestEntry(status=Status.ADDED, data_file=file, sequence_number=number) for file in added)
+    least = MinNumbers.union([*asks.gathered(likely, min_numbers_in(asked, base)), MinNumbers.of(asked, new)])
     by_lists = Dangling.of(least, min_data_sequence_number(data, base, number), base.specs_by_id)
     likely_keys = {*map(manifest_key, likely)}
     others = [manifest for manifest in data if manifest_key(manifest) not in likely_keys]
@@ -268,11 +269,7 @@ def dangling_deletes_count(
 
 def min_numbers_in(asked: DeleteScopes, base: TableMetadata) -> Gathering[MinNumbers]:
     key = "least", digest_of_all(asked.partitions), digest_of_all(asked.paths)
-    return LiveFilesQuestion.of(base, key, partial(_min_numbers, asked))
-
-
-def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbers:
-    return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), asked)
+    return LiveFilesQuestion.of(base, key, partial(MinNumbers.of, asked))
 
 
 def _seeming_scopes(by_lists: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:

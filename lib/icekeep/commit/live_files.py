@@ -11,13 +11,12 @@ from functools import partial
 
 import msgspec
 
-from icekeep.commit.attempt import Attempt
+from icekeep.commit.attempt import Attempt, Gatherer
 from icekeep.commit.file_sets import FileSet, FilesToFind, StoredFileSet, digest_of_all, entry_digest
 from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.manifests import (
     ChangedDeletes,
     FilterManifests,
-    Gatherer,
     LastingKey,
     LiveFilesQuestion,
     ManifestReader,
@@ -252,51 +251,48 @@ def remove_deletes(
         else:
             # By the list none is too old; where it is wrong, some of those stay.
             least = -1
-        proven: frozenset[PathDigest] = frozenset()
+        proven, paths_digest = frozenset[PathDigest](), digest_of_all(kept.paths)
         if proof is not None:
-            key, is_asked = ("proven", "own paths in", digest_of_all(kept.paths)), partial(_has_own_path_in, kept.paths)
+            key, is_asked = ("proven", "own paths in", paths_digest), partial(_has_own_path_in, kept.paths)
             work = ProvenPaths(without_history(base), key, is_asked, proof)
             proven = frozenset().union(*attempt.gathered(manifests.deletes, work))
-        selected = LeftBehind(kept.paths, least, selected, all_too_old, proven)
+        digests = paths_digest, digest_of_all(proven)
+        selected = LeftBehind(kept.paths, least, selected, all_too_old, proven, digests)
     return remove(manifests.deletes, attempt, as_read=as_read, selected=selected)
 
 
-class LeftBehind(Selection):
-    """The delete files that apply to removed data files alone, or are too old for every data file that is left.
+class LeftBehind(msgspec.Struct, frozen=True):
+    """A `Selection` of the delete files that apply to removed data files alone, or are too old for every data file that is left.
 
-    Args:
+    Attributes:
         paths: `path_digest` of the removed data files.
         min_sequence_number: the least data sequence number of the data files that are left.
         all_too_old: paths of manifests all of whose live files are too old, by their entries.
         proven: `own_path_digest` of delete files that do not name their data file, and whose rows are all of that one.
+        digests: of `paths` and `proven`.
     """
 
-    def __init__(
-        self,
-        paths: frozenset[PathDigest],
-        min_sequence_number: int,
-        other: Selection | None,
-        all_too_old: frozenset[str],
-        proven: frozenset[PathDigest],
-    ) -> None:
-        self._paths, self._least, self._other = paths, min_sequence_number, other
-        self._all_too_old, self._proven = all_too_old, proven
-        self._digests = digest_of_all(paths), digest_of_all(proven)
+    paths: frozenset[PathDigest]
+    min_sequence_number: int
+    other: Selection | None
+    all_too_old: frozenset[str]
+    proven: frozenset[PathDigest]
+    digests: tuple[bytes, bytes]
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        if manifest.manifest_path in self._all_too_old:
-            # All go, whatever else is asked, in each attempt whose base proves it again (`live_files.remove_deletes`).
+        if manifest.manifest_path in self.all_too_old:
+            # All go, whatever else is asked, in each attempt whose base proves it again (`remove_deletes`).
             return "all too old"
-        return "left", self._digests, self._least, None if self._other is None else self._other.key(manifest)
+        return "left", self.digests, self.min_sequence_number, None if self.other is None else self.other.key(manifest)
 
     def entry(self, entry: ManifestEntry) -> bool:
         file = entry.data_file
         own: str | bytes | None = file.referenced_data_file
-        if own is None and self._proven and own_path_digest(file) in self._proven:
+        if own is None and self.proven and own_path_digest(file) in self.proven:
             own = own_path(file)
-        if own is not None and path_digest(own) in self._paths:
+        if own is not None and path_digest(own) in self.paths:
             return True
-        return not is_newer(entry, self._least) or (self._other is not None and self._other.entry(entry))
+        return not is_newer(entry, self.min_sequence_number) or (self.other is not None and self.other.entry(entry))
 
 
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:

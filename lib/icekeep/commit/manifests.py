@@ -91,12 +91,6 @@ class Gathering(Protocol[Answer]):
     def run(self, manifest: ManifestFile, reader: "ManifestReader") -> Answer: ...
 
 
-class Gatherer(Protocol):
-    """Asks manifests, and gives their answers in order: an attempt, which remembers them, or a reader."""
-
-    def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]: ...
-
-
 class LiveFilesQuestion(msgspec.Struct, Generic[T], frozen=True):
     """A `Gathering` over the live entries of a manifest; `answer` is a function of a module, or a `partial` of one."""
 
@@ -390,7 +384,9 @@ class ManifestReader:
 
     def typed_entries(self, manifest: ManifestFile, partition: StructType) -> Iterator[ManifestEntry]:
         """As `entries`, not remembered, for tasks that have only the partition type of the manifest's spec."""
-        header, entries = read_manifest(self._read(manifest), manifest, partition)
+        refuse_encrypted_manifest(manifest)
+        data = self.storage.read(manifest.manifest_path, manifest.manifest_length)
+        header, entries = read_manifest(data, manifest, partition)
         if header.unknown_field_ids:
             self._memory.with_unknown_fields.add(manifest.manifest_path)
         return entries
@@ -412,7 +408,9 @@ class ManifestReader:
 
     def completed(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
         """A manifest's row with the counts that a list of version 1 may lack."""
-        return completed(manifest, self._read(manifest), metadata.partition_type(manifest.partition_spec_id))
+        refuse_encrypted_manifest(manifest)
+        data = self.storage.read(manifest.manifest_path, manifest.manifest_length)
+        return completed(manifest, data, metadata.partition_type(manifest.partition_spec_id))
 
     def check_counts(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> None:
         """Read whole manifests, and raise `InvalidTableError` if the list of one counts other entries."""
@@ -458,10 +456,6 @@ class ManifestReader:
     ) -> list[ManifestFile]:
         """Merge manifests into new ones, written at the next of some locations."""
         return work.run(manifests, self, locations)
-
-    def _read(self, manifest: ManifestFile) -> bytes:
-        refuse_encrypted_manifest(manifest)
-        return self.storage.read(manifest.manifest_path, manifest.manifest_length)
 
 
 def refuse_encrypted_manifest(manifest: ManifestFile) -> None:

@@ -85,7 +85,8 @@ class SummaryBuilder:
         self._counts: Counter[str] = Counter()
         self._partitions: set[PartitionKey] = set()
         self._corrections: Counter[str] = Counter()
-        self._totals: Mapping[str, int] | None = None
+        self.totals: Mapping[str, int] | None = None
+        """Totals to write in place of the parent's and the difference."""
         for other in counted:
             self._counts.update(other._counts)
             self._corrections.update(other._corrections)
@@ -102,10 +103,6 @@ class SummaryBuilder:
         self._corrections.update(totals_of(() if after is None else [after]))
         self._corrections.subtract(totals_of([before]))
 
-    def set_totals(self, totals: Mapping[str, int]) -> None:
-        """Write these totals, in place of the parent's and the difference."""
-        self._totals = totals
-
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """`parent` is the summary of the parent snapshot; `None`: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
@@ -113,8 +110,8 @@ class SummaryBuilder:
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
         for total, (added, removed) in TOTALS.items():
-            if self._totals is not None:
-                after = self._totals[total]
+            if self.totals is not None:
+                after = self.totals[total]
             else:
                 before = "0" if parent is None else parent.get(total, "")
                 if not before.isdecimal():

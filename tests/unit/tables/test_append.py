@@ -87,7 +87,7 @@ def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table
     names = sorted(location.removeprefix(f"{table.metadata.location}/data/") for location in data_files(catalog))
     uuid_ = r"[0-9a-f-]{36}"
     assert re.fullmatch(
-        rf"kind=x/00000-0-{uuid_}-00000\.parquet kind=y/00000-0-{uuid_}-00001\.parquet", " ".join(names)
+        rf"kind=x/00000-0-{uuid_}-00001\.parquet kind=y/00000-0-{uuid_}-00002\.parquet", " ".join(names)
     )
     assert catalog.runtime.sleeps_ms == []
 

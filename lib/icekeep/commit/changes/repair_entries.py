@@ -120,7 +120,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
             unchanged = [row for row in rows if row.manifest_path not in repairs]
             for of_manifest in attempt.gathered(unchanged, live_totals(base)):
                 totals.update(of_manifest)
-            summary.set_totals(totals)
+            summary.totals = totals
         return attempt.snapshot_updates(self._operation, [*added, *manifests], summary, branch=self.branch)
 
     @property

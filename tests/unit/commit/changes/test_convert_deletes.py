@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, ReachedNumbers, RowDelta
+from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, RowDelta, SearchedFiles
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import entry_digest
@@ -332,10 +332,10 @@ def test_digests_are_a_set(digests, other):
 def test_what_is_reached_is_what_the_rule_says(table):
     data, deletes = table
     some = [delete for delete in deletes if delete.data_file.content is FileContent.EQUALITY_DELETES]
-    reached = ReachedNumbers.of(some, SPECS)
+    reached = SearchedFiles.of(some, SPECS, EntryDigests(), (), 99)
     for entry in data:
         expected = any(reaches(delete, entry, SPECS) for delete in some)
-        assert reached.has(entry) is expected
+        assert reached.unsearched_and_named([entry]) == (entry.data_file.file_path if expected else None, ())
         # So a manifest of its spec is asked.
         is_asked = reached.anywhere >= 0 or entry.data_file.spec_id in {spec_id for spec_id, _ in reached.partitions}
         assert not expected or is_asked
