@@ -228,7 +228,8 @@ def commit(
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
             this call wrote is removed.
         OutcomeUnknownError: the last attempt may have landed, perhaps interrupted, or an earlier one that was refused may
-            still land; nothing was removed, and callers may remove nothing. Any other error proves that nothing landed.
+            still land; nothing was removed, and callers may remove nothing. Any other `IcekeepError` proves that nothing landed;
+            an interrupt proves nothing to callers: one that comes once the commit has landed is raised as it is.
         SafetyError: the table was dropped and created again since it was loaded.
         UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or for some
             seconds while the work is being stopped (`Runtime.is_stopping`), or this process is abandoned
@@ -415,7 +416,7 @@ def attach(table: Table, listener: Listener) -> Table:
 
     Raises:
         ConflictError: the file at `metadata_location` is no longer the current one; nothing was changed.
-        OutcomeUnknownError: it may have landed, perhaps interrupted. Any other error proves that it did not.
+        OutcomeUnknownError: it may have landed, perhaps interrupted. Any other `IcekeepError` proves that it did not.
         UnsupportedError: the catalog takes no metadata.
         UnavailableError: the catalog or the store is out of reach, or this process is abandoned.
     """

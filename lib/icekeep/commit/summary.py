@@ -18,6 +18,12 @@ from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
 COMMIT_ID = "icekeep.commit-id"
 """The commit that made a snapshot, by which its writer recognises it after a lost answer."""
 
+STAGED_WAP_ID = "wap.id"
+"""The name that its writer gave a staged snapshot."""
+
+PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID = "published-wap-id", "source-snapshot-id"
+"""Of a snapshot that was cherry-picked: the `wap.id` and the id of the one that it was made from."""
+
 TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -78,7 +84,7 @@ def totals_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 class SummaryBuilder:
-    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to keys of ours."""
+    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to icekeep's own keys."""
 
     def __init__(self, extra: Mapping[str, str] | None = None, *counted: "SummaryBuilder") -> None:
         self._extra = dict(extra or {})

@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.commit.changes.definitions import ChangeStatistics, UpdateSchema, UpdateSortOrder, UpdateSpec, UpgradeTable
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick
+from icekeep.commit.changes.files import AppendFiles, CherryPick
 from icekeep.commit.changes.snapshots import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,

@@ -456,9 +456,7 @@ def test_bounds_that_are_left_out_or_cannot_be_read_bound_nothing():
     st.booleans(),
 )
 @example(["b"], {"b": 1}, 1, True)
-def test_manifests_are_left_closed_only_where_no_partition_that_is_asked_for_may_be_there(
-    values, asked, least, is_told
-):
+def test_manifests_that_may_hold_a_partition_are_opened(values, asked, least, is_told):
     files = [data_file(f"f{n}", partition=(value,)) for n, value in enumerate(values)]
     table = add(memory_table(MemoryCatalog(), spec=BY_KIND), *files)
     (manifest,) = manifests_of(table)

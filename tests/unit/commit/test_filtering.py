@@ -218,7 +218,7 @@ def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, 
 
 
 @pytest.mark.parametrize("where", ["kind = 'x'", "id < 11", "kind = 'y' OR id >= 1", "TRUE"])
-def test_data_files_are_selected_where_partition_and_bounds_together_say_that_all_rows_match(table, where):
+def test_data_files_are_selected_where_all_rows_match(table, where):
     assert MatchingFiles(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
 
 

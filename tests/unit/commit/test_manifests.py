@@ -59,7 +59,7 @@ def test_the_head_of_a_manifest_says_what_it_is(table, reader, monkeypatch):
     assert reader.header(manifest) == header
 
 
-def test_the_manifests_that_a_version_1_snapshot_names_without_a_list_are_found_by_reading_them():
+def test_manifests_of_a_version_1_snapshot_without_a_list():
     old = add(memory_table(spec=BY_KIND, format_version=1), data_file("a", 3, ("x",)), data_file("b", 4, ("y",)))
     (listed,) = manifests_of(old)
     snapshot = msgspec.structs.replace(
@@ -93,7 +93,7 @@ def test_a_manifest_of_another_length_than_its_list_says_is_refused(table, reade
         reader.entries(msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length - 1), table.metadata)
 
 
-def test_a_manifest_that_holds_fewer_entries_than_its_list_says_is_an_error_at_the_end(table, reader):
+def test_a_manifest_with_too_few_entries_is_an_error(table, reader):
     (manifest,) = manifests_of(table)
     entries = reader.entries(msgspec.structs.replace(manifest, added_files_count=3), table.metadata)
     assert len([next(entries), next(entries)]) == 2
@@ -177,7 +177,7 @@ def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
     reader.check_counts(rows, three.metadata)
 
 
-def test_what_depends_on_a_manifest_alone_is_asked_once_in_a_run_and_other_questions_in_each_commit(three, opened):
+def test_lasting_answers_are_asked_for_once_in_a_run(three, opened):
     reader, runtime = ManifestReader(three.storage, EntryMemory(0)), three.catalog.runtime
     for table, new_count in ((three, 3), (add(three, data_file("e", 5, ("x",))), 1)):
         files = CommitFiles(table.storage, "c")

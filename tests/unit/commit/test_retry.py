@@ -230,7 +230,7 @@ def test_manifests_that_are_written_already_are_used_again(catalog):
     assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
 
 
-def test_a_manifest_that_is_used_again_takes_the_sequence_number_of_the_commit_that_lands(catalog, table):
+def test_a_reused_manifest_takes_the_number_of_the_commit(catalog, table):
     catalog.follow(after(others(table)))
     result = run(table, ONE)
     mine = next(m for m in raw_list(result.table) if m["added_snapshot_id"] == result.snapshot_id)
@@ -347,7 +347,7 @@ def test_where_the_metadata_is_then_is_told(catalog, sound):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the cell is gone"), SystemExit(143)], ids=["error", "interrupt"])
-def test_what_a_listener_raises_once_it_landed_is_no_unknown_outcome(catalog, sound, error):
+def test_an_error_of_a_listener_is_no_unknown_outcome(catalog, sound, error):
     with pytest.raises(type(error)) as raised:
         attach(sound, Listening(error))
     assert raised.value is error

@@ -205,7 +205,7 @@ def test_a_missing_column_takes_its_write_default_and_not_its_initial_default(ca
     assert len(done.metadata.snapshots) == 1
 
 
-def test_a_missing_required_column_without_a_write_default_is_named_and_nothing_is_written(catalog, storage, table):
+def test_a_missing_required_column_is_named_and_nothing_is_written(catalog, storage, table):
     field = NestedField(field_id=3, name="n", type=LONG, required=True, initial_default=5)
     with pytest.raises(UsageError, match="column 'n' is required and missing from the data"):
         put(with_columns(table, field))

@@ -431,8 +431,6 @@ class EntryDigests(msgspec.Struct, frozen=True):
         return len(self.packed) // DIGEST_BYTES
 
     def __getitem__(self, number: int) -> Digest:
-        if number >= len(self):
-            raise IndexError(number)
         return self.packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
     def __contains__(self, digest: Digest) -> bool:
@@ -490,9 +488,9 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         self._check_reached(manifests, base, attempt)
         if base.format_version > 2:
             self._check_position_deletes(manifests, base, attempt)
-        given = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
+        with_vectors = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
         entries = {one.entry.data_file.file_path: one.entry for one in self.named}
-        numbers = {path: sequence_number(entry) for path, entry in entries.items() if path in given}
+        numbers = {path: sequence_number(entry) for path, entry in entries.items() if path in with_vectors}
         old = _OldVectors(numbers, digest_of_all(numbers.items()))
         kept = remove(manifests.deletes, attempt, as_read=(*self.converted, *self.replaced), selected=old)
         summary = SummaryBuilder(self.summary, kept.summary)

@@ -13,7 +13,7 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Matching, Since, live_at
 from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
 from icekeep.commit.manifests import Selection
-from icekeep.commit.summary import SummaryBuilder
+from icekeep.commit.summary import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, STAGED_WAP_ID, SummaryBuilder
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
@@ -177,13 +177,6 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
         return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
 
 
-STAGED_WAP_ID = "wap.id"
-"""Summary key of a staged snapshot: the name that its writer gave it."""
-
-_PUBLISHED_WAP_ID = "published-wap-id"
-_SOURCE_SNAPSHOT_ID = "source-snapshot-id"
-
-
 class CherryPick(msgspec.Struct, frozen=True):
     """The snapshot to publish on `main`; nothing is done for one that is in its history."""
 
@@ -217,11 +210,11 @@ def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
     wap_id = (picked.summary or {}).get(STAGED_WAP_ID)
     for ancestor in base.ancestors(base.current_snapshot_id):
         summary = ancestor.summary or {}
-        if summary.get(_SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
+        if summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
             raise UsageError(
                 f"snapshot {picked.snapshot_id} was cherry-picked already, as snapshot {ancestor.snapshot_id}"
             )
-        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(_PUBLISHED_WAP_ID)):
+        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(PUBLISHED_WAP_ID)):
             raise UsageError(
                 f"cannot cherry-pick snapshot {picked.snapshot_id}: its {STAGED_WAP_ID} {wap_id!r} was published already, "
                 f"by snapshot {ancestor.snapshot_id}"
@@ -230,9 +223,9 @@ def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
 
 def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[Update, ...]:
     """A new snapshot on main that adds and removes the same files as the picked one."""
-    extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
+    extra = {SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
     if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
-        extra[_PUBLISHED_WAP_ID] = wap_id
+        extra[PUBLISHED_WAP_ID] = wap_id
     _check_history(base, picked)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(attempt, MAIN)

@@ -138,7 +138,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_entries(self) -> None:
         if len({(one.manifest, one.index) for one in self.entries}) < len(self.entries):
-            raise IcekeepBug("an entry is to be mended in two ways")
+            raise IcekeepBug("an entry is to be repaired in two ways")
         for one in self.entries:
             old, new = one.planned.data_file, one.file
             if new is None:

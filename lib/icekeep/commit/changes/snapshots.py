@@ -315,7 +315,7 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
         taken = base.refs.get(self.new_name)
         is_free = self.name not in base.refs
         if is_free and taken and taken.is_branch and is_ancestor(base, self.snapshot_id, of=taken.snapshot_id):
-            # An attempt of ours whose answer was lost has renamed it; others may have committed to it since.
+            # An earlier attempt whose answer was lost has renamed it; others may have committed to it since.
             return ()
         ref = existing_ref(base, self.name, "branch")
         if taken is not None:

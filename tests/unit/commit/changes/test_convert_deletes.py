@@ -137,7 +137,7 @@ def test_nothing_to_convert_is_no_commit(table):
     assert run(table, conversion(table, deletes=(), read=(), named=())).changed is False
 
 
-def test_a_compaction_that_kept_its_sequence_number_brought_a_file_that_was_not_converted(table):
+def test_an_old_file_that_came_meanwhile_was_not_converted(table):
     """apache/iceberg #10312: the new file is as old as those that were read, so the delete reaches it."""
     change = conversion(table, of_one("p", "a"))
     later = compacted(table, ("b",), "b2", starting_sequence_number=1, data_sequence_number=1)
@@ -254,7 +254,7 @@ def test_a_row_that_only_the_present_vector_has_is_lost_with_that_vector(newer):
     refused(table, change, "other positions of data file .*/a' are deleted")
 
 
-def test_position_delete_files_from_before_an_upgrade_are_merged_and_stay_where_others_need_them(catalog):
+def test_position_deletes_from_before_an_upgrade_are_merged(catalog):
     start = add_deletes(add(memory_table(catalog), "a", "b"), position_deletes("p", "a", "b"), named=("a", "b"))
     table = swap(add_deletes(start, equality_deletes("e")), UpgradeFormatVersion(3))
     merged = conversion(table, deletion_vector("w", "a"), merged=("p",), replaced=())
