@@ -17,11 +17,12 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import CreateRef, RollbackToSnapshot
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.restore.job import restore

@@ -252,7 +252,7 @@ def blanks_totals() -> AbstractContextManager[Any]:
 @contextmanager
 def forgets_to_clean_up() -> Iterator[None]:
     """Leaves behind what was refused."""
-    with replaced(retry, "remove_all", lambda files: None), replaced(outcomes, "remove_all", lambda files: None):
+    with replaced(retry, "remove_all", lambda *files: None), replaced(outcomes, "remove_all", lambda *files: None):
         yield
 
 

@@ -18,6 +18,12 @@ from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
 COMMIT_ID = "icekeep.commit-id"
 """The commit that made a snapshot, by which its writer recognises it after a lost answer."""
 
+STAGED_WAP_ID = "wap.id"
+"""The name that its writer gave a staged snapshot."""
+
+PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID = "published-wap-id", "source-snapshot-id"
+"""Of a snapshot that was cherry-picked: the `wap.id` and the id of the one that it was made from."""
+
 TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -78,14 +84,15 @@ def totals_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 class SummaryBuilder:
-    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to keys of ours."""
+    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to icekeep's own keys."""
 
     def __init__(self, extra: Mapping[str, str] | None = None, *counted: "SummaryBuilder") -> None:
         self._extra = dict(extra or {})
         self._counts: Counter[str] = Counter()
         self._partitions: set[PartitionKey] = set()
         self._corrections: Counter[str] = Counter()
-        self._totals: Mapping[str, int] | None = None
+        self.totals: Mapping[str, int] | None = None
+        """Totals to write in place of the parent's and the difference."""
         for other in counted:
             self._counts.update(other._counts)
             self._corrections.update(other._corrections)
@@ -102,10 +109,6 @@ class SummaryBuilder:
         self._corrections.update(totals_of(() if after is None else [after]))
         self._corrections.subtract(totals_of([before]))
 
-    def set_totals(self, totals: Mapping[str, int]) -> None:
-        """Write these totals, in place of the parent's and the difference."""
-        self._totals = totals
-
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """`parent` is the summary of the parent snapshot; `None`: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
@@ -113,8 +116,8 @@ class SummaryBuilder:
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
         for total, (added, removed) in TOTALS.items():
-            if self._totals is not None:
-                after = self._totals[total]
+            if self.totals is not None:
+                after = self.totals[total]
             else:
                 before = "0" if parent is None else parent.get(total, "")
                 if not before.isdecimal():

@@ -40,7 +40,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import EntryMemory, ManifestReader
-from icekeep.commit.summary import made_by
+from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.rendered import Rendered
 from icekeep.spec.manifests.read import read_manifest_list
@@ -504,9 +504,6 @@ def _file_of(error: IcekeepError, snapshot: Snapshot) -> str:
     return str(error.facts.get("location", snapshot.manifest_list or f"a manifest of snapshot {snapshot.snapshot_id}"))
 
 
-_JOB = "icekeep.job"
-
-
 def commit_history(
     table: Table,
     *,
@@ -585,7 +582,7 @@ class _History:
             since_previous_ms=None if parent_ms is None else commit.timestamp_ms - parent_ms,
             operation=commit.operation,
             made_by=made_by(summary),
-            job=summary.get(_JOB),
+            job=summary.get(JOB_KEY),
             refs=tuple(sorted(self._refs.get(commit.snapshot_id, ()))),
             added=read.added,
             removed=read.removed,

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from icekeep.commit.attempt import noting_storage
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
 from icekeep.commit.manifest_writer import RollingManifests
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import (
+    FilteredShare,
+    FilterManifests,
+    Gathering,
+    ManifestReader,
+    MergeManifests,
+    read_as,
+)
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
 from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded, in_threads
 from icekeep.planning.manifest_lists import listed_manifests

@@ -25,9 +25,8 @@ from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.commit.dangling import Dangling, dangling
-from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import live_among
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, first_line
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.check.faults import (
@@ -404,7 +403,7 @@ class _FaultsOf(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "faults", self.dangling.numbers, self.snapshot_id
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> Tally:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> Tally:
         tally = Tally(self.whole)
         for entry in reader.entries(manifest, self.base):
             if entry.is_live and self.dangling.entry(entry):

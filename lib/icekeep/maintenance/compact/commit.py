@@ -25,19 +25,10 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.conflicts import removed_deletes
-from icekeep.commit.file_sets import (
-    HELD_MAX_COUNT,
-    Carried,
-    ChangedDeletes,
-    Digest,
-    FileSet,
-    ReadFile,
-    StoredFileSet,
-    StoredPart,
-    store_part,
-)
+from icekeep.commit.attempt import removed_deletes
+from icekeep.commit.changes.rewrites import Carried, RewriteFiles
+from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, StoredFileSet, StoredPart, store_part
+from icekeep.commit.manifests import ChangedDeletes
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.formats.deletes.positions import delete_format, delete_suffix

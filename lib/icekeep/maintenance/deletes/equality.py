@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table, log_context
 from icekeep.commit.changes.deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.filtering import without_history
+from icekeep.commit.manifests import without_history
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepBug, IcekeepError, OutcomeUnknownError, job_failed
 from icekeep.events import StepFinished, StepStarted, Warned

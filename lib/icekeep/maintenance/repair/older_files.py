@@ -22,8 +22,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.repair_entries import AddedCopy
-from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.deletes.apply import deleted_positions
 from icekeep.formats.deletes.positions import delete_format
@@ -55,7 +54,7 @@ class LiveIn(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "live in", self.partitions
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[ManifestEntry]:
         if manifest.partition_spec_id not in {spec_id for spec_id, _ in self.partitions}:
             return []
         entries = reader.entries(manifest, self.base)
@@ -72,7 +71,7 @@ class ManifestDeletes(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "reaching", tuple(one.data_file.file_path for one in self.data)
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[ManifestEntry]:
         index, specs = DataFileIndex(self.data), self.base.specs_by_id
         return [
             delete
@@ -104,7 +103,7 @@ class InTheWay(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "in the way", tuple(lost.data_file.file_path for one in self.replacements for lost in one.lost)
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[Hindrance]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[Hindrance]:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
         if manifest.content is ManifestContent.DATA:
             return self._of_data(live)
