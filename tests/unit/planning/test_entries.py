@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError
-from icekeep.planning.entries import bound_filter, select_manifests
+from icekeep.planning.scan.plan import bound_filter, select_manifests
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.filters.parsing import parse_where

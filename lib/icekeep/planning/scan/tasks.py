@@ -25,6 +25,7 @@ from icekeep.planning.scan.plan import (
     open_scan,
     planned_files,
     planned_files_with_deletes,
+    refuse_encrypted_file,
 )
 from icekeep.planning.spark.jobs import spark_run
 from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
@@ -34,7 +35,6 @@ from icekeep.planning.spark.session import (
     check_source,
     from_arrow_schema,
     limits_of,
-    refuse_encrypted_file,
     started,
     task_context,
 )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.entries import DecodedEntries, FilesAndBytes, PruningStats
-from icekeep.planning.scan.plan import LARGEST_COUNT, ScanTotals, SizeDistribution
+from icekeep.planning.entries import DecodedEntries, PruningStats
+from icekeep.planning.scan.report import LARGEST_COUNT, ScanTotals, SizeDistribution
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
 
@@ -24,8 +24,8 @@ def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decod
             "file_size_in_bytes": pa.array(sizes, pa.int64()),
         }
     )
-    amount = FilesAndBytes(len(files), sum(sizes))
-    return DecodedEntries(rows, PruningStats(amount + FilesAndBytes(2, 20), amount + FilesAndBytes(1, 10), amount))
+    count, size = len(files), sum(sizes)
+    return DecodedEntries(rows, PruningStats(count + 2, size + 20, count + 1, size + 10, count, size))
 
 
 def tallied(*batches: DecodedEntries) -> ScanTotals:
@@ -82,9 +82,8 @@ def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
     one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
     one.merge(pickle.loads(pickle.dumps(two)))
     everything = some + others
-    assert one.steps.by_metrics == FilesAndBytes(len(everything), sum(size for _, size, _, _ in everything))
-    assert one.steps.opened == one.steps.by_metrics + FilesAndBytes(4, 40)
-    assert one.steps.by_partition == one.steps.by_metrics + FilesAndBytes(2, 20)
+    count, total = len(everything), sum(size for _, size, _, _ in everything)
+    assert one.steps == PruningStats(count + 4, total + 40, count + 2, total + 20, count, total)
     assert one.record_count == sum(records for _, _, records, _ in everything)
     largest = sorted(((size, path) for path, size, _, _ in everything), reverse=True)[:LARGEST_COUNT]
     assert [file.bytes for file in one.largest] == [size for size, _ in largest]
@@ -95,8 +94,7 @@ def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
         for spec, files in ((0, some), (1, others))
         for _, _, _, p in files
     }
-    assert {partition: size for partition, _, size in one.largest_partitions()} == by_partition
-    assert one.partition_sizes().greatest == max(by_partition.values(), default=None)
+    assert one.bytes_by_partition == by_partition
 
 
 def test_the_largest_files_are_kept_over_many_batches() -> None:
