@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -202,14 +202,10 @@ class SlowReads(msgspec.Struct, frozen=True):
 class _Counter:
     """The slow reads of this process; the newest listener gets a warning of the first one after it was added."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.listeners: list[Listener] = [SILENT]
-        self.has_warned = False
-        self.total = SlowReads()
-
-
-_COUNTER = _Counter()
+    lock = threading.Lock()
+    listeners: ClassVar[list[Listener]] = [SILENT]
+    has_warned = False
+    total = SlowReads()
 
 
 def note_slow_read(location: str, reason: Exception | str) -> None:
@@ -222,36 +218,31 @@ def add_slow_reads(reads: SlowReads) -> None:
     """Add the slow reads of another process."""
     if not reads.count:
         return
-    with _COUNTER.lock:
-        total = _COUNTER.total
-        _COUNTER.total = SlowReads(total.count + reads.count, total.example or reads.example)
-        is_first, _COUNTER.has_warned = not _COUNTER.has_warned, True
-        listener = _COUNTER.listeners[-1]
+    with _Counter.lock:
+        total = _Counter.total
+        _Counter.total = SlowReads(total.count + reads.count, total.example or reads.example)
+        is_first, _Counter.has_warned = not _Counter.has_warned, True
+        listener = _Counter.listeners[-1]
     if is_first:
         listener.on(Warned(f"{reads.example}; such files are read about ten times slower"))
 
 
-def slow_reads() -> SlowReads:
-    """All slow reads of this process."""
-    return _COUNTER.total
-
-
-def slow_reads_since(count: int) -> SlowReads:
-    """The slow reads of this process since their number was `count`."""
-    total = slow_reads()
-    return SlowReads(total.count - count, total.example) if total.count > count else SlowReads()
+def slow_reads(since: int = 0) -> SlowReads:
+    """The slow reads of this process, without the first `since` of them."""
+    total = _Counter.total
+    return SlowReads(total.count - since, total.example) if total.count > since else SlowReads()
 
 
 @contextmanager
 def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
     """Warn a listener of the first slow read within the block."""
-    with _COUNTER.lock:
-        _COUNTER.listeners.append(listener)
-        _COUNTER.has_warned = False
+    with _Counter.lock:
+        _Counter.listeners.append(listener)
+        _Counter.has_warned = False
     try:
         yield
     finally:
         # Blocks of several threads may overlap without being nested.
-        with _COUNTER.lock:
-            _COUNTER.listeners.remove(listener)
-            _COUNTER.has_warned = False
+        with _Counter.lock:
+            _Counter.listeners.remove(listener)
+            _Counter.has_warned = False

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from icekeep.formats.machine import processors_count
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder, note_slow_read
-from icekeep.planning.manifests import ENTRIES, METRICS, STORED, read_manifests, read_through
-from icekeep.planning.memory import Columns, known_columns
-from icekeep.planning.partition_columns import partition_keys
+from icekeep.planning.manifests import ENTRIES, METRICS, STORED, partition_keys, read_manifests, read_through
+from icekeep.planning.memory import Columns, RememberedStorage
 from icekeep.planning.prune import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import SparkSource, limits_of, started
@@ -301,8 +300,8 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
     """As `decode`, for manifests of one spec and content."""
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
-    in_memory = known_columns(task.storage)
-    read = read_manifests if in_memory is None else partial(read_through, in_memory)
+    remembered = task.storage if isinstance(task.storage, RememberedStorage) else None
+    read = read_manifests if remembered is None else partial(read_through, remembered)
     slow_manifests: list[str] = []
 
     def note_slow(location: str, error: Exception) -> None:

@@ -62,16 +62,8 @@ class Stretch(NamedTuple):
     batches: Sequence[pa.RecordBatch] | None
 
 
-def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Copy the requested columns, and of maps the requested fields.
-
-    Any buffer of a batch keeps alive all that DataFusion decoded together, which is eleven times as large.
-    """
-    arrays = [_of_fields(batch[name], columns[name]) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
+def copied(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
+    """A copy of a column, and of maps only the requested fields."""
     if field_ids is None or not len(column):
         return pa.concat_arrays([column])
     if column.offset:
@@ -140,9 +132,16 @@ class ColumnMemory:
         start = 0
         while start < len(manifests):
             stop, first = start + 1, places[start]
-            while stop < len(manifests) and _is_next(places[stop - 1], places[stop]):
-                stop += 1
-            last = places[stop - 1]
+            last = first
+            while stop < len(manifests):
+                following = places[stop]
+                if last is None or following is None:
+                    is_next = last is following
+                else:
+                    is_next = last.segment is following.segment and last.rows.stop == following.rows.start
+                if not is_next:
+                    break
+                stop, last = stop + 1, following
             batches = None
             if first is not None and last is not None:
                 batches = [batch.select([*columns]) for batch in first.segment.batches]
@@ -220,12 +219,6 @@ class ColumnMemory:
             self.bytes -= segment.bytes
 
 
-def _is_next(one: _Place | None, other: _Place | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.segment is other.segment and one.rows.stop == other.rows.start
-
-
 class Memory:
     """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
 
@@ -268,9 +261,23 @@ class Memory:
         with self._lock:
             self._bytes += len(data) - len(self._kept.pop(key, b""))
             self._kept[key] = data
-        self.make_room()
+        self._make_room()
 
-    def make_room(self) -> None:
+    def keep(
+        self,
+        catalog: str,
+        manifests: Sequence[ManifestFile],
+        lengths: Sequence[int],
+        partition: StructType,
+        columns: Columns,
+        batches: Sequence[pa.RecordBatch],
+    ) -> None:
+        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
+        if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
+            self.columns.keep(catalog, manifests, lengths, partition, columns, batches)
+            self._make_room()
+
+    def _make_room(self) -> None:
         """Evict bytes that exceed the limit together with the columns."""
         with self._lock:
             while self._kept and self._bytes > self._max_bytes - self.columns.bytes:
@@ -282,47 +289,25 @@ class RememberedStorage:
     """A storage that reads manifests through a memory; pickled for Spark tasks, it becomes the storage itself."""
 
     def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
-        self.plain, self._memory, self._catalog = storage, memory, catalog
+        self.plain, self.memory, self.catalog = storage, memory, catalog
 
     def __reduce__(self) -> tuple[Any, ...]:
         return itself, (self.plain,)
 
     def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        kept = self._memory.get(self._catalog, location)
+        kept = self.memory.get(self.catalog, location)
         if kept is not None and length_bytes in (None, len(kept)):
             return kept
         data = self.plain.read(location, length_bytes)
-        self._memory.put(self._catalog, location, data)
+        self.memory.put(self.catalog, location, data)
         return data
 
     def open(self, location: str) -> BinaryIO:
-        kept = self._memory.get(self._catalog, location)
+        kept = self.memory.get(self.catalog, location)
         return self.plain.open(location) if kept is None else BytesIO(kept)
-
-    def stretches(
-        self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
-    ) -> Iterator[Stretch]:
-        return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
-
-    def keep(
-        self,
-        manifests: Sequence[ManifestFile],
-        lengths: Sequence[int],
-        partition: StructType,
-        columns: Columns,
-        batches: Sequence[pa.RecordBatch],
-    ) -> None:
-        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
-        if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
-            self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
-            self._memory.make_room()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
-
-
-def known_columns(storage: Storage) -> RememberedStorage | None:
-    return storage if isinstance(storage, RememberedStorage) else None
 
 
 class RememberingCatalog(WrappedCatalog):

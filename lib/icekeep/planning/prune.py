@@ -45,6 +45,7 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _DECIMAL_WIDTH = 32
 _UUID_WIDTH = 16
 _SIGN = 0x80
+_NULL = pa.scalar(None, pa.binary())
 
 
 def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
@@ -56,7 +57,7 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
         case DecimalType():
             return _decimals(bounds)
         case FixedType(length=length):
-            return _where(pc.less_equal(pc.binary_length(bounds), length), bounds)
+            return pc.if_else(pc.less_equal(pc.binary_length(bounds), length), bounds, _NULL)
         case PrimitiveType(name="float" | "double" as name):
             return _floats(bounds, (4,) if name == "float" else (4, 8))
         case PrimitiveType(name=name) if name in INTEGER_WIDTHS or name == "boolean":
@@ -64,7 +65,7 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
         case PrimitiveType(name="string"):
             return _strings(bounds)
         case PrimitiveType(name="uuid"):
-            return _where(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds)
+            return pc.if_else(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds, _NULL)
         case PrimitiveType(name="binary"):
             return bounds
     return pa.nulls(len(bounds), pa.binary())
@@ -130,19 +131,16 @@ def _strings(bounds: pa.BinaryArray) -> pa.Array:
     try:
         pc.cast(bounds, pa.string())
     except pa.ArrowInvalid:
-        return pa.array([bound if _is_text(bound) else None for bound in bounds.to_pylist()], pa.binary())
+        texts = []
+        for bound in bounds.to_pylist():
+            try:
+                if bound is not None:
+                    bound.decode()
+                texts.append(bound)
+            except UnicodeDecodeError:
+                texts.append(None)
+        return pa.array(texts, pa.binary())
     return bounds
-
-
-def _is_text(bound: bytes | None) -> bool:
-    try:
-        return bound is not None and bound.decode() is not None
-    except UnicodeDecodeError:
-        return False
-
-
-def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
-    return pc.if_else(condition, bounds, pa.scalar(None, pa.binary()))
 
 
 def _lengths(bounds: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -168,7 +166,7 @@ def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.d
 def _from_rows(rows: _Bytes, is_known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     content = pa.py_buffer(np.ascontiguousarray(rows))
     fixed = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
-    return _where(pa.array(is_known), pc.cast(fixed, pa.binary()))
+    return pc.if_else(pa.array(is_known), pc.cast(fixed, pa.binary()), _NULL)
 
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -258,7 +256,13 @@ class _Statistics:
     @cached_property
     def _bounds(self) -> tuple[pa.Array, pa.Array]:
         """Lower and upper bounds, both null where one is NaN, lower exceeds upper, or the file's row count is unknown."""
-        lower, upper = self._decoded("lower_bounds"), self._decoded("upper_bounds")
+        decoded = []
+        for name in ("lower_bounds", "upper_bounds"):
+            maps = self._entries.column(name)
+            positions = map_positions(maps, self._field.field_id)
+            bounds = maps.items.take(pa.array(positions, mask=positions < 0))
+            decoded.append(decode_bounds(self._field.type, bounds))
+        lower, upper = decoded
         unreliable = where_true(pc.greater(lower, upper))
         if self._field.type == UUID and unreliable.any():
             unreliable &= where_true(pc.greater(in_java_order(lower), in_java_order(upper)))
@@ -269,11 +273,6 @@ class _Statistics:
             return lower, upper
         nothing, mask = pa.scalar(None, lower.type), pa.array(unreliable)
         return pc.if_else(mask, nothing, lower), pc.if_else(mask, nothing, upper)
-
-    def _decoded(self, name: str) -> pa.Array:
-        maps = self._entries.column(name)
-        positions = map_positions(maps, self._field.field_id)
-        return decode_bounds(self._field.type, maps.items.take(pa.array(positions, mask=positions < 0)))
 
 
 _COMPARISONS = {

@@ -27,9 +27,9 @@ from icekeep.planning.manifests import (
     ManifestBatchReader,
     batch_of_entries,
     bundles,
+    distinct_partitions,
     map_positions,
 )
-from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.spec.avro import BLOCK_BYTES, Packer, avro_schema, without_logical_types
 from icekeep.spec.manifests.read import stored_fields
 from icekeep.spec.manifests.structs import DATA_FILE_FIELD_ID, ManifestEntry, ManifestFile, Status

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.planning import manifests as manifest_reader
 from icekeep.planning.decoder import BATCH_RECORDS, ManifestDecoder, chosen_decoder
-from icekeep.planning.manifests import STORED, batch_schema, read_manifests
-from icekeep.planning.partition_columns import distinct_partitions
+from icekeep.planning.manifests import STORED, batch_schema, distinct_partitions, read_manifests
 from icekeep.spec.avro import read_header
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile
 from icekeep.spec.types import OPAQUE, NestedField, StructType, parse_type

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.planning.decoder import NotReadError
-from icekeep.planning.partition_columns import (
+from icekeep.planning.manifests import (
     distinct_partitions,
     partition_array,
     partition_arrow_type,

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.machine import choose_pool, leave_pandas_out
-from icekeep.planning.decoder import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.decoder import SlowReads, add_slow_reads, slow_reads
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
@@ -372,11 +372,11 @@ def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failur
     forget_reads()
     try:
         result = work(payload, shared.value())
-        return pickle.dumps(TaskAnswer(result, slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(result, slow_reads=slow_reads(before)))
     except Exception as error:
         if is_tried_again(max_failures):
             raise
-        return pickle.dumps(TaskAnswer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(error=known_error(error, payload), slow_reads=slow_reads(before)))
 
 
 @contextmanager
