@@ -28,7 +28,7 @@ from icekeep.planning.scan.plan import (
     refuse_encrypted_file,
 )
 from icekeep.planning.spark.jobs import spark_run
-from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
+from icekeep.planning.spark.rows import arrow_dataframe, collected, shuffle_key
 from icekeep.planning.spark.session import (
     F,
     SparkSource,
@@ -327,7 +327,7 @@ def one_task_a_partition(many: "DataFrame") -> "DataFrame":
     # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
     first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
     number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
-    return many.repartition(tasks_count, partition_key(number.cast("int"), tasks_count))
+    return many.repartition(tasks_count, shuffle_key(number.cast("int"), tasks_count))
 
 
 def _packed_batches(

@@ -83,7 +83,7 @@ def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
         yield from partitions
 
 
-def partition_key(number: "Column", parts: int) -> "Column":
+def shuffle_key(number: "Column", parts: int) -> "Column":
     """The key that Spark's shuffle into `parts` partitions by one column sends to the partition of a number below `parts`."""
     # As text, which Spark parses once: a plan with thousands of nodes would be slow.
     keys = F.split(F.lit(",".join(map(str, hash_keys(parts)))), ",").cast("array<int>")
