@@ -14,8 +14,8 @@ from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
 from icekeep.planning.entries import EntryFilter, PruningStats, SpecFilter, folded, in_threads, manifests_by_task
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES, attempt_id
+from icekeep.planning.spark.tasks import all_results, attempt_id, run_tasks
+from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES
 from icekeep.planning.transcode import RecordsTask, RecordTarget, fast_packer, live_records, record_blocks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec

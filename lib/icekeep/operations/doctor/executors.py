@@ -15,10 +15,11 @@ from icekeep.operations.doctor.driver import checked_java_version
 from icekeep.operations.doctor.findings import OK, UNAVAILABLE, WRONG, Notes
 from icekeep.operations.doctor.memory import machine_memory, settings_memory
 from icekeep.operations.doctor.store import StorePlace
+from icekeep.planning.spark.configuration import heap_bytes, python_memory
 from icekeep.planning.spark.executors import ExecutorSeen, described_process, executor_processes, executors_seen
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
 from icekeep.planning.spark.session import SparkSource, started
-from icekeep.planning.spark.workers import executor_slots, heap_bytes, is_local, python_memory
+from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import Runtime
 
 EXECUTORS = "executors"

@@ -6,6 +6,7 @@ travels once; each task returns an answer, which is a result or an error.
 
 import os
 import pickle
+import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -25,7 +26,7 @@ from icekeep.planning.spark.failures import known_error, spark_failed, translate
 from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.session import from_arrow_schema, task_context
-from icekeep.planning.spark.workers import is_tried_again, max_task_failures
+from icekeep.planning.spark.workers import is_local
 from icekeep.storage.open import forget_reads
 
 if TYPE_CHECKING:
@@ -247,6 +248,37 @@ def dataframe_from_tasks(
     # A partition for each: only after a shuffle by a column does Spark not coalesce partitions.
     each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
     return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
+
+
+def max_task_failures(spark: "SparkSession") -> int:
+    """How often Spark tries a task; once on a local master, unless that is `local[N,F]`."""
+    if is_local(spark):
+        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
+        return int(tries[1]) if tries else 1
+    return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
+
+
+def is_speculative(spark: "SparkSession") -> bool:
+    """Whether Spark starts second attempts of slow tasks beside the first (`spark.speculation`)."""
+    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
+
+
+def is_tried_again(max_failures: int) -> bool:
+    """Whether Spark retries this task if it fails now."""
+    context = task_context()
+    return context is not None and context.attemptNumber() + 1 < max_failures
+
+
+def was_tried_before() -> bool:
+    """Whether another attempt of this task has failed, was lost with its executor, or is running at the same time."""
+    context = task_context()
+    return context is not None and context.attemptNumber() > 0
+
+
+def attempt_id() -> int:
+    """The id of this task attempt, unique in the Spark application, for names of files."""
+    context = task_context()
+    return 0 if context is None else int(context.taskAttemptId())
 
 
 def prepare_worker() -> None:

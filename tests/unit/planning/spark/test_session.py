@@ -10,9 +10,9 @@ from pyspark import SparkContext
 
 from icekeep.errors import UsageError
 from icekeep.planning.spark import session
+from icekeep.planning.spark.configuration import configured_properties
 from icekeep.planning.spark.session import (
     build_session,
-    configured_properties,
     is_session,
     live_properties,
     running_context,
@@ -99,6 +99,7 @@ def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch
         ({}, {}, "true"),
         ({"spark.master": "local[4]"}, {}, "true"),
         ({"spark.master": "yarn"}, {}, None),
+        ({"spark.master": "local-cluster[2,1,1024]"}, {}, None),
         ({"spark.master": "local[4]"}, {"spark.master": "k8s://host"}, None),
         ({"spark.python.unix.domain.socket.enabled": "false"}, {}, None),
     ],
@@ -114,6 +115,7 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
         ({"spark.master": "local[4]"}, "false"),
         ({"spark.master": "local[4]", "spark.ui.enabled": "true"}, None),
         ({"spark.master": "yarn"}, None),
+        ({"spark.master": "local-cluster[2,1,1024]"}, None),
         ({"spark.master": "spark://host:7077"}, None),
         ({"spark.master": "yarn", "spark.ui.enabled": "false"}, None),
     ],

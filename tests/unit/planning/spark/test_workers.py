@@ -9,23 +9,25 @@ import pytest
 from pyspark import SparkContext
 
 from icekeep.events import Event, Warned
+from icekeep.planning.spark import configuration, workers
 from icekeep.planning.spark import session as source
-from icekeep.planning.spark import workers
-from icekeep.planning.spark import workers as module
-from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
+from icekeep.planning.spark.configuration import (
+    SUBMITTED_VARIABLE,
+    configured_slots,
+    heap_bytes,
+    python_memory,
+    shortage,
+    size_bytes,
+)
+from icekeep.planning.spark.session import LIMITS, Engine, Limits
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import (
     TaskSize,
     Turns,
     Workers,
     chosen_workers,
-    configured_slots,
     expected_slots,
-    heap_bytes,
     in_turns,
-    python_memory,
-    shortage,
-    size_bytes,
     small_tasks,
     tasks_count,
     thread_workers,
@@ -198,7 +200,8 @@ DYNAMIC = {**YARN, "spark.dynamicAllocation.enabled": "true"}
 def alone(monkeypatch):
     monkeypatch.delenv(SUBMITTED_VARIABLE, raising=False)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(module, "processors_count", lambda: 6)
+    for module in (configuration, workers):
+        monkeypatch.setattr(module, "processors_count", lambda: 6)
 
 
 class RunningSession:
@@ -231,6 +234,7 @@ def fails():
         ({"spark.master": "local"}, 1),
         ({"spark.master": "local[3]"}, 3),
         ({"spark.master": "local[ *, 4]"}, 6),
+        ({"spark.master": "local-cluster[2,3,1024]", "spark.executor.instances": "2"}, 2),
         (YARN, 32),
         ({**YARN, "spark.task.cpus": "2"}, 16),
         ({"spark.master": "yarn"}, 1),
@@ -373,8 +377,8 @@ THREADS = Workers(spark=None, slots=3, process_slots=3, is_local=True)
 @pytest.fixture
 def turns(monkeypatch):
     """The turns of this process, as if nobody else had any."""
-    monkeypatch.setattr(module, "TURNS", Turns())
-    return module.TURNS
+    monkeypatch.setattr(workers, "TURNS", Turns())
+    return workers.TURNS
 
 
 class Crowd:
