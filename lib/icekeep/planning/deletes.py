@@ -61,9 +61,7 @@ _FIELDS = [field.name for field in REACHING_DELETES.value_type]
 _STORED_FIELDS = [name for name in _FIELDS if name != SOLE_PATH.name]
 _POSITIONS, _EQUALITY = int(FileContent.POSITION_DELETES), int(FileContent.EQUALITY_DELETES)
 _WHOLE_TABLE = bytearray(b"t")
-
 _Numbers = NDArray[np.int64]
-
 
 MATCHED_DATA_COLUMNS = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 """The columns of data files that `reaching` needs."""
@@ -101,16 +99,11 @@ class ReachingDeletes(DeleteRuns, frozen=True, kw_only=True):
 def reaching(
     data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], max_pairs: int = MAX_PAIRS
 ) -> ReachingDeletes | None:
-    """Match delete files to data files; `None` where too many reach too many.
+    """Match live delete files, with `MATCHED_COLUMNS`, to live data files, with `MATCHED_DATA_COLUMNS`.
 
-    Args:
-        data: live data files; at least the columns `MATCHED_DATA_COLUMNS`.
-        deletes: live delete files; the columns `planning.manifests.MATCHED_COLUMNS`.
-        max_pairs: of a data file and a delete file; runs are limited to `MAX_RUNS`.
-
-    Raises:
-        InvalidTableError: two deletion vectors reach one data file, a delete file for one data file lies in another partition,
-            a vector names no data file, or a partition spec is missing.
+    `None` where more than `max_pairs` of a data file and a delete file are needed, or `MAX_RUNS`. Raises `InvalidTableError`
+    where two deletion vectors reach one data file, a delete file for one data file lies in another partition, a vector names
+    no data file, or a partition spec is missing.
     """
     ordered = in_order(deletes, ("sequence_number", "file_path"))
     only, is_of_positions = ordered["referenced_data_file"], pc.equal(ordered["content"], _POSITIONS)
@@ -196,10 +189,7 @@ def with_deletes(
 
     Both are read once; their columns are those of `reaching`, whose errors come when rows are computed. The new column
     `deletes` has the type `REACHING_DELETES`, is never null, and is ordered by sequence number, path and offset. A row with
-    many deletes is wide: drop columns before a shuffle.
-
-    Args:
-        deletes_count: the most delete files there may be, by the manifest lists; `None` where these do not say.
+    many deletes is wide: drop columns before a shuffle. `deletes_count` is the most that there may be, by the manifest lists.
     """
     scopes = _scopes(deletes, specs)
     is_small = deletes_count is not None and deletes_count <= BROADCAST_MAX_COUNT
@@ -343,10 +333,7 @@ def _error(*parts: "str | Column") -> "Column":
 def crowded_count(
     storage: Storage, spark: SparkSource, manifests: Sequence[ManifestFile], wanted: EntryFilter
 ) -> int | None:
-    """The delete files that are not for one data file alone, if some partition is crowded with them, else `None`.
-
-    Crowded partitions are for `with_deletes_in_tasks`. Raises as `folded` does.
-    """
+    """The number of delete files that are not for one data file alone, if some partition is crowded with them, else `None`."""
     columns = {"content", "spec_id", "partition", "referenced_data_file"}
     counts = folded(storage, spark, manifests, wanted, columns, SharedDeletes)
     return counts.total() if max(counts.values(), default=0) > CROWDED_COUNT else None
@@ -374,12 +361,7 @@ def with_deletes_in_tasks(
     data_count: int,
     shared_count: int,
 ) -> "DataFrame":
-    """The same result and errors as `with_deletes`; lazy.
-
-    Args:
-        data_count: about how many data files there are.
-        shared_count: how many delete files are not for one data file alone.
-    """
+    """The same result and errors as `with_deletes`; lazy. `shared_count` delete files are not for one data file alone."""
     parts_count = tasks_count(data.sparkSession, data_count, MATCHED_FILES, beside=shared_count)
     only = F.when(F.col("content") == _POSITIONS, F.col("referenced_data_file"))
     everywhere = F.sequence(F.lit(0), F.lit(parts_count - 1))

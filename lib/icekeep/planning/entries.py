@@ -174,14 +174,9 @@ def entries(
     columns: Iterable[str],
     reading: Reading | None = None,
 ) -> "DataFrame":
-    """The selected entries of manifests; lazy where tasks decode them.
+    """The selected entries of manifests, their columns in the order of `ENTRIES`; lazy where tasks decode them.
 
-    Args:
-        columns: of `planning.manifests.ENTRIES`, whose order they come in; no others are decoded.
-        reading: by default chosen by the number of entries.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; now, or in the tasks.
+    Raises InvalidTableError, MissingFileError or UnsupportedError where a manifest cannot be read whole, now or in the tasks.
     """
     chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
     if chosen.by is ReadBy.DRIVER:

@@ -367,13 +367,10 @@ def listed_manifests(
     Of several rows of one manifest the one with the most live files is returned.
 
     Args:
-        check: for retained snapshots: a list that cannot be read in full is an error, and not only reported.
+        check: for retained snapshots: a list that is damaged, cut short, gone, or contradicts another is an error, and not
+            only reported.
         trust: do not compare the lists with the totals of the summaries.
         without: keys of manifests that are left out.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: with `check`, a list is damaged, cut short, or gone; or two
-            lists contradict each other.
     """
     unwanted = np.unique(without) if without is not None else np.empty(0, np.int64)
     lists, unlisted = _lists_of(snapshots)

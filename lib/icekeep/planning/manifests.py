@@ -167,10 +167,6 @@ def read_manifests(
         columns: of `STORED`, "manifest_path" and "partition".
         slow: called with the location of a manifest that fastavro must read, and the reason.
         batch_records: a batch of a large manifest has about this many entries.
-
-    Raises:
-        InvalidTableError: as `spec.manifests.read.read_manifest`; or a number is out of its column's range.
-        UnsupportedError: a manifest is encrypted.
     """
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow, batch_records=batch_records)
     for bundle in bundles(manifests):
@@ -267,7 +263,7 @@ class ManifestBatchReader:
         self._layouts: dict[bytes, EntryLayout | NotReadError] = {}
 
     def read(self, bundle: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """Decode some neighbours, together if possible; raises as `read_manifests`."""
+        """Decode some neighbours, together if possible."""
         files = []
         for manifest in bundle:
             refuse_encrypted_manifest(manifest)
@@ -385,11 +381,17 @@ class EntryLayout:
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The requested and the required columns as entries store them; raises `NotReadError` if one is unsound."""
         stored = {name: batch[flat_name] for name, flat_name in self._names.items()}
-        columns = {
-            field.name: _stored_column(stored.get(field.name), field, batch.num_rows)
-            for field in STORED
-            if field.name in self._columns
-        }
+        columns = {}
+        for field in (field for field in STORED if field.name in self._columns):
+            raw = stored.get(field.name)
+            if raw is None:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+            elif pa.types.is_map(field.type):
+                columns[field.name] = _map_of_pairs(raw, field.type)
+            elif pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
+                raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
+            else:
+                columns[field.name] = raw.cast(field.type)
         for name in _REQUIRED:
             if columns[name].null_count:
                 raise NotReadError(f"an entry lacks {name!r}")
@@ -472,23 +474,22 @@ class _Inheritance:
         return pa.concat_arrays(parts)
 
 
-def _stored_column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
-    if raw is None:
-        return pa.nulls(length, field.type)
-    if pa.types.is_map(field.type):
-        return _map_of_pairs(raw, field.type)
-    if pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
-        raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
-    return raw.cast(field.type)
-
-
 def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
     """View a list of pairs as a map, which has the same layout."""
     records = pairs.values
     keys, values = (records.field(i).cast(part) for i, part in enumerate((type_.key_type, type_.item_type)))
     if records.null_count or keys.null_count or values.null_count:
         raise NotReadError("a map has a key or a value that is null")
-    _require_distinct(keys.to_numpy(), pairs.offsets.to_numpy())
+    numbers, offsets = keys.to_numpy(), pairs.offsets.to_numpy()
+    # Most writers sort the keys of a map.
+    rises = np.diff(numbers) > 0
+    starts = offsets[(offsets > 0) & (offsets < len(numbers))]
+    rises[starts - 1] = True
+    if not rises.all():
+        rows = np.searchsorted(offsets, np.arange(len(numbers)), side="right")
+        distinct = np.unique((rows.astype(np.int64) << 32) + numbers)
+        if len(distinct) < len(numbers):
+            raise NotReadError("a map has a key twice")
     entries = pa.StructArray.from_arrays([keys, values], fields=[type_.key_field, type_.item_field])
     return pa.Array.from_buffers(
         type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
@@ -505,44 +506,29 @@ def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
     return np.where(np.asarray(maps.is_valid()), positions, -1) if maps.null_count else positions
 
 
-def _require_distinct(keys: np.ndarray, offsets: np.ndarray) -> None:
-    # Most writers sort the keys of a map.
-    rises = np.diff(keys) > 0
-    starts = offsets[(offsets > 0) & (offsets < len(keys))]
-    rises[starts - 1] = True
-    if rises.all():
-        return
-    rows = np.searchsorted(offsets, np.arange(len(keys)), side="right")
-    pairs = (rows.astype(np.int64) << 32) + keys
-    if len(np.unique(pairs)) < len(pairs):
-        raise NotReadError("a map has a key twice")
-
-
 def batch_of_entries(
     entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str
 ) -> pa.RecordBatch:
     """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` if a value does not fit its column."""
+    arrays = []
     try:
-        arrays = [_entries_column(entries, field, partition, location) for field in schema]
+        for field in schema:
+            if field.name == "manifest_path":
+                arrays.append(pa.repeat(location, len(entries)))
+                continue
+            if field.name == "partition":
+                arrays.append(partition_array((entry.data_file.partition for entry in entries), partition))
+                continue
+            is_of_entry = field.name in ManifestEntry.__struct_fields__
+            values: list[Any] = [getattr(e if is_of_entry else e.data_file, field.name) for e in entries]
+            if pa.types.is_map(field.type):
+                # A null metric means the same as a missing one.
+                values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
+            arrays.append(pa.array(values, field.type))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _entries_column(entries: list[ManifestEntry], field: pa.Field, partition: StructType, location: str) -> pa.Array:
-    if field.name == "manifest_path":
-        return pa.repeat(location, len(entries))
-    if field.name == "partition":
-        return partition_array((entry.data_file.partition for entry in entries), partition)
-    if field.name in ManifestEntry.__struct_fields__:
-        values: list[Any] = [getattr(entry, field.name) for entry in entries]
-    else:
-        values = [getattr(entry.data_file, field.name) for entry in entries]
-    if pa.types.is_map(field.type):
-        # A null metric means the same as a missing one.
-        values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
-    return pa.array(values, field.type)
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:

@@ -90,11 +90,6 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
     """The version that the arguments of a scan choose; an age is counted back from `now_ms`.
 
     A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
-
-    Raises:
-        NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
-        UsageError: an argument is unknown or has a wrong value, two contradict one another, or the start is no ancestor of
-            the end.
     """
     given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
@@ -302,12 +297,6 @@ def open_scan(
         where: a filter over the table's columns, as text or as an unbound expression.
         for_commit: check the list against the totals of its snapshot, and skip no delete manifest by its partition
             summaries, which may be wrong too.
-        version: see `VersionArguments`.
-
-    Raises:
-        ExpressionError, NotFoundError, UsageError: the filter or the version does not fit the table.
-        UnsupportedError: the table is encrypted.
-        InvalidTableError, MissingFileError: the manifest list cannot be read, or contradicts those totals.
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
@@ -359,8 +348,6 @@ def few_files(
     """Plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
-        limits: the most entries, deletes among them, that are few.
-        columns: of `planning.manifests.ENTRIES`.
         deletes: whether to match the deletes that reach each file.
         max_pairs: as for `reaching`; not above the default if `FewFiles.rows` is to be called.
     """
@@ -391,7 +378,7 @@ def matched_on_driver(
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The data files that the scan needs, with some columns of `ENTRIES`; raises as `entries` does."""
+    """The data files that the scan needs, with some columns of `ENTRIES`."""
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 

@@ -3,6 +3,7 @@
 import heapq
 import math
 from collections import Counter
+from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -85,9 +86,13 @@ class FileSize(msgspec.Struct, frozen=True, order=True):
 
 
 class ScanTotals:
-    """A `Fold`: totals of the selected files and of each step of pruning; memory grows with partitions, not with files."""
+    """A `Fold`: totals of the selected files and of each step of pruning; memory grows with partitions, not with files.
 
-    def __init__(self) -> None:
+    With `keeps_files`, where files are few, the columns that matching deletes needs are kept in `files`.
+    """
+
+    def __init__(self, keeps_files: bool = False) -> None:
+        self.files: list[pa.RecordBatch] | None = [] if keeps_files else None
         self.steps = PruningStats()
         self.record_count = 0
         self.sizes = SizeDistribution()
@@ -98,6 +103,8 @@ class ScanTotals:
     def add(self, decoded: DecodedEntries) -> None:
         rows = decoded.entries
         self.steps.add(decoded)
+        if self.files is not None:
+            self.files.append(rows.select([*MATCHED_DATA_COLUMNS]))
         if not rows.num_rows:
             return
         sizes = rows["file_size_in_bytes"].to_numpy()
@@ -121,27 +128,13 @@ class ScanTotals:
 
     def merge(self, other: "ScanTotals") -> None:
         self.steps.merge(other.steps)
+        if self.files is not None:
+            self.files += other.files or ()
         self.record_count += other.record_count
         self.sizes.merge(other.sizes)
         self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *other.largest])
         self.files_by_partition.update(other.files_by_partition)
         self.bytes_by_partition.update(other.bytes_by_partition)
-
-
-class _TotalsAndFiles(ScanTotals):
-    """`ScanTotals` of few files, which are kept with the columns that matching deletes needs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.files: list[pa.RecordBatch] = []
-
-    def add(self, decoded: DecodedEntries) -> None:
-        super().add(decoded)
-        self.files.append(decoded.entries.select([*MATCHED_DATA_COLUMNS]))
-
-    def merge(self, other: ScanTotals) -> None:
-        super().merge(other)
-        self.files += other.files if isinstance(other, _TotalsAndFiles) else ()
 
 
 class DeletesInUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,10 +255,10 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     reading = chosen_reading(scan.data.opened, limits_of(spark).folded_entries_count)
     both = chosen_reading(scan.data.opened + scan.deletes.opened, limits_of(spark).entries_count)
-    columns, new = TOTALLED_COLUMNS, ScanTotals
-    if scan.deletes.opened and both.by is ReadBy.DRIVER:
-        # The files are kept for their deletes, so that no manifest is read twice.
-        columns, new = TOTALLED_COLUMNS | MATCHED_DATA_COLUMNS, _TotalsAndFiles
+    # Few files are kept for their deletes, so that no manifest is read twice.
+    keeps_files = bool(scan.deletes.opened) and both.by is ReadBy.DRIVER
+    columns = TOTALLED_COLUMNS | MATCHED_DATA_COLUMNS if keeps_files else TOTALLED_COLUMNS
+    new = partial(ScanTotals, keeps_files)
     totals = folded(scan.table.storage, spark, scan.data.opened, scan.wanted, columns, new, reading)
     steps, sizes, partitions = totals.steps, totals.sizes, SizeDistribution()
     partitions.add(np.fromiter(totals.bytes_by_partition.values(), np.int64, len(totals.bytes_by_partition)))
@@ -325,7 +318,7 @@ def _skew(sizes: SizeDistribution) -> float | None:
 
 def _deletes_in_use(scan: Scan, spark: SparkSource, totals: ScanTotals, decoder: ManifestDecoder) -> DeletesInUse:
     reached = None
-    if isinstance(totals, _TotalsAndFiles):
+    if totals.files is not None:
         reached = matched_on_driver(scan, pa.Table.from_batches(totals.files), decoder, EVERY_PAIR)
     if reached is None:
         in_use = deletes_in_use(planned_files_with_deletes(scan, spark, MATCHED_DATA_COLUMNS))

@@ -275,7 +275,6 @@ def plan_tasks(
 
 
 def planned_rows(scan: Scan) -> PlannedRows:
-    """The `PlannedRows` of a scan."""
     metadata = scan.table.metadata
     return PlannedRows(
         rows=scan.rows,
@@ -288,7 +287,7 @@ def planned_rows(scan: Scan) -> PlannedRows:
 def packed_tasks(
     scan: Scan, spark: SparkSource, slots: int | None = None, *, shares_deletes: bool = False
 ) -> PackedTasks:
-    """The tasks of a scan; raises as `plan_tasks` does.
+    """The tasks of a scan.
 
     Args:
         shares_deletes: whether rows are those of `SHARING_TASKS`, whose size grows with the delete files of a task, not with

@@ -64,14 +64,12 @@ def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
 
 def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
     """As `collected`, as an Arrow table."""
-
-    def spark_3_arrow_table() -> pa.Table:
-        # `DataFrame.toArrow` of Spark 4, by means of `toPandas` of Spark 3.5.
-        return pa.Table.from_batches(rows._collect_as_arrow(), to_arrow_schema(rows.schema))
-
     spark = rows.sparkSession
     with described(step), translated():
-        return in_spark(spark, spark_3_arrow_table if spark_is_3(spark) else rows.toArrow)
+        if not spark_is_3(spark):
+            return in_spark(spark, rows.toArrow)
+        # By means of `toPandas` of Spark 3.5.
+        return pa.Table.from_batches(in_spark(spark, rows._collect_as_arrow), to_arrow_schema(rows.schema))
 
 
 def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:

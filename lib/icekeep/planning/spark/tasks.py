@@ -236,10 +236,7 @@ def dataframe_from_tasks(
 ) -> "DataFrame":
     """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
 
-    Args:
-        payloads: can be pickled; few and large, since a Python task costs some 50 ms.
-        run: a function of a module, called on the executors.
-        schema: of the rows; Spark casts nothing.
+    Payloads are few and large, since a Python task costs some 50 ms; `run` is a function of a module. Spark casts nothing.
     """
     if not payloads:
         return spark.createDataFrame([], from_arrow_schema(schema))

@@ -107,8 +107,9 @@ def spark_workers(source: SparkSource) -> Workers:
     """The executors of a session, which is started if necessary."""
     session = started(source)
     process_slots, local = executor_slots(session), is_local(session)
-    # A configured parallelism adds no threads to one machine.
-    slots = min(process_slots, parallelism(session)) if local else parallelism(session)
+    # Of all executors; or `spark.default.parallelism`, which adds no threads to one machine.
+    slots = session.sparkContext.defaultParallelism
+    slots = min(process_slots, slots) if local else slots
     return Workers(spark=session, slots=slots, process_slots=process_slots, is_local=local, limits=limits_of(source))
 
 
@@ -127,11 +128,6 @@ def is_running_on_cluster() -> bool:
 def is_local(spark: "SparkSession") -> bool:
     """Whether all tasks run in one process of Spark, on this machine."""
     return is_local_master(spark.sparkContext.master)
-
-
-def parallelism(spark: "SparkSession") -> int:
-    """How many tasks the session runs at once on all executors, or `spark.default.parallelism`."""
-    return int(spark.sparkContext.defaultParallelism)
 
 
 def executor_slots(spark: "SparkSession") -> int:
@@ -260,9 +256,10 @@ def tasks_count(spark: "SparkSession", total: float, amount: TaskSize, *, a_slot
 
 def small_tasks(spark: "SparkSession", *, a_slot: int = 1) -> int:
     """How many tasks may be small; on a local master `a_slot` for each slot, more than one where times vary."""
-    if spark.sparkContext.getConf().get("spark.default.parallelism") is not None:
-        return parallelism(spark)
-    return a_slot * parallelism(spark) if is_local(spark) else 100
+    context = spark.sparkContext
+    if context.getConf().get("spark.default.parallelism") is not None:
+        return context.defaultParallelism
+    return a_slot * context.defaultParallelism if is_local(spark) else 100
 
 
 def warn_of_memory(workers: Workers, task_bytes: int, listener: Listener) -> None:
