@@ -192,7 +192,7 @@ def read_through(
 
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow_here)
     memory, catalog = remembered.memory, remembered.catalog
-    for stretch in memory.columns.stretches(catalog, manifests, partition, columns):
+    for stretch in memory.stretches(catalog, manifests, partition, columns):
         if stretch.batches is not None:
             yield from stretch.batches
             continue

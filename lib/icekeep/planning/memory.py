@@ -112,21 +112,58 @@ class _Place(NamedTuple):
     rows: slice
 
 
-class ColumnMemory:
-    """Columns by catalog and manifest, for several threads; counts the manifests that were looked up."""
+class Memory:
+    """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    Attributes:
+        misses_count: reads of files that it would keep.
+        columns_bytes: of the kept columns.
+    """
+
+    def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
+        self.hits_count = self.misses_count = 0
         self._segments: OrderedDict[int, _Segment] = OrderedDict()
         self._of_manifest: dict[_Key, list[_Segment]] = {}
         self._partitions: dict[StructType, int] = {}
-        self.bytes = self.hits_count = self.misses_count = 0
+        self.columns_bytes = self._lookups_count = 0
+
+    def over(self, table: Table) -> Table:
+        """The same table, whose manifests are read through this memory, also after a reload or a commit."""
+        catalog, storage = table.catalog, table.storage
+        if isinstance(catalog, RememberingCatalog):
+            return table
+        through: Any = RememberedStorage(storage, self, catalog.identity)
+        remembering: Any = RememberingCatalog(catalog, self)
+        return msgspec.structs.replace(table, storage=through, catalog=remembering)
+
+    def get(self, catalog: str, location: str) -> bytes | None:
+        key = (catalog, location)
+        with self._lock:
+            data = self._kept.get(key)
+            if data is not None:
+                self._kept.move_to_end(key)
+                self.hits_count += 1
+            elif _IMMUTABLE.fullmatch(location):
+                self.misses_count += 1
+        return data
+
+    def put(self, catalog: str, location: str, data: bytes) -> None:
+        """Keep a file, if its name marks it as immutable and it is not too large."""
+        if len(data) > min(_FILE_MAX_BYTES, self._max_bytes) or not _IMMUTABLE.fullmatch(location):
+            return
+        key = (catalog, location)
+        with self._lock:
+            self._bytes += len(data) - len(self._kept.pop(key, b""))
+            self._kept[key] = data
+            self._make_room()
 
     def stretches(
         self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
-        """The manifests in order, cut into stretches that are in memory, and others."""
+        """The manifests in order, cut into stretches whose columns are in memory, and others."""
         with self._lock:
             places = [self._find(key, columns) for key in self._keys(catalog, manifests, partition)]
         start = 0
@@ -159,9 +196,13 @@ class ColumnMemory:
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """Keep the columns of whole manifests, `lengths` entries of each, unless they are larger than the limit."""
+        """Keep the columns of whole manifests, `lengths` entries of each.
+
+        Unless they are too large, or the name of a manifest does not mark it as immutable.
+        """
         segment = _Segment(columns, batches)
-        if segment.bytes > self._max_bytes:
+        are_immutable = all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests)
+        if segment.bytes > self._max_bytes * _COLUMNS_SHARE or not are_immutable:
             return
         with self._lock:
             start = 0
@@ -176,36 +217,42 @@ class ColumnMemory:
                 for older in [one for one in self._of_manifest.get(key, ()) if segment.has(one.columns)]:
                     self._forget(older, key)
                 self._of_manifest.setdefault(key, []).append(segment)
-            segment.used_at = self.hits_count + self.misses_count
+            segment.used_at = self._lookups_count
             self._segments[id(segment)] = segment
-            self.bytes += segment.bytes
-            self._make_room(segment)
+            self.columns_bytes += segment.bytes
+            self._evict_columns(segment)
+            self._make_room()
 
-    def _keys(self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType) -> list[_Key]:
-        number = self._partitions.setdefault(partition, len(self._partitions))
-        return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
+    def _make_room(self) -> None:
+        """Evict bytes that exceed the limit together with the columns."""
+        while self._kept and self._bytes > self._max_bytes - self.columns_bytes:
+            _, gone = self._kept.popitem(last=False)
+            self._bytes -= len(gone)
 
-    def _make_room(self, newest: _Segment) -> None:
+    def _evict_columns(self, newest: _Segment) -> None:
         """Evict the oldest segment if, since its last use, twice as many manifests were looked up as are kept, else the newest.
 
         So most of a table that is larger than the limit is found when it is read again; by the last use alone, the next manifest
         would always be one that was just evicted.
         """
-        while self.bytes > self._max_bytes:
+        while self.columns_bytes > self._max_bytes * _COLUMNS_SHARE:
             oldest = next(iter(self._segments.values()))
-            lookups_count = self.hits_count + self.misses_count - oldest.used_at
-            dropped = oldest if lookups_count > 2 * len(self._of_manifest) else newest
+            is_unused = self._lookups_count - oldest.used_at > 2 * len(self._of_manifest)
+            dropped = oldest if is_unused else newest
             for key in [*dropped.rows_of]:
                 self._forget(dropped, key)
 
+    def _keys(self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType) -> list[_Key]:
+        number = self._partitions.setdefault(partition, len(self._partitions))
+        return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
+
     def _find(self, key: _Key, columns: Columns) -> _Place | None:
+        self._lookups_count += 1
         for segment in self._of_manifest.get(key, ()):
             if segment.has(columns):
                 self._segments.move_to_end(id(segment))
-                self.hits_count += 1
-                segment.used_at = self.hits_count + self.misses_count
+                segment.used_at = self._lookups_count
                 return _Place(segment, segment.rows_of[key])
-        self.misses_count += 1
         return None
 
     def _forget(self, segment: _Segment, key: _Key) -> None:
@@ -216,73 +263,7 @@ class ColumnMemory:
             del self._of_manifest[key]
         if not segment.rows_of:
             del self._segments[id(segment)]
-            self.bytes -= segment.bytes
-
-
-class Memory:
-    """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
-
-    Attributes:
-        misses_count: reads of files that it would keep.
-    """
-
-    def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
-        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._lock = threading.Lock()
-        self.hits_count = self.misses_count = 0
-        self.columns = ColumnMemory(int(max_bytes * _COLUMNS_SHARE))
-
-    def over(self, table: Table) -> Table:
-        """The same table, whose manifests are read through this memory, also after a reload or a commit."""
-        catalog, storage = table.catalog, table.storage
-        if isinstance(catalog, RememberingCatalog):
-            return table
-        through: Any = RememberedStorage(storage, self, catalog.identity)
-        remembering: Any = RememberingCatalog(catalog, self)
-        return msgspec.structs.replace(table, storage=through, catalog=remembering)
-
-    def get(self, catalog: str, location: str) -> bytes | None:
-        key = (catalog, location)
-        with self._lock:
-            data = self._kept.get(key)
-            if data is not None:
-                self._kept.move_to_end(key)
-                self.hits_count += 1
-            elif _IMMUTABLE.fullmatch(location):
-                self.misses_count += 1
-        return data
-
-    def put(self, catalog: str, location: str, data: bytes) -> None:
-        """Keep a file, if its name marks it as immutable and it is not too large."""
-        if len(data) > min(_FILE_MAX_BYTES, self._max_bytes) or not _IMMUTABLE.fullmatch(location):
-            return
-        key = (catalog, location)
-        with self._lock:
-            self._bytes += len(data) - len(self._kept.pop(key, b""))
-            self._kept[key] = data
-        self._make_room()
-
-    def keep(
-        self,
-        catalog: str,
-        manifests: Sequence[ManifestFile],
-        lengths: Sequence[int],
-        partition: StructType,
-        columns: Columns,
-        batches: Sequence[pa.RecordBatch],
-    ) -> None:
-        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
-        if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
-            self.columns.keep(catalog, manifests, lengths, partition, columns, batches)
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Evict bytes that exceed the limit together with the columns."""
-        with self._lock:
-            while self._kept and self._bytes > self._max_bytes - self.columns.bytes:
-                _, gone = self._kept.popitem(last=False)
-                self._bytes -= len(gone)
+            self.columns_bytes -= segment.bytes
 
 
 class RememberedStorage:
