@@ -215,7 +215,6 @@ def note_slow_read(location: str, reason: Exception | str) -> None:
 
 
 def add_slow_reads(reads: SlowReads) -> None:
-    """Add the slow reads of another process."""
     if not reads.count:
         return
     with _Counter.lock:

@@ -120,8 +120,6 @@ class DecodedEntries(msgspec.Struct, frozen=True):
 
 
 class ReadBy(StrEnum):
-    """Where manifests are decoded."""
-
     DRIVER = "driver"
     TASKS = "tasks"
 
@@ -241,7 +239,6 @@ def _fold(manifests: Sequence[ManifestFile], shared: tuple[DecodeTask, Callable[
 
 
 def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
-    """The task split into one for each Spark task."""
     return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
 
 

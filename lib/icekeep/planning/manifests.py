@@ -292,7 +292,6 @@ class ManifestBatchReader:
         return entries
 
     def of_entries(self, entries: list[ManifestEntry], run: EntryRun) -> pa.RecordBatch:
-        """The result for entries of a manifest that fastavro decoded."""
         return batch_of_entries(entries, self.schema, self.partition, run.manifest.manifest_path)
 
     def _layout(self, header: AvroHeader) -> "EntryLayout":
@@ -435,7 +434,6 @@ class _Inheritance:
                 raise NotReadError("it holds other counts of entries than its manifest list says")
 
     def _of_manifests(self, numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
-        """A field of the row of each entry's manifest."""
         return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(numbers)
 
     def _fill_in_numbers(self, columns: dict[str, pa.Array], numbers: pa.Array, is_added: pa.Array) -> None:
@@ -532,7 +530,6 @@ def batch_of_entries(
 
 
 def partition_arrow_type(partition: StructType) -> pa.StructType:
-    """The Arrow type of a partition type's tuples."""
     return pa.struct([pa.field(str(field.field_id), arrow_type(field.type)) for field in partition.fields])
 
 

@@ -72,7 +72,6 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
 
 
 def encode_literals(type_: Type, values: Sequence[Any]) -> pa.Array:
-    """Values in the representation of `decode_bounds`."""
     if type_ == STRING:
         return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     return decode_bounds(type_, pa.array([value_to_bytes(type_, value) for value in values], pa.binary()))

@@ -310,7 +310,6 @@ def record_blocks(records: pa.RecordBatch) -> Iterator[RecordBlock]:
 
 
 def joined(records: pa.BinaryArray) -> bytes:
-    """Records one after another."""
     offsets = value_offsets(records)
     return bytes(memoryview(records.buffers()[2])[int(offsets[0]) : int(offsets[-1])]) if len(records) else b""
 

@@ -59,7 +59,6 @@ class SizeDistribution:
             self._include(len(sizes), int(sizes.min()), int(sizes.max()), np.bincount(buckets))
 
     def merge(self, other: "SizeDistribution") -> None:
-        """Add the counts of another."""
         if other.least is not None and other.greatest is not None:
             self._include(other.count, other.least, other.greatest, other._counts)
 

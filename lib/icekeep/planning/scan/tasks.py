@@ -224,7 +224,6 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self._codecs.decode(spec_id, key)
 
     def residual(self, spec_id: int, key: bytes) -> Expression:
-        """The filter that remains for the rows of a partition."""
         if self.rows is ALWAYS_TRUE:
             return ALWAYS_TRUE
         if (spec_id, key) not in self._residuals:
@@ -342,7 +341,6 @@ def _packed_batches(
 
 
 def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of a task as rows of `SHARING_TASKS`."""
 
     def key(delete: Row) -> tuple[Any, ...]:
         # Some writers share the same bytes between the vectors of two data files.

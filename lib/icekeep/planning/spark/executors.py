@@ -120,7 +120,6 @@ def described_process(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package; `None` if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:

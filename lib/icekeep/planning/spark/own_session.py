@@ -132,7 +132,6 @@ class LateSession(SparkSession):
         return SparkSession(self._sc, self._jsparkSession.newSession())
 
     def stop(self) -> None:
-        """Stop the context, and with it the session."""
         if self._is_whole:
             super().stop()
         else:

@@ -118,7 +118,6 @@ def started(spark: SparkSource) -> SparkSession:
 
 
 def is_started(spark: SparkSource) -> bool:
-    """Whether the source is a session."""
     return is_session(spark.spark if isinstance(spark, Engine) else spark)
 
 
@@ -196,12 +195,10 @@ F: Any = _Functions()
 
 
 def from_arrow_schema(schema: Any) -> Any:
-    """PySpark's schema for one of Arrow."""
     return import_module("pyspark.sql.pandas.types").from_arrow_schema(schema)
 
 
 def to_arrow_schema(schema: Any) -> Any:
-    """Arrow's schema for one of PySpark."""
     return import_module("pyspark.sql.pandas.types").to_arrow_schema(schema)
 
 

@@ -67,7 +67,6 @@ class SharedValue:
         self._broadcast: Any = None if is_small else context.broadcast(pickled)
 
     def value(self) -> Any:
-        """The value; to be called in a task."""
         return pickle.loads(self._pickled) if self._pickled is not None else _unpickled(self._broadcast)
 
     def forget(self) -> None:
