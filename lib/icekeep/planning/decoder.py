@@ -29,6 +29,7 @@ from icekeep.spec.types import MIB
 BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 * MIB
 _SYNC = b"icekeep: a block"
+_OF_SCHEMAS = (pa.ArrowException, KeyError, TypeError, ValueError)
 _MORE_THAN_ANY = 1 << 40
 """DataFusion stops at the end of a block's bytes, but hangs at the end of its count if bytes are left."""
 
@@ -75,7 +76,7 @@ def read_batches(
     A batch ends with the block that brings it to `batch_records`. `NotReadError` may come at any batch; those before it are
     right.
     """
-    with _doubt():
+    with doubtful([BaseException]):
         group: list[tuple[int, bytes]] = []
         count = size_bytes = 0
         for records, payload in _payloads(data, header):
@@ -90,7 +91,7 @@ def read_batches(
 
 def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
     """The same of several small files, not all of them empty, as one batch, and the record count of each."""
-    with _doubt():
+    with doubtful([BaseException]):
         per_file = [[*_payloads(data, header)] for data, header in files]
         lengths = [sum(count for count, _ in blocks) for blocks in per_file]
         return _decode(layout, [block for blocks in per_file for block in blocks]), lengths
@@ -171,25 +172,17 @@ def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
 
 
 @contextmanager
-def _doubt() -> Iterator[None]:
+def doubtful(errors: Sequence[type[BaseException]] = _OF_SCHEMAS) -> Iterator[None]:
+    """Raise `NotReadError` for some errors, by default those of code that takes schemas and columns apart."""
     try:
         yield
     except NotReadError:
         raise
-    except BaseException as error:
+    except tuple(errors) as error:
         # A panic in Rust is no Exception, and its class cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise NotReadError(str(error)) from error
         raise
-
-
-@contextmanager
-def doubtful() -> Iterator[None]:
-    """Raise `NotReadError` for errors of code that takes schemas and columns apart."""
-    try:
-        yield
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise NotReadError(str(error)) from error
 
 
 class SlowReads(msgspec.Struct, frozen=True):

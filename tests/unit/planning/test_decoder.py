@@ -191,7 +191,7 @@ def test_datafusion_ends_a_block_with_its_bytes_whatever_it_counts(tmp_path: Pat
     path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"".join(encode_long(n) + b"\0" for n in range(5000))))
     assert avro_decoder._read_whole(str(path), ["a0"], 5000)["a0"].to_pylist() == [*range(5000)]
     for wrong_count in (100, 4999, 5001):
-        with pytest.raises(NotReadError), avro_decoder._doubt():
+        with pytest.raises(NotReadError), avro_decoder.doubtful([BaseException]):
             avro_decoder._read_whole(str(path), ["a0"], wrong_count)
 
 
@@ -205,7 +205,7 @@ def test_datafusion_does_not_decode_what_nobody_asks_for(tmp_path: Path) -> None
 def test_a_record_that_is_cut_is_an_error_of_datafusion(tmp_path: Path) -> None:
     path = tmp_path / "cut.avro"
     path.write_bytes(one_block(avro_decoder._MORE_THAN_ANY, b"\2\0\2"))
-    with pytest.raises(NotReadError), avro_decoder._doubt():
+    with pytest.raises(NotReadError), avro_decoder.doubtful([BaseException]):
         avro_decoder._read_whole(str(path), ["a0"], 2)
 
 

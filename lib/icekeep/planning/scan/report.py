@@ -103,7 +103,7 @@ class ScanTotals:
         rows = decoded.entries
         self.steps.add(decoded)
         if self.files is not None:
-            self.files.append(rows.select([*MATCHED_DATA_COLUMNS]))
+            self.files.append(rows.select(sorted(MATCHED_DATA_COLUMNS)))
         if not rows.num_rows:
             return
         sizes = rows["file_size_in_bytes"].to_numpy()
