@@ -17,7 +17,7 @@ from icekeep.planning.spark.session import Limits, SparkSource, limits_of, start
 from icekeep.planning.spark.tasks import all_results, attempt_id, run_tasks
 from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES
 from icekeep.planning.transcode import RecordsTask, RecordTarget, fast_packer, live_records, record_blocks
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile, total_count
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
@@ -83,8 +83,8 @@ class SparkManifestReader(ManifestReader):
 
 def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
     """Whether the driver is faster than tasks; a list of version 1 may not count entries, then there may be many."""
-    counts = [manifest.entries_count for manifest in manifests]
-    are_few = None not in counts and sum(number or 0 for number in counts) < limits.commit_entries_count
+    count = total_count(manifest.entries_count for manifest in manifests)
+    are_few = count is not None and count < limits.commit_entries_count
     return len(manifests) == 1 or (are_few and len(manifests) <= limits.commit_manifests_count)
 
 

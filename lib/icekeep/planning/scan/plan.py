@@ -41,7 +41,7 @@ from icekeep.spec.filters.evaluators import manifest_may_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.filters.projections import project_inclusive
-from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, total_count
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
@@ -216,12 +216,6 @@ def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
     return [m for m in manifests if m.content is ManifestContent.DELETES]
 
 
-def live_files_count(manifests: Iterable[ManifestFile]) -> int | None:
-    """The live files of manifests; `None` where a list of version 1 does not count those of one."""
-    counts = [m.live_files_count for m in manifests]
-    return None if None in counts else sum(count or 0 for count in counts)
-
-
 def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
     """A filter, as text or unbound, bound to a schema of the table; `moment_ms` is the time of `now` in the text."""
     expression = parse_where(where, moment_ms) if isinstance(where, str) else where
@@ -358,14 +352,12 @@ def few_files(
     columns = frozenset(columns)
     needed = columns | MATCHED_DATA_COLUMNS if deletes else columns
     files = few_entries(storage, scan.data.opened, scan.wanted, needed, reading.decoder)
-    if not deletes:
-        return FewFiles(files=files, reaching=None)
-    deletes_by_file = matched_on_driver(scan, files, reading.decoder, max_pairs)
-    if deletes_by_file is None:
-        return None
-    return FewFiles(
-        files=files.select([name for name in files.column_names if name in columns]), reaching=deletes_by_file
-    )
+    reached = None
+    if deletes:
+        reached = matched_on_driver(scan, files, reading.decoder, max_pairs)
+        if reached is None:
+            return None
+    return FewFiles(files=files.select([name for name in files.column_names if name in columns]), reaching=reached)
 
 
 def matched_on_driver(
@@ -412,7 +404,7 @@ def matched_with_deletes(
     deletes = entries(storage, spark, manifests, wanted, MATCHED_COLUMNS)
     if only_positions:
         deletes = deletes.where(F.col("content") == int(FileContent.POSITION_DELETES))
-    known_count = live_files_count(manifests)
+    known_count = total_count(m.live_files_count for m in manifests)
     if known_count is None or known_count > CROWDED_COUNT:
         shared_count = crowded_count(storage, spark, manifests, wanted)
         if shared_count is not None:

@@ -19,7 +19,6 @@ from icekeep.planning.scan.explain import Explanation, explain_file
 from icekeep.planning.scan.plan import (
     Scan,
     VersionArguments,
-    live_files_count,
     matched_on_driver,
     open_scan,
     planned_files_with_deletes,
@@ -29,7 +28,7 @@ from icekeep.planning.spark.rows import collected
 from icekeep.planning.spark.session import SparkSource, check_source, limits_of
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.manifests.structs import FileContent, total_count
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spelling import counted
 
@@ -283,7 +282,7 @@ def _result(scan: Scan, spark: SparkSource) -> PlanScanResult:
         skipped_manifests_count=len(scan.data.skipped),
         opened_delete_manifests_count=len(scan.deletes.opened),
         skipped_delete_manifests_count=len(scan.deletes.skipped),
-        total_data_files_count=live_files_count(scan.data.opened + scan.data.skipped),
+        total_data_files_count=total_count(m.live_files_count for m in scan.data.opened + scan.data.skipped),
         total_files_bytes=int(total_bytes) if total_bytes.isdecimal() else None,
         opened_data_files_count=steps.opened_count,
         opened_data_files_bytes=steps.opened_bytes,
