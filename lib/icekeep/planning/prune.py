@@ -45,7 +45,6 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _DECIMAL_WIDTH = 32
 _UUID_WIDTH = 16
 _SIGN = 0x80
-_NULL = pa.scalar(None, pa.binary())
 
 
 def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
@@ -57,7 +56,7 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
         case DecimalType():
             return _decimals(bounds)
         case FixedType(length=length):
-            return pc.if_else(pc.less_equal(pc.binary_length(bounds), length), bounds, _NULL)
+            return _where(pc.less_equal(pc.binary_length(bounds), length), bounds)
         case PrimitiveType(name="float" | "double" as name):
             return _floats(bounds, (4,) if name == "float" else (4, 8))
         case PrimitiveType(name=name) if name in INTEGER_WIDTHS or name == "boolean":
@@ -65,7 +64,7 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
         case PrimitiveType(name="string"):
             return _strings(bounds)
         case PrimitiveType(name="uuid"):
-            return pc.if_else(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds, _NULL)
+            return _where(pc.equal(pc.binary_length(bounds), _UUID_WIDTH), bounds)
         case PrimitiveType(name="binary"):
             return bounds
     return pa.nulls(len(bounds), pa.binary())
@@ -142,6 +141,11 @@ def _strings(bounds: pa.BinaryArray) -> pa.Array:
     return bounds
 
 
+def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
+    # Not a constant: to make a scalar imports pandas.
+    return pc.if_else(condition, bounds, pa.scalar(None, pa.binary()))
+
+
 def _lengths(bounds: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int32]]:
     """The length of each bound in bytes, -1 where it is null."""
     if not len(bounds):
@@ -165,7 +169,7 @@ def _of_length(bounds: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.d
 def _from_rows(rows: _Bytes, is_known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     content = pa.py_buffer(np.ascontiguousarray(rows))
     fixed = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
-    return pc.if_else(pa.array(is_known), pc.cast(fixed, pa.binary()), _NULL)
+    return _where(pa.array(is_known), pc.cast(fixed, pa.binary()))
 
 
 _Counts = np.ndarray[tuple[int], np.dtype[np.int64]]

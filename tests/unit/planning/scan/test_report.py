@@ -1,6 +1,8 @@
 """What `plan_scan` reads and says, without Spark."""
 
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from icekeep.planning.scan.report import LARGEST_COUNT, DeletesInUse, ScanTotals
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from kit.lake import Lake
 from kit.no_spark import no_spark
+from kit.shell import ROOT
 from kit.storage import HookedStorage
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
@@ -154,3 +157,12 @@ def test_a_plan_says_which_manifests_were_read_slowly(lake: Lake, monkeypatch: p
     slow = plan_scan(table, no_spark)
     assert slow.reading.endswith("is installed; 2 manifests by fastavro, as it failed on them")
     assert slow.slow_manifests_count == 2
+
+
+@pytest.mark.process
+def test_to_import_planning_imports_neither_pandas_nor_spark() -> None:
+    code = "import sys, icekeep.planning.scan.report; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "lib")}, capture_output=True, text=True, check=True
+    )
+    assert not {*done.stdout.split()} & {"pandas", "pyspark", "py4j"}
