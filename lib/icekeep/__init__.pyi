@@ -119,9 +119,9 @@ from icekeep.operations.plan_files.format import PlanTotals as PlanTotals
 from icekeep.operations.plan_files.results import ApplyResult as ApplyResult
 from icekeep.operations.plan_files.writing import PlanWritten as PlanWritten
 from icekeep.planning.memory import Memory as Memory
-from icekeep.planning.scan.report import Explanation as Explanation
+from icekeep.planning.scan.explain import Explanation as Explanation
+from icekeep.planning.scan.explain import explain_file as explain_file
 from icekeep.planning.scan.report import PlanScanResult as PlanScanResult
-from icekeep.planning.scan.report import explain_file as explain_file
 from icekeep.planning.scan.report import plan_scan as plan_scan
 from icekeep.planning.scan.tasks import ReadOptions as ReadOptions
 from icekeep.planning.scan.tasks import plan_tasks as plan_tasks

@@ -17,7 +17,6 @@ from icekeep.formats import reader as read
 from icekeep.formats.arrow.schema import has_ids
 from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
-from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
 from icekeep.spec import delete_runs, matched_deletes, reach
 from icekeep.spec.manifests.structs import FileContent
@@ -41,7 +40,7 @@ class Hunt(NamedTuple):
 def counts_of_a_list() -> AbstractContextManager[Any]:
     """A manifest that the manifest list calls empty has no live file, whatever the summary counts."""
     unchecked = ExitStack()
-    for module in (live_files, select_manifests, plan, candidates):
+    for module in (live_files, plan, candidates):
         unchecked.enter_context(replaced(module, "check_totals", lambda rows, snapshot: True))
     unchecked.enter_context(replaced(Attempt, "check_counts", lambda self, manifests: None))
     return unchecked

@@ -71,7 +71,6 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
 
 
 def encode_literals(type_: Type, values: Sequence[Any]) -> pa.Array:
-    """Values in the representation of `decode_bounds`."""
     if type_ == STRING:
         return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     return decode_bounds(type_, pa.array([value_to_bytes(type_, value) for value in values], pa.binary()))
@@ -130,18 +129,20 @@ def _strings(bounds: pa.BinaryArray) -> pa.Array:
     try:
         pc.cast(bounds, pa.string())
     except pa.ArrowInvalid:
-        return pa.array([bound if _is_text(bound) else None for bound in bounds.to_pylist()], pa.binary())
+        texts = []
+        for bound in bounds.to_pylist():
+            try:
+                if bound is not None:
+                    bound.decode()
+                texts.append(bound)
+            except UnicodeDecodeError:
+                texts.append(None)
+        return pa.array(texts, pa.binary())
     return bounds
 
 
-def _is_text(bound: bytes | None) -> bool:
-    try:
-        return bound is not None and bound.decode() is not None
-    except UnicodeDecodeError:
-        return False
-
-
 def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
+    # Not a constant: to make a scalar imports pandas.
     return pc.if_else(condition, bounds, pa.scalar(None, pa.binary()))
 
 
@@ -258,7 +259,13 @@ class _Statistics:
     @cached_property
     def _bounds(self) -> tuple[pa.Array, pa.Array]:
         """Lower and upper bounds, both null where one is NaN, lower exceeds upper, or the file's row count is unknown."""
-        lower, upper = self._decoded("lower_bounds"), self._decoded("upper_bounds")
+        decoded = []
+        for name in ("lower_bounds", "upper_bounds"):
+            maps = self._entries.column(name)
+            positions = map_positions(maps, self._field.field_id)
+            bounds = maps.items.take(pa.array(positions, mask=positions < 0))
+            decoded.append(decode_bounds(self._field.type, bounds))
+        lower, upper = decoded
         unreliable = where_true(pc.greater(lower, upper))
         if self._field.type == UUID and unreliable.any():
             unreliable &= where_true(pc.greater(in_java_order(lower), in_java_order(upper)))
@@ -269,11 +276,6 @@ class _Statistics:
             return lower, upper
         nothing, mask = pa.scalar(None, lower.type), pa.array(unreliable)
         return pc.if_else(mask, nothing, lower), pc.if_else(mask, nothing, upper)
-
-    def _decoded(self, name: str) -> pa.Array:
-        maps = self._entries.column(name)
-        positions = map_positions(maps, self._field.field_id)
-        return decode_bounds(self._field.type, maps.items.take(pa.array(positions, mask=positions < 0)))
 
 
 _COMPARISONS = {

@@ -35,8 +35,8 @@ from icekeep.errors import (
 )
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, delete_manifests, folded
-from icekeep.planning.scan.plan import Scan
+from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded
+from icekeep.planning.scan.plan import Scan, delete_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.collections import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.manifests.structs import FileContent, own_bytes

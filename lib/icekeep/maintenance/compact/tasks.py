@@ -64,8 +64,8 @@ from icekeep.planning.entries import DecodedEntries, folded
 from icekeep.planning.manifests import METRICS
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.session import SparkSource, task_context
-from icekeep.planning.spark.tasks import run_exchange, run_tasks
-from icekeep.planning.spark.workers import DATA_BYTES, Workers, attempt_id, in_turns, tasks_count
+from icekeep.planning.spark.tasks import attempt_id, run_exchange, run_tasks
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, in_turns, tasks_count
 from icekeep.runtime import process_cpu_ms, thread_cpu_ms
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.manifests.structs import DataFile

@@ -51,10 +51,10 @@ from icekeep.maintenance.rewrite.run import (
     written_files,
 )
 from icekeep.planning.commit_readers import SparkManifestReader
-from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.session import refuse_encrypted_file, task_context
-from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
-from icekeep.planning.spark.workers import DATA_BYTES, Workers, attempt_id, chosen_workers, in_turns, tasks_count
+from icekeep.planning.scan.plan import open_scan, refuse_encrypted_file
+from icekeep.planning.spark.session import task_context
+from icekeep.planning.spark.tasks import attempt_id, run_over_partitions, run_tasks
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, chosen_workers, in_turns, tasks_count
 from icekeep.runtime import Runtime
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

@@ -41,8 +41,8 @@ from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
 from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.session import Limits
-from icekeep.planning.spark.tasks import finished_tasks
-from icekeep.planning.spark.workers import Workers, attempt_id, in_turns
+from icekeep.planning.spark.tasks import attempt_id, finished_tasks
+from icekeep.planning.spark.workers import Workers, in_turns
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata

@@ -20,18 +20,17 @@ from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.saved_plans import GivenPlan
-from icekeep.planning.entries import (
-    EntryFilter,
-    SpecFilter,
+from icekeep.planning.entries import EntryFilter, SpecFilter, folded
+from icekeep.planning.scan.plan import (
     bound_filter,
     data_manifests,
-    folded,
     may_hold_matches,
+    refuse_encrypted,
     select_manifests,
 )
-from icekeep.planning.scan.plan import COLUMNS as COLUMNS_of_plan
-from icekeep.planning.scan.plan import ScanTotals
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.report import TOTALLED_COLUMNS as COLUMNS_of_plan
+from icekeep.planning.scan.report import ScanTotals
+from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
 from icekeep.runtime import Runtime
 from icekeep.settings import ALL, is_all

@@ -58,8 +58,8 @@ from icekeep.maintenance.rewrite.run import beating, run_name
 from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started, task_context
-from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
-from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, attempt_id, tasks_count
+from icekeep.planning.spark.tasks import all_results, attempt_id, dataframe_from_tasks, run_over_partitions
+from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, tasks_count
 from icekeep.runtime import Runtime
 from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata

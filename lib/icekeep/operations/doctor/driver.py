@@ -8,8 +8,9 @@ from functools import partial
 from icekeep.errors import UsageError, brought_by
 from icekeep.operations.doctor.findings import NOT_TRIED, OK, WRONG, Notes, NotTried
 from icekeep.operations.doctor.requirements import SPARK_EXTRA, Needs, Requirement
+from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
 from icekeep.planning.spark.executors import described_process
-from icekeep.planning.spark.session import OLDEST_JAVA, SUBMITTED_VARIABLE, java_program
+from icekeep.planning.spark.session import OLDEST_JAVA, java_program
 
 DRIVER = "driver"
 

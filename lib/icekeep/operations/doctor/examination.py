@@ -30,7 +30,7 @@ from icekeep.operations.doctor.store import StorePlace, look_at_store
 from icekeep.operations.jobs import resolve
 from icekeep.operations.loading import configured_catalogs, open_settings, spark_properties
 from icekeep.operations.recording import records_of
-from icekeep.planning.spark.session import SUBMITTED_VARIABLE
+from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 

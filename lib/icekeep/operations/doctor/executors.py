@@ -15,10 +15,11 @@ from icekeep.operations.doctor.driver import checked_java_version
 from icekeep.operations.doctor.findings import OK, UNAVAILABLE, WRONG, Notes
 from icekeep.operations.doctor.memory import machine_memory, settings_memory
 from icekeep.operations.doctor.store import StorePlace
-from icekeep.planning.spark.executors import ExecutorSeen, described_process, executor_processes, executors_seen
+from icekeep.planning.spark.configuration import heap_bytes, python_memory
+from icekeep.planning.spark.executors import ExecutorAnswer, described_process, executor_answers, executor_processes
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
 from icekeep.planning.spark.session import SparkSource, started
-from icekeep.planning.spark.workers import executor_slots, heap_bytes, is_local, python_memory
+from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import Runtime
 
 EXECUTORS = "executors"
@@ -49,7 +50,7 @@ def look_at_executors(
     if not notes.look(EXECUTORS, "python", partial(_asked, spark, packages, found)):
         return
     if look_at_differences(notes, described_process(packages), found):
-        seen: list[ExecutorSeen] = []
+        seen: list[ExecutorAnswer] = []
         began_ms = runtime.now_ms()
         if not notes.look(EXECUTORS, "answers", partial(_seen, spark, places, seen)):
             return
@@ -91,14 +92,14 @@ def package_problems(package: str, version: str | None, found: Sequence[Mapping[
     ]
 
 
-def look_at_clocks(notes: Notes, seen: Sequence[ExecutorSeen], began_ms: int, ended_ms: int) -> None:
+def look_at_clocks(notes: Notes, seen: Sequence[ExecutorAnswer], began_ms: int, ended_ms: int) -> None:
     """Say which executors' clocks do not go with this machine's, which was asked before and after them."""
     differences = [(ahead_ms(one.now_ms, began_ms, ended_ms), one.host) for one in seen]
     difference_ms, host = max(differences, key=lambda one: abs(one[0]))
     notes.look(EXECUTORS, "clock", partial(checked_clock, host, difference_ms))
 
 
-def look_at_reach(notes: Notes, seen: Sequence[ExecutorSeen], places: Sequence[StorePlace]) -> None:
+def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence[StorePlace]) -> None:
     """Say which executors do not reach a place."""
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
@@ -130,9 +131,9 @@ def _asked(spark: SparkSession, packages: Sequence[str], found: list[dict[str, A
     return f"{', '.join(versions)} (executors: {len(found)}, hosts: {len(hosts)})"
 
 
-def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[ExecutorSeen]) -> str:
+def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[ExecutorAnswer]) -> str:
     asked = [(place.storage, place.location) for place in places]
-    seen += executors_seen(spark, asked, _STEP)
+    seen += executor_answers(spark, asked, _STEP)
     return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"
 
 

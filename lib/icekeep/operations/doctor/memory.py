@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from icekeep.errors import UsageError
 from icekeep.maintenance.compact.job import BUDGET_BYTES
 from icekeep.operations.doctor.findings import NotTried
-from icekeep.planning.spark.workers import heap_bytes, python_memory, shortage
+from icekeep.planning.spark.configuration import heap_bytes, python_memory, shortage
 from icekeep.spec.types import format_bytes
 
 _ALL = "local[*]"

@@ -160,8 +160,17 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def entries_count(self) -> int | None:
         """All entries, deleted ones too; null if the list does not count them."""
-        counts = (self.added_files_count, self.existing_files_count, self.deleted_files_count)
-        return None if None in counts else sum(count or 0 for count in counts)
+        return total_count((self.added_files_count, self.existing_files_count, self.deleted_files_count))
+
+
+def total_count(counts: Iterable[int | None]) -> int | None:
+    """The sum of counts; `None` if one is missing, as in a list of version 1."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 class VersionedField(msgspec.Struct, frozen=True):

@@ -1,13 +1,31 @@
-import pickle
+"""What `plan_scan` reads and says, without Spark."""
 
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.planning.entries import DecodedEntries, FilesAndBytes, PruningStats
-from icekeep.planning.scan.plan import LARGEST_COUNT, ScanTotals, SizeDistribution
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles
+from icekeep.commit.retry import commit
+from icekeep.planning import decoder
+from icekeep.planning.decoder import NotReadError
+from icekeep.planning.entries import DecodedEntries, PruningStats
+from icekeep.planning.scan.report import LARGEST_COUNT, DeletesInUse, ScanTotals, SizeDistribution, plan_scan
+from icekeep.spec.manifests.structs import DataFile, FileContent
+from kit.lake import Lake
+from kit.no_spark import no_spark
+from kit.shell import ROOT
+from kit.storage import HookedStorage
 
 SIZES = st.lists(st.integers(0, 1 << 45), min_size=1, max_size=60)
 
@@ -24,8 +42,8 @@ def decoded(files: list[tuple[str, int, int, bytes]], spec_id: int = 0) -> Decod
             "file_size_in_bytes": pa.array(sizes, pa.int64()),
         }
     )
-    amount = FilesAndBytes(len(files), sum(sizes))
-    return DecodedEntries(rows, PruningStats(amount + FilesAndBytes(2, 20), amount + FilesAndBytes(1, 10), amount))
+    count, size = len(files), sum(sizes)
+    return DecodedEntries(rows, PruningStats(count + 2, size + 20, count + 1, size + 10, count, size))
 
 
 def tallied(*batches: DecodedEntries) -> ScanTotals:
@@ -82,9 +100,8 @@ def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
     one, two = tallied(decoded(some)), tallied(decoded(others, spec_id=1))
     one.merge(pickle.loads(pickle.dumps(two)))
     everything = some + others
-    assert one.steps.by_metrics == FilesAndBytes(len(everything), sum(size for _, size, _, _ in everything))
-    assert one.steps.opened == one.steps.by_metrics + FilesAndBytes(4, 40)
-    assert one.steps.by_partition == one.steps.by_metrics + FilesAndBytes(2, 20)
+    count, total = len(everything), sum(size for _, size, _, _ in everything)
+    assert one.steps == PruningStats(count + 4, total + 40, count + 2, total + 20, count, total)
     assert one.record_count == sum(records for _, _, records, _ in everything)
     largest = sorted(((size, path) for path, size, _, _ in everything), reverse=True)[:LARGEST_COUNT]
     assert [file.bytes for file in one.largest] == [size for size, _ in largest]
@@ -95,10 +112,57 @@ def test_totals_count_what_they_are_given_and_those_of_other_tasks_add_up(
         for spec, files in ((0, some), (1, others))
         for _, _, _, p in files
     }
-    assert {partition: size for partition, _, size in one.largest_partitions()} == by_partition
-    assert one.partition_sizes().greatest == max(by_partition.values(), default=None)
+    assert one.bytes_by_partition == by_partition
 
 
 def test_the_largest_files_are_kept_over_many_batches() -> None:
     batches = [decoded([(f"f{n}-{k}", n * 100 + k, 1, b"") for k in range(50)]) for n in (3, 1, 2)]
     assert [file.file_path for file in tallied(*batches).largest[:3]] == ["f3-49", "f3-48", "f3-47"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def described(lake: Lake, name: str, **changes: Any) -> DataFile:
+    facts = {"file_format": "PARQUET", "spec_id": 0, "record_count": 10, "file_size_in_bytes": 100}
+    return DataFile(file_path=f"{lake.location()}/data/{name}", **{**facts, **changes})
+
+
+def test_a_plan_with_deletes_reads_each_manifest_once(lake: Lake) -> None:
+    table = lake.create(partition_by=())
+    for number in range(3):
+        table = commit(table, AppendFiles(files=(described(lake, f"f{number}"),))).table
+    everywhere = described(lake, "e", content=FileContent.EQUALITY_DELETES, record_count=1, equality_ids=(1,))
+    table = commit(table, RowDelta(added_deletes=(everywhere,))).table
+    reads: Counter[str] = Counter()
+    storage: Any = HookedStorage(table.storage, before=lambda _, location: reads.update([location]))  # type: ignore[arg-type]
+    result = plan_scan(msgspec.structs.replace(table, storage=storage), no_spark)
+    assert result.deletes == DeletesInUse(
+        equality_delete_files_count=1, equality_delete_files_bytes=100, equality_delete_files_record_count=1
+    )
+    assert (result.data_files_count, result.record_count, result.partitions_count) == (3, 30, 1)
+    assert sorted(reads.values()) == [1] * 5
+
+
+def test_a_plan_says_which_manifests_were_read_slowly(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.filled(commits=2)
+    assert plan_scan(table, no_spark).reading.endswith("is installed")
+
+    def fail(*_: Any) -> pa.RecordBatch:
+        raise NotReadError("a release that reads nothing")
+
+    monkeypatch.setattr(decoder, "_read_whole", fail)
+    slow = plan_scan(table, no_spark)
+    assert slow.reading.endswith("is installed; 2 manifests by fastavro, as it failed on them")
+    assert slow.slow_manifests_count == 2
+
+
+@pytest.mark.process
+def test_to_import_planning_imports_neither_pandas_nor_spark() -> None:
+    code = "import sys, icekeep.planning.scan.report; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "lib")}, capture_output=True, text=True, check=True
+    )
+    assert not {*done.stdout.split()} & {"pandas", "pyspark", "py4j"}
