@@ -17,8 +17,7 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import arrays_below, offsets, plain_values, without_nulls
-from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
+from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, arrays_below, offsets, plain_values, without_nulls
 from icekeep.formats.arrow.schema import FIELD_ID_KEY
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
 from icekeep.formats.options import AvroOptions

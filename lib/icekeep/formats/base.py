@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
-from icekeep.formats.arrow.arrays import plain_values
+from icekeep.formats.arrow.projection import plain_values
 from icekeep.formats.machine import PartSize
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.properties import NONE, MetricsMode

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import orc
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import arrays_below, nested_array
-from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY
+from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY, arrays_below, nested_array
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, field_id, map_fields
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
 from icekeep.formats.machine import PartSize

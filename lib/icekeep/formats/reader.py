@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import constant_array
-from icekeep.formats.arrow.projection import is_same, project, projected_columns, refuse_unidentified
+from icekeep.formats.arrow.projection import constant_array, is_same, project, projected_columns, refuse_unidentified
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, all_have_ids, arrow_field, field_id, has_ids, with_mapped_ids
 from icekeep.formats.avro import AvroReader
 from icekeep.formats.base import BatchChoice, FileReader, PartChoice, translated
-from icekeep.formats.filter import parts_that_may_match
+from icekeep.formats.evaluate import parts_that_may_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

@@ -24,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.arrays import Mask, constant_array, elements, offsets
+from icekeep.formats.arrow.projection import Mask, constant_array, elements, offsets
 from icekeep.formats.arrow.schema import child_fields, field_id
 from icekeep.spec.schema import Schema, initial_value
 from icekeep.spec.types import (

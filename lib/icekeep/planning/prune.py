@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.arrays import Mask, where_true
-from icekeep.formats.filter import matches
+from icekeep.formats.arrow.projection import Mask, where_true
+from icekeep.formats.evaluate import matches
 from icekeep.planning.manifests import map_positions
 from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match
 from icekeep.spec.filters.expressions import (

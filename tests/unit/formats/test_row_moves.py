@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError
-from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, numbered
 from icekeep.formats.row_moves import (
     MovedPiece,
@@ -18,6 +17,8 @@ from icekeep.formats.row_moves import (
     RowMoves,
     bitmap_from,
     bitmap_of,
+    dropped_positions,
+    new_positions,
     note_dropped,
     pieces_of,
     positions_in,

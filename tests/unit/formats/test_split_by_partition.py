@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.formats.arrow.arrays import column_values
-from icekeep.formats.transforms import split_by_partition
+from icekeep.formats.arrow.projection import column_values
+from icekeep.formats.evaluate import split_by_partition
 from icekeep.spec.partitioning import PartitionField, PartitionSpec, build_spec
 from icekeep.spec.transforms import UnknownTransform, Void, parse_transform
 from icekeep.spec.types import DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, ListType, PrimitiveType, StructType

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import column_values
-from icekeep.formats.transforms import transformed
+from icekeep.formats.arrow.projection import column_values
+from icekeep.formats.evaluate import transformed
 from icekeep.spec.transforms import UnknownTransform, parse_transform
 from icekeep.spec.types import INT, LONG, STRING, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal
 from kit.cases import cases

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.arrays import Mask, leaf_schema, leaf_values
+from icekeep.formats.arrow.projection import Mask, leaf_schema, leaf_values
 from icekeep.formats.base import BatchChoice, parts_beginning_in
 from icekeep.formats.deletes.read import (
     DeleteCache,
@@ -30,7 +30,7 @@ from icekeep.formats.deletes.read import (
     read_position_deletes,
     validate_plain,
 )
-from icekeep.formats.filter import rows_that_match
+from icekeep.formats.evaluate import rows_that_match
 from icekeep.formats.machine import PartSize
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, PropertyError, UnsupportedError
-from icekeep.formats.arrow.arrays import leaf_path
-from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.arrow.projection import cast_to_schema, leaf_path
 from icekeep.formats.arrow.schema import field_id, field_ids
 from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.options import WriteOptions, write_options

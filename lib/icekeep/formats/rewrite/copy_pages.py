@@ -24,7 +24,27 @@ from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import CODECS, MAGIC, Footer, page_range, read_footer
 from icekeep.formats.parquet.metrics import file_metrics
-from icekeep.formats.parquet.pages import DataPage, Order, PageBounds, footer_bytes, moved_offset_index
+from icekeep.formats.parquet.pages import (
+    ASCENDING,
+    COLUMN_INDEX,
+    DESCENDING,
+    MAX_VALUE,
+    MIN_VALUE,
+    NULL_COUNT,
+    OFFSET_INDEX,
+    UNORDERED,
+    ChunkBounds,
+    DataPage,
+    MovableChunk,
+    MovableColumn,
+    Order,
+    PageBounds,
+    PageExaminer,
+    PageSource,
+    bounds_of_all,
+    footer_bytes,
+    moved_offset_index,
+)
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I16,
@@ -42,26 +62,18 @@ from icekeep.formats.parquet.thrift import (
     with_integers,
 )
 from icekeep.formats.parquet.writer import ParquetWriter
-from icekeep.formats.rewrite.copy_proof import PageProof
-from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
-from icekeep.formats.rewrite.page_sources import (
-    ASCENDING,
-    COLUMN_INDEX,
-    DESCENDING,
-    MAX_VALUE,
-    MIN_VALUE,
-    NULL_COUNT,
-    OFFSET_INDEX,
-    UNORDERED,
-    ChunkBounds,
-    MovableChunk,
-    MovableColumn,
-    PageExaminer,
-    PageSource,
-    bounds_of_all,
+from icekeep.formats.rewrite.proof import PageProof
+from icekeep.formats.rewrite.task import (
+    FilePiece,
+    RewriteOutcome,
+    RewriteTask,
+    TaskRows,
+    columns_to_write,
+    removed_on_failure,
+    reported_moves,
+    task_options,
+    whole_pieces,
 )
-from icekeep.formats.rewrite.rows import TaskRows, columns_to_write, removed_on_failure, task_options
-from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.row_hash import RowSequence
 from icekeep.formats.writer import ROW_GROUP_ROWS, DataFileWriter, next_row_group_bytes
 from icekeep.spec.avro import encode_long

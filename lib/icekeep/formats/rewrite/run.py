@@ -21,17 +21,20 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.reader import read_file
 from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
-from icekeep.formats.rewrite.moves import reported_moves
-from icekeep.formats.rewrite.rows import (
+from icekeep.formats.rewrite.proof import hash_of_written
+from icekeep.formats.rewrite.task import (
+    FilePiece,
+    RewriteOutcome,
+    RewriteTask,
     TaskRows,
     TaskWriter,
     WrittenRows,
     columns_to_write,
+    numbered,
     removed_on_failure,
+    reported_moves,
     source_of,
 )
-from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
-from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
 from icekeep.formats.sort.encode import KeyRange
 from icekeep.formats.sort.external import RUN_BYTES, Sorter, WaitingRows, in_one

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from icekeep.formats.arrow.arrays import described_as, plain_type
+from icekeep.formats.arrow.projection import described_as, plain_type
 from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.sort.keys import key_order, keys_inside, sort_keys
 from icekeep.spec.schema import Schema

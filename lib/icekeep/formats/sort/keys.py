@@ -24,19 +24,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.formats.arrow.arrays import leaf_path, leaf_values
-from icekeep.formats.sort.curves import curve_bytes, curve_values
+from icekeep.formats.arrow.projection import leaf_path, leaf_values
+from icekeep.formats.evaluate import transformed
 from icekeep.formats.sort.encode import (
     VARYING,
     KeyRange,
     Ordering,
     Unsigned,
+    curve_bytes,
+    curve_values,
     leading_bytes,
     null_rows,
     ordered,
     raw_values,
 )
-from icekeep.formats.transforms import transformed
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField

@@ -21,17 +21,15 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.arrays import column_values, elements, leaf_path, leaf_values
-from icekeep.formats.arrow.projection import project, unidentified
+from icekeep.formats.arrow.projection import column_values, elements, leaf_path, leaf_values, project, unidentified
 from icekeep.formats.arrow.schema import arrow_schema, child_fields, field_id, is_list
 from icekeep.formats.arrow.schema import child_fields as stored_children
 from icekeep.formats.base import FileReader
-from icekeep.formats.parquet.bloom_filter import BloomFilter, hashes_of, read_bloom_filter
-from icekeep.formats.parquet.reader import BloomFilterPlace, ParquetReader
+from icekeep.formats.evaluate import transformed
+from icekeep.formats.parquet.reader import BloomFilter, BloomFilterPlace, ParquetReader, hashes_of, read_bloom_filter
 from icekeep.formats.parquet.thrift import Damaged
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.transforms import transformed
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import decode_task
 from icekeep.planning.entries import DecodeTask

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.arrays import described_as, leaf_path, leaf_schema, leaf_values
-from icekeep.formats.arrow.projection import project
+from icekeep.formats.arrow.projection import described_as, leaf_path, leaf_schema, leaf_values, project
 from icekeep.formats.sort import external as sort_merge
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING, UUID, ListType, MapType, NestedField, StructType
 from kit.cases import for_each

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.apply import LivePiece, LiveRowsReader
-from icekeep.formats.deletes.equality import equality_positions
 from icekeep.formats.deletes.read import (
     read_all_position_deletes,
     read_position_deletes,
     write_equality_deletes,
     write_position_deletes,
 )
+from icekeep.formats.deletes.rewrite import equality_positions
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.formats.reader import SourceFile
 from icekeep.formats.rewrite.run import rewrite

@@ -18,15 +18,15 @@ from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UsageError
 from icekeep.formats.deletes import apply as equality_match
 from icekeep.formats.deletes import apply as merge_on_read
-from icekeep.formats.deletes import equality as equality_to_positions
+from icekeep.formats.deletes import rewrite as equality_to_positions
 from icekeep.formats.deletes.apply import LivePiece
-from icekeep.formats.deletes.equality import ConversionTask, ReachedFile, convert, equality_positions
 from icekeep.formats.deletes.read import (
     DeleteCache,
     read_all_position_deletes,
     write_equality_deletes,
     write_position_deletes,
 )
+from icekeep.formats.deletes.rewrite import ConversionTask, ReachedFile, convert, equality_positions
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.formats.reader import SourceFile
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry, Status

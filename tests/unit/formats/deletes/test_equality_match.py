@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.arrow.arrays import leaf_schema
-from icekeep.formats.arrow.projection import project
+from icekeep.formats.arrow.projection import leaf_schema, project
 from icekeep.formats.deletes import apply as equality_match
 from icekeep.formats.deletes.apply import key_columns, rows_deleted
 from icekeep.spec.types import DOUBLE, FLOAT, LONG, STRING, UNKNOWN, PrimitiveType, StructType

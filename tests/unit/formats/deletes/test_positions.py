@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 from icekeep.commit.changes.deletes import NamedFile
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.deletes import positions as rewrite_positions
-from icekeep.formats.deletes.positions import DeleteSource, DeletesTask, LiveFile, rewrite_deletes
+from icekeep.formats.deletes import rewrite as rewrite_positions
 from icekeep.formats.deletes.read import read_all_position_deletes, write_position_deletes
+from icekeep.formats.deletes.rewrite import DeleteSource, DeletesTask, LiveFile, rewrite_deletes
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.reach import path_digest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, PropertyError, UnsupportedError, UsageError
-from icekeep.formats.arrow.arrays import leaf_schema
+from icekeep.formats.arrow.projection import leaf_schema
 from icekeep.formats.arrow.schema import arrow_schema, field_id
 from icekeep.formats.deletes.read import (
     DeleteCache,

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from icekeep.formats.parquet.bloom_filter import hashes_of, read_bloom_filter
-from icekeep.formats.parquet.reader import ParquetReader
+from icekeep.formats.parquet.reader import ParquetReader, hashes_of, read_bloom_filter
 from icekeep.formats.parquet.thrift import Damaged
 from kit.cases import for_each
 from kit.columns import parquet_bytes

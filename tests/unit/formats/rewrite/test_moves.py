@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.rewrite import run as rewriting
 from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
-from icekeep.formats.rewrite.moves import moves_locations, new_positions, reported_moves
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
-from icekeep.formats.rewrite.task import FilePiece
+from icekeep.formats.rewrite.task import FilePiece, reported_moves
+from icekeep.formats.row_moves import moves_locations, new_positions
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import key_ranges, sort_keys
 from icekeep.spec.collections import NO_POSITIONS

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, UnavailableError
 from icekeep.formats.parquet.thrift import struct_bytes
 from icekeep.formats.rewrite import copy_pages as spliced_file
-from icekeep.formats.rewrite import verify as verifying
+from icekeep.formats.rewrite import proof as verifying
 from icekeep.formats.rewrite.copy_pages import PagesFile
-from icekeep.formats.rewrite.copy_proof import PageProof
-from icekeep.formats.rewrite.rows import TaskWriter
+from icekeep.formats.rewrite.proof import PageProof, problem_of_rows
 from icekeep.formats.rewrite.run import rewrite, rewrite_together
-from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.formats.rewrite.task import TaskWriter
 from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
 from icekeep.formats.sort.encode import Curve, KeyRange, Ordering
 from icekeep.formats.sort.keys import sort_keys

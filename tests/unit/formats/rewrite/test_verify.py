@@ -4,10 +4,9 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug
 from icekeep.formats.deletes.read import write_position_deletes
-from icekeep.formats.rewrite.rows import TaskRows, columns_to_write
+from icekeep.formats.rewrite.proof import hash_of_files, problem_of_rows
 from icekeep.formats.rewrite.run import rewrite
-from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.rewrite.verify import hash_of_files, problem_of_rows
+from icekeep.formats.rewrite.task import FilePiece, TaskRows, columns_to_write
 from icekeep.formats.row_hash import RowHash, RowSum
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.types import DOUBLE, INT, LONG, STRING
@@ -113,7 +112,7 @@ def test_rows_dealt_out_to_other_files_are_the_same(file_format, storage):
 def test_many_row_groups_read_in_batches_are_the_same(storage, monkeypatch):
     table = table_of(WORDS, [{"n": n, "s": f"text {n % 7}"} for n in range(5000)])
     files = write_files(storage, WORDS, [table], options_for(row_group_size_bytes=2**14))
-    monkeypatch.setattr("icekeep.formats.rewrite.verify.TaskMemory.batch_rows", lambda memory, reader: 333)
+    monkeypatch.setattr("icekeep.formats.rewrite.proof.TaskMemory.batch_rows", lambda memory, reader: 333)
     verify(hash_of(table, WORDS), storage, files, WORDS)
 
 

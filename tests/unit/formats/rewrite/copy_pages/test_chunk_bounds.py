@@ -3,10 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.pages import PageBounds, order_of, pages_of_index
+from icekeep.formats.parquet.pages import ChunkBounds, PageBounds, order_of, pages_of_index
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite.copy_pages import column_index_bytes, statistics_bytes
-from icekeep.formats.rewrite.page_sources import ChunkBounds
 from kit.cases import for_each
 from kit.columns import parquet_file
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.formats.options import ParquetOptions, write_options
+from icekeep.formats.parquet.pages import PageExaminer
 from icekeep.formats.parquet.thrift import (
     BINARY,
     FALSE,
@@ -23,7 +24,6 @@ from icekeep.formats.parquet.thrift import (
     struct_bytes,
     with_integers,
 )
-from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal

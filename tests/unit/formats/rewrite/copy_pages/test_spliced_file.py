@@ -8,8 +8,8 @@ from msgspec.structs import asdict, replace
 from icekeep.errors import IcekeepBug
 from icekeep.formats.options import ParquetOptions
 from icekeep.formats.parquet.footer import CODECS, read_footer
+from icekeep.formats.parquet.pages import PageExaminer
 from icekeep.formats.rewrite.copy_pages import PagesFile, Shape
-from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import DOUBLE, LONG, STRING

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.formats.options import ParquetOptions
+from icekeep.formats.parquet.pages import PageExaminer
 from icekeep.formats.parquet.thrift import BINARY, LIST, STRUCT, list_bytes, struct_bytes
 from icekeep.formats.rewrite import copy_pages
 from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
-from icekeep.formats.rewrite.page_sources import PageExaminer
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
 from kit.cases import cases, for_each

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.parquet.pages import moved_offset_index
 from icekeep.formats.parquet.thrift import I32
-from icekeep.formats.rewrite.copy_proof import rows_of_copy
+from icekeep.formats.rewrite.proof import hash_of_files, rows_of_copy
 from icekeep.formats.rewrite.task import FilePiece
-from icekeep.formats.rewrite.verify import hash_of_files
 from icekeep.formats.row_hash import RowSum
 from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
@@ -153,7 +152,7 @@ def test_rows_keep_their_row_ids_only_where_all_are_stored(storage):
 
 
 def test_files_are_compared_piece_by_piece(storage, monkeypatch):
-    monkeypatch.setattr("icekeep.formats.rewrite.copy_proof._FAR_BYTES", 100)
+    monkeypatch.setattr("icekeep.formats.rewrite.proof._FAR_BYTES", 100)
     old = some_files(storage, 2)
     new = stitched(storage, old, SCHEMA)
     assert not is_refused(pieces_of(old), new, storage)
