@@ -1,15 +1,9 @@
-"""Pages of Parquet column chunks and their indexes, for copying (Parquet, `PageHeader`, `OffsetIndex`, `ColumnIndex`).
+"""Data pages of Parquet column chunks that may be moved to other files, and their indexes and bounds.
 
-A chunk whose pages need anything else of it, such as a dictionary, cannot be moved page by page. Only columns without repetition
-can: each value is a row.
-
-Bounds are bytes as Parquet stores them, compared in the order that it defines for the column's type.
-
-Small Parquet files and the columns whose data pages may be moved (`copy_pages` merges them).
-
-A column may be moved if a reader cannot distinguish its pages, except by their number of rows, from those of the table's writer:
-it is stored in the same way, with the same codec, without a dictionary, and the metrics for manifests and footers are known
-without reading its values.
+A chunk may be moved page by page if a reader cannot distinguish its pages, except by their number of rows, from those of the
+table's writer: it is stored in the same way, with the same codec, its pages need nothing else of it, such as a dictionary, and
+the metrics for manifests and footers are known without reading its values. Only columns without repetition can be: each value is
+a row. Bounds are bytes as Parquet stores them, compared in the order that it defines for the column's type.
 """
 
 import re
@@ -17,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -24,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekeep.formats.arrow.schema import field_id
+from icekeep.formats.base import value_width
 from icekeep.formats.options import ParquetOptions
 from icekeep.formats.parquet.footer import (
     CODECS,
@@ -41,7 +37,6 @@ from icekeep.formats.parquet.footer import (
 )
 from icekeep.formats.parquet.thrift import (
     BINARY,
-    BYTE,
     FALSE,
     I32,
     I64,
@@ -50,23 +45,18 @@ from icekeep.formats.parquet.thrift import (
     TRUE,
     Damaged,
     Struct,
-    integer_at,
+    binary_bytes,
     list_bytes,
     struct_bytes,
     varint_at,
-    walk_struct,
-    walk_structs,
     with_integers,
 )
-from icekeep.formats.rewrite.task import FilePiece
+from icekeep.spec.avro import encode_long
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import BOOLEAN, DOUBLE, FLOAT, MAX_INT, MIB, PrimitiveType
+from icekeep.spec.types import BOOLEAN, FLOATING_TYPES, MAX_INT, MIB, PrimitiveType
 
 _HEADS = {DATA_PAGE: 5, DATA_PAGE_V2: 8}
 """By page type, the field of `PageHeader` with the header of that type; its statistics are in the field of the same number."""
-
-_MAX_PAGE_BYTES = MAX_INT
-_OFFSET_INDEX_FIELDS = {1, 2}
 
 
 class _Fields(NamedTuple):
@@ -98,7 +88,20 @@ _SELF_CONTAINED = {
 _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 """The formats of fixed-width values for `struct`, by physical type."""
 
-_INT96_BYTES = 12
+_OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
+"""Their pages of DELTA_BYTE_ARRAY depend on the page before (PARQUET-246)."""
+
+NULL_COUNT, MAX_VALUE, MIN_VALUE, _EXACT = 3, 5, 6, (7, 8)
+"""Fields of statistics; the flags are whether each bound is exact."""
+
+OFFSET_INDEX, COLUMN_INDEX = 4, 6
+"""Fields of a column chunk with the offset of an index; its length is in the next field."""
+
+_CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
+UNORDERED, ASCENDING, DESCENDING = 0, 1, 2
+
+Order = Callable[[bytes], Any]
+"""A sort key of stored values of a type; raises `ValueError` for bytes that are no value."""
 
 
 class CannotMovePages(Exception):
@@ -113,19 +116,38 @@ class DataPage(NamedTuple):
     row_count: int
 
 
-class ChunkPages(msgspec.Struct, frozen=True):
+class PageBounds(msgspec.Struct, frozen=True):
+    """Nulls and bounds of a page; the count is null if the index has none, the bounds if the page has only nulls."""
+
+    null_count: int | None
+    least: bytes | None
+    greatest: bytes | None
+
+
+class ChunkBounds(msgspec.Struct, frozen=True):
+    """Nulls and bounds of a chunk, and of each of its pages if the file has them."""
+
+    null_count: int
+    least: bytes | None
+    greatest: bytes | None
+    pages: tuple[PageBounds, ...] | None
+
+
+class MovableChunk(msgspec.Struct, frozen=True):
     """The pages of a column chunk, in order and without gaps.
 
     Attributes:
         kind: the type of all pages, by Parquet's number.
         encodings: of all pages, by Parquet's numbers.
         uncompressed_bytes: of all pages with their headers.
+        bounds: null if the new files have no statistics of the column.
     """
 
     pages: tuple[DataPage, ...]
     kind: int
     encodings: frozenset[int]
     uncompressed_bytes: int
+    bounds: ChunkBounds | None = None
 
     @property
     def compressed_bytes(self) -> int:
@@ -133,19 +155,196 @@ class ChunkPages(msgspec.Struct, frozen=True):
         return self.pages[-1].end - self.pages[0].start
 
 
+class MovableColumn(msgspec.Struct, frozen=True):
+    """A column of the new files whose pages may be moved; `has_statistics`: whether these have statistics of it."""
+
+    leaf: pq.ColumnSchema
+    order: Order
+    has_statistics: bool
+
+
+class PageSource(msgspec.Struct, frozen=True):
+    """A file as bytes, and the chunks of its columns that may be moved, by field id.
+
+    Attributes:
+        arrow_bytes: an estimate of the memory that its rows take.
+    """
+
+    data: bytes
+    arrow_bytes: int
+    chunks: Mapping[int, tuple[MovableChunk, ...]] = {}
+
+
+class _Layout(NamedTuple):
+    """What files of equal `key` have in common: the encoded schema and orders of their footers.
+
+    `positions` are those of the columns that may be moved, by field id; `row_bytes` is an estimate of a row's memory.
+    """
+
+    key: tuple[bytes | None, bytes | None]
+    columns_count: int
+    row_bytes: int
+    positions: Mapping[int, int]
+
+
+class PageExaminer:
+    """Finds the columns of files that may be moved; `columns` are the candidates by field id."""
+
+    def __init__(self, schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> None:
+        """Args:
+        schema: of the new files, without columns that files do not store.
+        options: of the new files.
+        written: a file with these columns by the table's writer.
+        """
+        self._codec = CODECS[options.compression]
+        self._layout: _Layout | None = None
+        places, wishes = _leaf_positions(written), options.columns
+        columns: dict[int, MovableColumn] = {}
+        for field in schema.fields:
+            id_, type_ = field.field_id, field.type
+            # Manifests count the NaNs of floating-point numbers, which footers do not.
+            is_counted = isinstance(type_, PrimitiveType) and type_ not in (BOOLEAN, *FLOATING_TYPES)
+            if not is_counted or id_ in LINEAGE_IDS or id_ not in places:
+                continue
+            if wishes.bloom_filters.get(field.name) or wishes.dictionaries.get(field.name):
+                continue
+            leaf = written.metadata.schema.column(places[id_])
+            columns[id_] = MovableColumn(leaf, order_of(leaf), wishes.statistics.get(field.name, True))
+        self.columns: Mapping[int, MovableColumn] = columns
+
+    def examine(self, data: bytes, record_count: int, field_ids: Collection[int] | None = None) -> PageSource:
+        """The chunks of a file, of some columns, that may be moved; none if its footer is damaged, which the decoder reports."""
+        nothing = PageSource(data, len(data))
+        try:
+            encoded = data[-TAIL_BYTES - footer_length(data, len(data)) : -TAIL_BYTES]
+            footer = Struct(encoded)
+            key = footer.raw(2), footer.raw(7)
+            if self._layout is None or self._layout.key != key:
+                self._layout = self._read_layout(footer, data)
+            layout = self._layout
+            groups = [(group.value(3, -1), group.structs(1)) for group in footer.structs(4)]
+            counts = [footer.required_integer(3).value, sum(count for count, _ in groups)]
+            if (
+                footer.end != len(encoded)
+                or counts != [record_count] * 2
+                or any(count < 0 or len(chunks) != layout.columns_count for count, chunks in groups)
+                or _OLD_WRITERS.match(footer.binary(6) or b"")
+            ):
+                return nothing
+        except (pa.ArrowException, OSError, ValueError, CannotMove):
+            return nothing
+        found: dict[int, tuple[MovableChunk, ...]] = {}
+        text_bytes = 0
+        for id_, position in layout.positions.items():
+            if field_ids is not None and id_ not in field_ids:
+                continue
+            column = self.columns[id_]
+            # All row groups that have rows, or none.
+            with suppress(CannotMovePages, ValueError):
+                found[id_] = tuple(self._chunk(of[position], count, column, data) for count, of in groups if count)
+                if column.leaf.physical_type == "BYTE_ARRAY":
+                    text_bytes += sum(chunk.compressed_bytes for chunk in found[id_])
+        return PageSource(data, record_count * layout.row_bytes + 2 * text_bytes, found)
+
+    def _read_layout(self, footer: Struct, data: bytes) -> _Layout:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        schema, places = file.metadata.schema, _leaf_positions(file)
+        ordered = {n for n, order in enumerate(footer.structs(7)) if 1 in order.spans}
+        positions = {
+            id_: places[id_]
+            for id_, column in self.columns.items()
+            if id_ in places
+            and stored_as(schema.column(places[id_])) == stored_as(column.leaf)
+            and (places[id_] in ordered or not column.has_statistics)
+        }
+        row_bytes = sum(max(1, value_width(field.type)) for field in file.schema_arrow)
+        return _Layout((footer.raw(2), footer.raw(7)), len(schema), row_bytes, positions)
+
+    def _chunk(self, chunk: Struct, row_count: int, column: MovableColumn, data: bytes) -> MovableChunk:
+        about = chunk.struct(3)
+        if about is None or about.value(11) or about.value(4) != self._codec:
+            raise CannotMovePages("it has a dictionary, or another codec")
+        if about.value(5) != row_count or not chunk.spans.keys() <= _CHUNK_FIELDS:
+            raise CannotMovePages("it has not one value a row, or is encrypted or in another file")
+        start, length = page_range(about)
+        is_optional = column.leaf.max_definition_level > 0
+        pages = chunk_pages(
+            data,
+            start,
+            start + length,
+            physical_type=column.leaf.physical_type,
+            has_nulls=is_optional,
+            row_count=row_count,
+        )
+        if pages.uncompressed_bytes != about.required_integer(6).value:
+            raise Damaged("the pages of a column chunk are longer or shorter than it says")
+        if not pages.encodings <= {*about.integers(2)}:
+            raise Damaged("a page is encoded in a way that its column chunk does not name")
+        if not column.has_statistics:
+            return pages
+        bounds = _bounds(chunk, about, row_count if is_optional else 0, column.order, pages.pages, data)
+        return msgspec.structs.replace(pages, bounds=bounds)
+
+
+def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
+    """The positions in row groups of the top-level columns with values, by field id.
+
+    Those whose id or path is not unique are left out: `a.b` may be the name of a column and the path of a field in another.
+    """
+    schema = file.metadata.schema
+    paths: dict[str, list[int]] = {}
+    for position in range(len(schema)):
+        paths.setdefault(schema.column(position).path, []).append(position)
+    ids: dict[int, list[int]] = {}
+    for field in file.schema_arrow:
+        id_ = field_id(field)
+        if id_ is not None:
+            ids.setdefault(id_, []).extend(paths.get(field.name, ()) if not field.type.num_fields else [-1])
+    return {id_: places[0] for id_, places in ids.items() if len(places) == 1 and places[0] >= 0}
+
+
+def stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
+    """Everything that decides how the values of a column are decoded."""
+    levels = leaf.max_definition_level, leaf.max_repetition_level
+    return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
+
+
+def _bounds(
+    chunk: Struct, about: Struct, max_nulls: int, order: Order, pages: Sequence[DataPage], data: bytes
+) -> ChunkBounds:
+    """The bounds of a chunk in its file; raises `CannotMovePages` if they are incomplete."""
+    statistics = about.struct(12)
+    if statistics is None or NULL_COUNT not in statistics.spans:
+        raise CannotMovePages("its nulls are not counted")
+    null_count = statistics.value(NULL_COUNT)
+    if not 0 <= null_count <= max_nulls:
+        raise Damaged("a column chunk has more nulls than it can have")
+    least = greatest = None
+    if null_count < about.value(5):
+        least, greatest = statistics.binary(MIN_VALUE), statistics.binary(MAX_VALUE)
+        if least is None or greatest is None:
+            raise CannotMovePages("its bounds are not known")
+        if any(flag in statistics.spans and not statistics.boolean(flag) for flag in _EXACT):
+            # Manifests of a table that asks for full metrics hold least and greatest values, not cut ones.
+            raise CannotMovePages("its bounds were cut")
+        if order(least) > order(greatest):
+            raise Damaged("the bounds of a column chunk are the wrong way round")
+    if len(pages) == 1:
+        return ChunkBounds(null_count, least, greatest, (PageBounds(null_count, least, greatest),))
+    start, length = chunk.value(COLUMN_INDEX), chunk.value(COLUMN_INDEX + 1)
+    of_pages = None
+    if len(MAGIC) <= start < start + length <= len(data):
+        of_pages = pages_of_index(data[start : start + length], [page.row_count for page in pages], order)
+    return ChunkBounds(null_count, least, greatest, of_pages)
+
+
 def chunk_pages(
     data: bytes, start: int, end: int, *, physical_type: str, has_nulls: bool, row_count: int
-) -> ChunkPages:
-    """The pages of the chunk between `start` and `end`, checked against its metadata.
+) -> MovableChunk:
+    """The pages of the chunk between `start` and `end` of a file; `has_nulls`: whether they have definition levels.
 
-    Args:
-        data: the whole file.
-        has_nulls: whether the column is optional, so that its pages have definition levels.
-        row_count: of the chunk.
-
-    Raises:
-        CannotMovePages: a page needs something else of the chunk, or there are pages of both versions.
-        Damaged: the pages contradict the chunk's metadata or their checksums.
+    Raises `CannotMovePages` if a page needs something else of the chunk, or there are pages of both versions, and `Damaged` if
+    the pages contradict the chunk's metadata or their checksums.
     """
     if not len(MAGIC) <= start < end <= len(data) - TAIL_BYTES or row_count < 1:
         raise Damaged("a column chunk lies outside of the file's data")
@@ -160,7 +359,7 @@ def chunk_pages(
         kind, plain_bytes, size_bytes = head.value(1), head.value(2), head.value(3)
         count, encoding = _values_of(head, kind, physical_type, has_nulls)
         page = DataPage(position, head.end + size_bytes, count)
-        if size_bytes < 0 or not 0 <= plain_bytes <= _MAX_PAGE_BYTES or page.end > end:
+        if size_bytes < 0 or not 0 <= plain_bytes <= MAX_INT or page.end > end:
             raise Damaged("a page is longer than its column chunk")
         if count > row_count:
             raise Damaged("a page has more rows than its column chunk")
@@ -183,7 +382,7 @@ def chunk_pages(
         raise Damaged(f"the pages of a column chunk have {rows} rows, the chunk has {row_count}")
     if len(kinds) > 1:
         raise CannotMovePages("it has data pages of both versions")
-    return ChunkPages(tuple(pages), kinds.pop(), frozenset(encodings), uncompressed_bytes)
+    return MovableChunk(tuple(pages), kinds.pop(), frozenset(encodings), uncompressed_bytes)
 
 
 def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> tuple[int, int]:
@@ -275,7 +474,7 @@ def moved_offset_index(data: bytes, shift: int) -> bytes:
     except Damaged as error:
         # A reader of all rows does not use it, so the file can still be decoded and encoded again.
         raise CannotMove("an offset index is damaged") from error
-    if index.end != len(data) or not index.spans.keys() <= _OFFSET_INDEX_FIELDS:
+    if index.end != len(data) or not index.spans.keys() <= {1, 2}:
         raise CannotMove("an offset index has fields that icekeep does not know")
     return with_integers(data, 0, len(data), [(place, place.value + shift) for place in places])
 
@@ -295,18 +494,6 @@ def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> byte
     )
 
 
-Order = Callable[[bytes], Any]
-"""A sort key of stored values of a type; raises `ValueError` for bytes that are no value."""
-
-
-class PageBounds(msgspec.Struct, frozen=True):
-    """Nulls and bounds of a page; the count is null if the index has none, the bounds if the page has only nulls."""
-
-    null_count: int | None
-    least: bytes | None
-    greatest: bytes | None
-
-
 def value_bytes(leaf: pq.ColumnSchema) -> int | None:
     """The size of each value of a column in bytes; null for values of variable length."""
     match leaf.physical_type:
@@ -315,7 +502,7 @@ def value_bytes(leaf: pq.ColumnSchema) -> int | None:
         case "FIXED_LEN_BYTE_ARRAY":
             return int(leaf.length)
         case "INT96":
-            return _INT96_BYTES
+            return 12
     return struct.calcsize(_LAYOUTS[leaf.physical_type])
 
 
@@ -354,298 +541,46 @@ def pages_of_index(data: bytes, row_counts: Sequence[int], order: Order) -> tupl
     return tuple(pages)
 
 
-_NOT_COUNTED = (BOOLEAN, FLOAT, DOUBLE)
-_OLD_WRITERS = re.compile(rb"parquet-mr version 1\.[0-7]\.")
-"""Their pages of DELTA_BYTE_ARRAY depend on the page before (PARQUET-246)."""
-
-NULL_COUNT, MAX_VALUE, MIN_VALUE, _EXACT = 3, 5, 6, (7, 8)
-"""Fields of statistics; the flags are whether each bound is exact."""
-
-OFFSET_INDEX, COLUMN_INDEX = 4, 6
-"""Fields of a column chunk with the offset of an index; its length is in the next field."""
-
-_CHUNK_FIELDS = {2, 3, 4, 5, 6, 7}
-UNORDERED, ASCENDING, DESCENDING = 0, 1, 2
-
-
-class ChunkBounds(msgspec.Struct, frozen=True):
-    """Nulls and bounds of a chunk, and of each of its pages if the file has them."""
-
-    value_count: int
-    null_count: int
-    least: bytes | None
-    greatest: bytes | None
-    pages: tuple[PageBounds, ...] | None
-
-
-class MovableColumn(msgspec.Struct, frozen=True):
-    """A column of the new files whose pages may be moved.
-
-    Attributes:
-        stored: its `stored_as`.
-        has_statistics: whether the new files have statistics of it.
-    """
-
-    field_id: int
-    physical_type: str
-    is_optional: bool
-    order: Order
-    stored: tuple[object, ...]
-    has_statistics: bool
-
-
-class MovableChunk(msgspec.Struct, frozen=True):
-    """The pages of a column in one row group of a file; `bounds` is null if the new files have no statistics of it."""
-
-    pages: ChunkPages
-    bounds: ChunkBounds | None
-
-
-class PageSource(msgspec.Struct, frozen=True):
-    """A file as bytes, and the chunks of its columns that may be moved, by field id.
-
-    Attributes:
-        arrow_bytes: an estimate of the memory that its rows take.
-    """
-
-    piece: FilePiece
-    data: bytes
-    arrow_bytes: int
-    chunks: Mapping[int, tuple[MovableChunk, ...]]
-
-
-class PageExaminer:
-    """Finds the columns of files that may be moved; `columns` are the candidates by field id.
-
-    What files of one schema have in common is computed once.
-    """
-
-    def __init__(self, schema: Schema, options: ParquetOptions, written: pq.ParquetFile) -> None:
-        """Args:
-        schema: of the new files, without columns that files do not store.
-        options: of the new files.
-        written: a file with these columns by the table's writer.
-        """
-        self._codec = CODECS[options.compression]
-        # Of the previous file: its footer up to the end of the schema, the number of columns, an estimate of a row's bytes in
-        # memory, and the positions of the columns that are stored as in the new files.
-        self._head, self._columns_count, self._row_bytes = b"", 0, 0
-        self._positions: dict[int, int] = {}
-        # Its footer after the row groups, its writer, and the positions of columns with a defined order.
-        self._end, self._created_by = b"", b""
-        self._ordered: frozenset[int] = frozenset()
-        places, wishes = _leaf_positions(written), options.columns
-        columns: dict[int, MovableColumn] = {}
-        for field in schema.fields:
-            id_, type_ = field.field_id, field.type
-            if not isinstance(type_, PrimitiveType) or type_ in _NOT_COUNTED or id_ in LINEAGE_IDS or id_ not in places:
-                continue
-            if wishes.bloom_filters.get(field.name) or wishes.dictionaries.get(field.name):
-                continue
-            leaf = written.metadata.schema.column(places[id_])
-            columns[id_] = MovableColumn(
-                field_id=id_,
-                physical_type=leaf.physical_type,
-                is_optional=leaf.max_definition_level > 0,
-                order=order_of(leaf),
-                stored=stored_as(leaf),
-                has_statistics=wishes.statistics.get(field.name, True),
-            )
-        self.columns: Mapping[int, MovableColumn] = columns
-
-    def examine(self, piece: FilePiece, data: bytes, field_ids: Collection[int] | None = None) -> PageSource:
-        """The chunks of a file, of some columns, that may be moved; none if its footer is damaged, which the decoder reports."""
-        nothing = PageSource(piece, data, piece.size_bytes, {})
-        try:
-            footer = data[-TAIL_BYTES - footer_length(data, len(data)) : -TAIL_BYTES]
-            if not self._head or not footer.startswith(self._head):
-                self._read_head(footer, data)
-            positions = {id_: n for id_, n in self._positions.items() if field_ids is None or id_ in field_ids}
-            row_count, groups = self._walk(footer, {*positions.values()})
-        except (pa.ArrowException, OSError, ValueError, CannotMove):
-            return nothing
-        counts = row_count, sum(count for count, _ in groups)
-        if _OLD_WRITERS.match(self._created_by) or counts != (piece.record_count, piece.record_count):
-            return nothing
-        chunks: dict[int, tuple[MovableChunk, ...]] = {}
-        for id_, position in positions.items():
-            # All row groups that have rows, or none.
-            with suppress(CannotMovePages, ValueError):
-                chunks[id_] = tuple(
-                    self._chunk(of_group[position], count, self.columns[id_], position, data)
-                    for count, of_group in groups
-                    if count
-                )
-        text_bytes = sum(
-            chunk.pages.compressed_bytes
-            for id_, of_column in chunks.items()
-            if self.columns[id_].physical_type == "BYTE_ARRAY"
-            for chunk in of_column
-        )
-        return PageSource(piece, data, piece.record_count * self._row_bytes + 2 * text_bytes, chunks)
-
-    def _read_head(self, footer: bytes, data: bytes) -> None:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        schema, places = file.metadata.schema, _leaf_positions(file)
-        head = Struct(footer).spans.get(2)
-        if head is None:
-            raise Damaged("it has no schema")
-        self._head, self._columns_count = footer[: head.end], len(schema)
-        self._row_bytes = sum(_width(field.type) for field in file.schema_arrow)
-        self._positions = {
-            id_: places[id_]
-            for id_, column in self.columns.items()
-            if id_ in places and stored_as(schema.column(places[id_])) == column.stored
-        }
-
-    def _walk(self, footer: bytes, positions: Collection[int]) -> tuple[int, list[tuple[int, dict[int, Struct]]]]:
-        """The number of rows of a file, and of each row group, with its chunks at some positions.
-
-        The footer is a large part of a small file, and most of it repeats the previous file: the schema, and all after the row
-        groups. These parts are compared and read only if they differ; only the requested chunks are opened.
-        """
-        rows: list[int] = []
-        groups: list[tuple[int, dict[int, Struct]]] = []
-        ends: list[int] = []
-
-        # Each of these reads the value at a position and returns its end.
-        def take_rows(start: int) -> int:
-            row_count, after = integer_at(footer, start)
-            rows.append(row_count)
-            return after
-
-        def take_groups(start: int) -> int:
-            ends.append(walk_structs(footer, start, take_group))
-            # The rest is read below.
-            return len(footer) - 1
-
-        def take_group(start: int) -> int:
-            chunks: dict[int, Struct] = {}
-            row_count = columns_count = 0
-
-            def take_chunk(position: int) -> int:
-                nonlocal columns_count
-                columns_count += 1
-                if columns_count - 1 not in positions:
-                    return walk_struct(footer, position, {})
-                chunk = chunks[columns_count - 1] = Struct(footer, position)
-                return chunk.end
-
-            def take_row_count(position: int) -> int:
-                nonlocal row_count
-                row_count, after = integer_at(footer, position)
-                return after
-
-            chunk_list = (LIST, lambda position: walk_structs(footer, position, take_chunk))
-            after = walk_struct(footer, start, {1: chunk_list, 3: (I64, take_row_count)})
-            if columns_count != self._columns_count or row_count < 0:
-                raise Damaged("a row group has not the columns of its schema")
-            groups.append((row_count, chunks))
-            return after
-
-        walk_struct(footer, 0, {2: (LIST, lambda _: len(self._head)), 3: (I64, take_rows), 4: (LIST, take_groups)})
-        if not rows or not ends:
-            raise Damaged("a footer does not say its rows before its row groups")
-        if footer[ends[0] :] != self._end:
-            self._read_end(footer[ends[0] :])
-        return rows[0], groups
-
-    def _read_end(self, end: bytes) -> None:
-        # Field ids are encoded as differences: what follows field 4 is read after a field 4 of one byte.
-        before = bytes([4 << 4 | BYTE, 0])
-        struct = Struct(before + end)
-        if struct.end != len(before + end):
-            raise Damaged("a footer has bytes behind its end")
-        ordered = frozenset(n for n, order in enumerate(struct.structs(7)) if 1 in order.spans)
-        self._end, self._created_by, self._ordered = end, struct.binary(6) or b"", ordered
-
-    def _chunk(self, chunk: Struct, row_count: int, column: MovableColumn, position: int, data: bytes) -> MovableChunk:
-        about = chunk.struct(3)
-        if about is None or about.value(11) or about.value(4) != self._codec:
-            raise CannotMovePages("it has a dictionary, or another codec")
-        if about.value(5) != row_count or not chunk.spans.keys() <= _CHUNK_FIELDS:
-            raise CannotMovePages("it has not one value a row, or is encrypted or in another file")
-        start, length = page_range(about)
-        pages = chunk_pages(
-            data,
-            start,
-            start + length,
-            physical_type=column.physical_type,
-            has_nulls=column.is_optional,
-            row_count=row_count,
-        )
-        if pages.uncompressed_bytes != about.required_integer(6).value:
-            raise Damaged("the pages of a column chunk are longer or shorter than it says")
-        if not pages.encodings <= {*about.integers(2)}:
-            raise Damaged("a page is encoded in a way that its column chunk does not name")
-        if not column.has_statistics:
-            return MovableChunk(pages, None)
-        if position not in self._ordered:
-            raise CannotMovePages("the order of its bounds is not known")
-        return MovableChunk(pages, _bounds(chunk, about, column, pages, data))
-
-
-def _leaf_positions(file: pq.ParquetFile) -> dict[int, int]:
-    """The positions in row groups of the top-level columns with values, by field id.
-
-    Those whose id or path is not unique are left out: `a.b` may be the name of a column and the path of a field in another.
-    """
-    schema = file.metadata.schema
-    paths: dict[str, list[int]] = {}
-    for position in range(len(schema)):
-        paths.setdefault(schema.column(position).path, []).append(position)
-    ids: dict[int, list[int]] = {}
-    for field in file.schema_arrow:
-        id_ = field_id(field)
-        if id_ is not None:
-            ids.setdefault(id_, []).extend(paths.get(field.name, ()) if not field.type.num_fields else [-1])
-    return {id_: places[0] for id_, places in ids.items() if len(places) == 1 and places[0] >= 0}
-
-
-def stored_as(leaf: pq.ColumnSchema) -> tuple[object, ...]:
-    """Everything that decides how the values of a column are decoded."""
-    levels = leaf.max_definition_level, leaf.max_repetition_level
-    return leaf.physical_type, str(leaf.logical_type), leaf.length, leaf.precision, leaf.scale, *levels
-
-
-def _width(type_: pa.DataType) -> int:
-    """The bytes of a value, or of the offset of a text."""
-    try:
-        return max(1, type_.bit_width // 8)
-    except ValueError:
-        return 4
-
-
-def _bounds(chunk: Struct, about: Struct, column: MovableColumn, pages: ChunkPages, data: bytes) -> ChunkBounds:
-    """The bounds of a chunk in its file; raises `CannotMovePages` if they are incomplete."""
-    statistics, value_count = about.struct(12), about.value(5)
-    if statistics is None or NULL_COUNT not in statistics.spans:
-        raise CannotMovePages("its nulls are not counted")
-    null_count = statistics.value(NULL_COUNT)
-    if not 0 <= null_count <= (value_count if column.is_optional else 0):
-        raise Damaged("a column chunk has more nulls than it can have")
-    least = greatest = None
-    if null_count < value_count:
-        least, greatest = statistics.binary(MIN_VALUE), statistics.binary(MAX_VALUE)
-        if least is None or greatest is None:
-            raise CannotMovePages("its bounds are not known")
-        if any(flag in statistics.spans and not statistics.boolean(flag) for flag in _EXACT):
-            # Manifests of a table that asks for full metrics hold least and greatest values, not cut ones.
-            raise CannotMovePages("its bounds were cut")
-        if column.order(least) > column.order(greatest):
-            raise Damaged("the bounds of a column chunk are the wrong way round")
-    if len(pages.pages) == 1:
-        return ChunkBounds(value_count, null_count, least, greatest, (PageBounds(null_count, least, greatest),))
-    start, length = chunk.value(COLUMN_INDEX), chunk.value(COLUMN_INDEX + 1)
-    of_pages = None
-    if len(MAGIC) <= start < start + length <= len(data):
-        counts = [page.row_count for page in pages.pages]
-        of_pages = pages_of_index(data[start : start + length], counts, column.order)
-    return ChunkBounds(value_count, null_count, least, greatest, of_pages)
-
-
 def bounds_of_all(chunks: Sequence[ChunkBounds], order: Order) -> tuple[bytes | None, bytes | None]:
     """The bounds of all chunks together; those with only nulls are left out."""
     least = [chunk.least for chunk in chunks if chunk.least is not None]
     greatest = [chunk.greatest for chunk in chunks if chunk.greatest is not None]
     return min(least, key=order, default=None), max(greatest, key=order, default=None)
+
+
+def statistics_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes:
+    """The encoded statistics of all chunks together; each has bounds unless all its values are null."""
+    least, greatest = bounds_of_all(chunks, order)
+    return struct_bytes(
+        [
+            (NULL_COUNT, I64, sum(chunk.null_count for chunk in chunks)),
+            (MAX_VALUE, BINARY, None if greatest is None else binary_bytes(greatest)),
+            (MIN_VALUE, BINARY, None if least is None else binary_bytes(least)),
+        ]
+    )
+
+
+def column_index_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes | None:
+    """The encoded column index of all chunks' pages; null if a chunk has no bounds of its pages."""
+    pages: list[PageBounds] = []
+    for chunk in chunks:
+        if chunk.pages is None:
+            return None
+        pages += chunk.pages
+    least, greatest = [page.least for page in pages], [page.greatest for page in pages]
+    sides = [[order(bound) for bound in side if bound is not None] for side in (least, greatest)]
+    direction = UNORDERED
+    if all(a <= b for keys in sides for a, b in pairwise(keys)):
+        direction = ASCENDING
+    elif all(a >= b for keys in sides for a, b in pairwise(keys)):
+        direction = DESCENDING
+    counts = [page.null_count for page in pages if page.null_count is not None]
+    return struct_bytes(
+        [
+            (1, LIST, list_bytes(TRUE, [b"\1" if bound is None else b"\2" for bound in least])),
+            (2, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in least])),
+            (3, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in greatest])),
+            (4, I32, direction),
+            (5, LIST, list_bytes(I64, [*map(encode_long, counts)]) if len(counts) == len(pages) else None),
+        ]
+    )

@@ -1,30 +1,26 @@
-"""Proof that a rewrite changed no row: the hash of the rows that went in equals that of the rows in the new files.
+"""Proof that a rewrite changed no row, by reading the new files from storage again.
 
-New files are read from storage again, and without the code that wrote them or read the old ones: no projection, no metrics, no
-state of the writer. Only the thin readers of the three formats are used; columns are identified by the field ids in the file
-and hashed in the schema's types. This shows faults of the writer, the encoding, memory and storage. It does not show a fault that
-the format's library repeats whenever it reads, nor one on the way in: rows are hashed after the projection and the deletes, so a
-column that was taken for another of its type, or a live row that was left out, is the same on both sides.
+Rows that were encoded: the hash of the rows that went in equals that of the rows in the new files. They are read without the code
+that wrote them or read the old ones: no projection, no metrics, no state of the writer, only the thin readers of the formats;
+columns are identified by the field ids in the file and hashed in the schema's types. This shows faults of the writer, the
+encoding, memory and storage. It does not show a fault that the format's library repeats whenever it reads, nor one on the way in:
+rows are hashed after the projection and the deletes, so a column that was taken for another of its type, or a live row that was
+left out, is the same on both sides.
 
-Proof that row groups and pages were copied unchanged: bytes are compared with bytes, and nothing copied is decoded.
-
-Row groups: the new file has the rows of its sources if any reader must read both alike. That takes the same schema and
-key-values, row groups with the same metadata except for file offsets, the same bytes there, and offset indexes that describe the
-same pages. The sources and the new file are read again.
-
-Pages: what goes into a row group is recorded before it is written, and compared with the new file, which is read again. Of moved
-columns these are the bytes, located by the footers and not by the code that walked through the pages. Bounds must be those of the
-sources together, and each offset index must lead through the pages of its chunk, since a wrong bound or index hides rows. Columns
-that were encoded are proved by their rows.
+Row groups and pages that were copied: bytes are compared with bytes, and nothing copied is decoded. A new file has the row groups
+of its sources if any reader must read both alike: the same schema and key-values, row groups with the same metadata except for
+file offsets, the same bytes there, and offset indexes that describe the same pages. Of moved pages, which are recorded before
+they are written, the bytes are compared, located by the footers and not by the code that walked through the pages. Bounds must be
+those of the sources together, and each offset index must lead through the pages of its chunk, since a wrong bound or index hides
+rows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from io import BytesIO
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
@@ -96,15 +92,9 @@ def hash_of_files(
 ) -> RowSum:
     """The hash of the rows of new files in storage, read one row group, stripe or batch at a time.
 
-    Args:
-        files: in the order of their rows if `order` is given.
-        columns: as `columns_to_write` returns them.
-        slots, is_local: as in `RewriteTask`.
-        order: the hashed rows that went in, if their order counts.
-
-    Raises:
-        IcekeepBug: a file is missing or damaged, or has the wrong columns or number of rows.
-        UnsupportedError: a row group needs more memory than there is.
+    `columns` are `columns_to_write`, `order` the hashed rows that went in, if their order counts. Raises `IcekeepBug` if a file
+    is missing or damaged, or has the wrong columns or number of rows, `UnsupportedError` if a row group needs more memory than
+    there is.
     """
     rows = RowHash(columns) if order is None else order.again()
     for file in files:
@@ -203,14 +193,9 @@ _NEAR_BYTES, _FAR_BYTES = MIB, 8 * MIB
 
 
 def rows_of_copy(pieces: Sequence[FilePiece], new: DataFile, storage: Storage) -> RowSum:
-    """Prove that a new file holds the row groups of whole files, in their order; returns their number of rows.
+    """Prove that a new file holds the row groups of whole files, in their order; returns their number of rows, without a digest.
 
-    The sum has no digest, since no row was decoded.
-
-    Raises:
-        IcekeepBug: the new file is missing, or is not what its sources make.
-        MissingFileError, InvalidTableError, UnsupportedError: a source is missing or damaged, or cannot be copied.
-        UnavailableError: storage is out of reach.
+    Raises `IcekeepBug` if the new file is missing, or is not what its sources make; other errors are about a source.
     """
     with of_new_file(new):
         written = read_footer(storage, new.file_path, new.file_size_in_bytes)
@@ -332,15 +317,7 @@ def _fill(stream: Any, buffer: bytearray, location: str) -> None:
             filled += count
 
 
-class _Place(NamedTuple):
-    """The position of a column in a file, its `stored_as`, and its order."""
-
-    position: int
-    stored: tuple[object, ...]
-    order: Order
-
-
-class _NotedGroup(msgspec.Struct, frozen=True):
+class _CopiedGroup(NamedTuple):
     """What goes into a row group: the chunks that are moved and digests of their bytes, and the rows that are encoded."""
 
     moved: Mapping[int, tuple[MovableChunk, ...]]
@@ -353,8 +330,8 @@ class PageProof:
 
     def __init__(self, task: RewriteTask) -> None:
         self._task = task
-        self._files: list[list[_NotedGroup]] = []
-        self._places: tuple[pq.ParquetSchema, dict[int, _Place]] | None = None
+        self._files: list[list[_CopiedGroup]] = []
+        self._places: tuple[pq.ParquetSchema, dict[int, int]] | None = None
 
     def take(
         self, sources: Sequence[PageSource], moved: Collection[int], rows: RowSequence, *, begins_file: bool
@@ -362,36 +339,31 @@ class PageProof:
         """Record the next row group: the columns of `sources` that are moved, and the rows of the others."""
         if begins_file:
             self._files.append([])
-        opened = [(pq.read_metadata(pa.BufferReader(one.data)), memoryview(one.data)) for one in sources]
-        files = [(metadata, self._places_in(metadata), partial(_bytes_in, data)) for metadata, data in opened]
+        files = [(BytesIO(source.data), pq.read_metadata(pa.BufferReader(source.data))) for source in sources]
         digests = {
             id_: _digest(
-                (metadata, number, places[id_], read)
-                for metadata, places, read in files
+                (stream, metadata, number, self._places_in(metadata)[id_])
+                for stream, metadata in files
                 for number in range(metadata.num_row_groups)
             )
             for id_ in moved
         }
         chunks = {id_: tuple(chunk for source in sources for chunk in source.chunks[id_]) for id_ in moved}
-        self._files[-1].append(_NotedGroup(chunks, digests, rows))
+        self._files[-1].append(_CopiedGroup(chunks, digests, rows))
 
     def check(self, files: Sequence[DataFile], storage: Storage) -> RowSum:
-        """Prove that new files hold what was recorded; returns their number of rows.
+        """Prove that new files hold what was recorded; returns their number of rows, without a digest.
 
-        The sum has no digest: each row group is compared by itself.
-
-        Raises:
-            IcekeepBug: a file is missing, damaged, or holds something else; the files must be kept.
-            UnavailableError: storage is out of reach.
+        Raises `IcekeepBug` if a file is missing, damaged, or holds something else.
         """
         if len(files) != len(self._files):
-            raise IcekeepBug(f"a rewrite wrote {len(self._files)} files and told of {len(files)}; they are deleted")
+            raise IcekeepBug(f"a rewrite wrote {len(self._files)} files and reported {len(files)}; they are deleted")
         for file, groups in zip(files, self._files, strict=True):
             with of_new_file(file):
                 self._check_file(file, groups, storage)
         return RowSum(sum(group.rows.row_count for groups in self._files for group in groups))
 
-    def _check_file(self, file: DataFile, groups: Sequence[_NotedGroup], storage: Storage) -> None:
+    def _check_file(self, file: DataFile, groups: Sequence[_CopiedGroup], storage: Storage) -> None:
         footer = read_footer(storage, file.file_path, file.file_size_in_bytes)
         counts = [group.rows.row_count for group in groups]
         if [group.row_count for group in footer.row_groups] != counts or file.record_count != sum(counts):
@@ -400,28 +372,28 @@ class PageProof:
             raise not_as_written("pages of a codec that there is not", [file])
         with storage.open(file.file_path) as stream, footer_errors(file.file_path), translated(file.file_path):
             metadata = pq.read_metadata(stream)
-            places = self._places_in(metadata)
+            schema, places = metadata.schema, self._places_in(metadata)
             described = [Struct(footer.data, group.data_start).structs(1) for group in footer.row_groups]
             index_of = _indexes(stream, footer, [chunk for chunks in described for chunk in chunks])
             for number, group in enumerate(groups):
-                moved = {places[id_].position: id_ for id_ in group.moved if id_ in places}
+                moved = {places[id_]: id_ for id_ in group.moved if id_ in places}
                 for position, chunk in enumerate(described[number]):
                     id_ = moved.get(position)
                     pages = None if id_ is None else group.moved[id_]
                     if not _leads_through_pages(chunk, index_of(chunk, OFFSET_INDEX), counts[number], pages):
                         what = f"an offset index of column {position} that does not lead through its pages"
                         raise not_as_written(what, [file])
-                    if id_ is not None and not _has_bounds_of(
-                        chunk, index_of(chunk, COLUMN_INDEX), group.moved[id_], places[id_].order
+                    if pages is not None and not _has_bounds_of(
+                        chunk, index_of(chunk, COLUMN_INDEX), pages, order_of(schema.column(position))
                     ):
                         raise not_as_written(f"other bounds of the column with id {id_} than its sources", [file])
                 for id_, expected in group.digests.items():
-                    digest = _digest([(metadata, number, places.get(id_), partial(bytes_at, stream))])
+                    digest = _digest([(stream, metadata, number, places.get(id_))])
                     if digest != expected or digest[0] != counts[number]:
                         raise not_as_written(f"other pages of the column with id {id_} than went in", [file])
         self._check_rows(file, groups, storage)
 
-    def _check_rows(self, file: DataFile, groups: Sequence[_NotedGroup], storage: Storage) -> None:
+    def _check_rows(self, file: DataFile, groups: Sequence[_CopiedGroup], storage: Storage) -> None:
         with open_reader(storage, file.file_path, "PARQUET") as reader:
             batch_rows = batch_rows_of(reader, file, self._task.slots, self._task.is_local, in_order=True)
             for number, group in enumerate(groups):
@@ -431,39 +403,33 @@ class PageProof:
                     what = f"{rows.row_count} rows in row group {number}, where {group.rows.row_count} with other values went in"
                     raise not_as_written(what, [file])
 
-    def _places_in(self, metadata: pq.FileMetaData) -> Mapping[int, _Place]:
-        """The top-level columns with values, by field id; computed only if the schema differs from the file before."""
+    def _places_in(self, metadata: pq.FileMetaData) -> Mapping[int, int]:
+        """The positions of the top-level columns with values, by field id; computed only if the schema changes."""
         schema = metadata.schema
         if self._places is None or not self._places[0].equals(schema):
             ids = {field.name: field_id(field) for field in schema.to_arrow_schema()}
-            leaves = [schema.column(position) for position in range(len(schema))]
-            places = {ids.get(leaf.path): _Place(n, stored_as(leaf), order_of(leaf)) for n, leaf in enumerate(leaves)}
-            self._places = schema, {id_: place for id_, place in places.items() if id_ is not None}
+            places = {ids.get(schema.column(position).path): position for position in range(len(schema))}
+            self._places = schema, {id_: position for id_, position in places.items() if id_ is not None}
         return self._places[1]
 
 
-def _bytes_in(data: memoryview, start: int, length: int) -> memoryview:
-    return data[start : start + length]
-
-
-def _digest(chunks: Iterable[tuple[pq.FileMetaData, int, _Place | None, Callable[[int, int], Any]]]) -> tuple[Any, ...]:
+def _digest(chunks: Iterable[tuple[BinaryIO, pq.FileMetaData, int, int | None]]) -> tuple[Any, ...]:
     """The number of values in successive chunks of a column, a digest of their bytes, and how they are decoded.
 
-    A chunk is the metadata of its file, the number of its row group, its place, and a function that reads a range of the file;
-    one without a place is left out.
+    A chunk is an open file, its metadata, the number of a row group, and the position of the column, if the file has it.
     """
     content = xxhash.xxh3_128()
     codecs: set[str] = set()
     stored: set[tuple[object, ...]] = set()
     value_count = 0
-    for metadata, number, place, read in chunks:
-        if place is None or not metadata.row_group(number).num_rows:
+    for stream, metadata, number, position in chunks:
+        if position is None or not metadata.row_group(number).num_rows:
             continue
-        chunk = metadata.row_group(number).column(place.position)
+        chunk = metadata.row_group(number).column(position)
         start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-        content.update(read(start, chunk.total_compressed_size))
+        content.update(bytes_at(stream, start, chunk.total_compressed_size))
         codecs.add(chunk.compression)
-        stored.add((*place.stored, chunk.physical_type))
+        stored.add((*stored_as(metadata.schema.column(position)), chunk.physical_type))
         value_count += chunk.num_values
     return value_count, content.digest(), codecs, stored
 
@@ -505,9 +471,7 @@ def _leads_through_pages(
         return False
     counts = [after - before for before, after in pairwise(rows)]
     sizes = [(size, count) for (_, size, _), count in zip(pages, counts, strict=True)]
-    return moved is None or sizes == [
-        (page.end - page.start, page.row_count) for one in moved for page in one.pages.pages
-    ]
+    return moved is None or sizes == [(page.end - page.start, page.row_count) for one in moved for page in one.pages]
 
 
 def _has_bounds_of(chunk: Struct, column_index: bytes | None, moved: Sequence[MovableChunk], order: Order) -> bool:
@@ -525,7 +489,7 @@ def _has_bounds_of(chunk: Struct, column_index: bytes | None, moved: Sequence[Mo
         return False
     if column_index is None:
         return True
-    pages = pages_of_index(column_index, [page.row_count for one in moved for page in one.pages.pages], order)
+    pages = pages_of_index(column_index, [page.row_count for one in moved for page in one.pages], order)
     if pages is None or any(one.pages is None for one in bounds):
         return False
     expected = [page for one in bounds for page in one.pages or ()]

@@ -118,7 +118,7 @@ def test_nothing_is_hashed_where_nobody_asks(storage, tables):
     assert (outcome.hash_in, outcome.hash_out) == (None, None)
 
 
-PLACES = {"in order": "verify", "pages moved": "copy_pages", "ranges together": "verify"}
+PLACES = {"in order": "proof", "pages moved": "copy_pages", "ranges together": "proof"}
 READING = {"in order": "hash_of_files", "pages moved": "PageProof.check", "ranges together": "hash_of_files"}
 """What reads new files again."""
 

@@ -3,9 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.formats.parquet.pages import ChunkBounds, PageBounds, order_of, pages_of_index
+from icekeep.formats.parquet.pages import (
+    ChunkBounds,
+    PageBounds,
+    column_index_bytes,
+    order_of,
+    pages_of_index,
+    statistics_bytes,
+)
 from icekeep.formats.parquet.thrift import Struct
-from icekeep.formats.rewrite.copy_pages import column_index_bytes, statistics_bytes
 from kit.cases import for_each
 from kit.columns import parquet_file
 
@@ -29,9 +35,8 @@ def page(*values):
 
 
 def chunk(*pages):
-    values = [value for one in pages for value in one]
-    whole = page(*values)
-    return ChunkBounds(len(values), whole.null_count, whole.least, whole.greatest, tuple(page(*one) for one in pages))
+    whole = page(*(value for one in pages for value in one))
+    return ChunkBounds(whole.null_count, whole.least, whole.greatest, tuple(page(*one) for one in pages))
 
 
 def test_numbers_are_ordered_by_value_decimals_too_and_all_else_by_bytes():
@@ -75,7 +80,7 @@ def test_a_column_index_is_read_as_it_was_put_together(chunks):
 
 
 def test_there_is_no_column_index_where_one_chunk_has_none():
-    assert column_index_bytes([chunk([1]), ChunkBounds(1, 0, stored(1), stored(1), None)], LONGS) is None
+    assert column_index_bytes([chunk([1]), ChunkBounds(0, stored(1), stored(1), None)], LONGS) is None
 
 
 def test_an_index_of_other_pages_or_with_bounds_the_wrong_way_round_is_none():
@@ -84,5 +89,5 @@ def test_an_index_of_other_pages_or_with_bounds_the_wrong_way_round_is_none():
     assert pages_of_index(data, [2], LONGS) is None
     assert pages_of_index(data, [2, 3], LONGS) is None
     assert pages_of_index(data[:-3], [2, 2], LONGS) is None
-    wrong = ChunkBounds(1, 0, None, None, (PageBounds(0, stored(5), stored(1)),))
+    wrong = ChunkBounds(0, None, None, (PageBounds(0, stored(5), stored(1)),))
     assert pages_of_index(column_index_bytes([wrong], LONGS), [1], LONGS) is None

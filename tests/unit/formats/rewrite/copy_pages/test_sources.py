@@ -29,8 +29,7 @@ from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from icekeep.spec.types import LONG, STRING, ListType, StructType, decimal
 from kit.cases import for_each
 from kit.columns import EVERY_TYPE, column, parquet_bytes, schema_of, table_of
-from kit.spliced import footer_in, piece_of, with_edits
-from kit.storage import MemoryStorage
+from kit.spliced import footer_in, with_edits
 
 pytestmark = pytest.mark.slow
 
@@ -50,16 +49,12 @@ def examiner(schema=SCHEMA, options=None):
     return PageExaminer(schema, options or ParquetOptions(), pq.ParquetFile(io.BytesIO(empty)))
 
 
-def piece(data):
-    return piece_of(MemoryStorage(), "memory:/old.parquet", data)
+def examined(data, wanted=None, known=None):
+    return (known or examiner()).examine(data, 30, wanted)
 
 
-def examined(data, wanted=None, known=None, **facts):
-    return (known or examiner()).examine(replace(piece(file()), record_count=30, **facts), data, wanted)
-
-
-def ids(data, **facts):
-    return set(examined(data, **facts).chunks)
+def ids(data, wanted=None):
+    return set(examined(data, wanted).chunks)
 
 
 def options_of(schema, **properties):
@@ -91,8 +86,8 @@ def test_what_is_wanted_of_a_file_is_all_that_is_looked_at():
 def test_row_groups_without_rows_have_no_chunk():
     source = examined(file(row_group_rows=12))
     assert {len(chunks) for chunks in source.chunks.values()} == {3}
-    assert [chunk.bounds.value_count for chunk in source.chunks[2]] == [12, 12, 6]
-    nothing = examiner().examine(piece(file(0)), file(0))
+    assert [chunk.pages[0].row_count for chunk in source.chunks[2]] == [12, 12, 6]
+    nothing = examiner().examine(file(0), 0)
     assert {id_: chunks for id_, chunks in nothing.chunks.items() if chunks} == {}
 
 
@@ -285,5 +280,5 @@ def test_whatever_the_bytes_are_an_answer_comes_without_an_error(data):
     good = file()
     cut = data.draw(st.integers(0, len(good)))
     noise = data.draw(st.binary(max_size=30))
-    assert examined(good[:cut] + noise + good[cut + len(noise) :]).piece is not None
+    assert examined(good[:cut] + noise + good[cut + len(noise) :]).chunks is not None
     assert ids(noise) == set()

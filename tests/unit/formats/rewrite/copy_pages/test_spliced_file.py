@@ -14,7 +14,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import DOUBLE, LONG, STRING
 from kit.columns import column, parquet_bytes, schema_of, table_of
-from kit.spliced import check_file, piece_of
+from kit.spliced import check_file
 from kit.storage import MemoryStorage
 
 SCHEMA = schema_of(
@@ -50,8 +50,8 @@ class Parts:
         return read_footer(self.storage, location, len(data))
 
     def chunks(self, data, id_):
-        source = self.examiner.examine(piece_of(MemoryStorage(), "memory:/old", data), data)
-        return [(data, chunk) for chunk in source.chunks[id_]]
+        row_count = pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+        return [(data, chunk) for chunk in self.examiner.examine(data, row_count).chunks[id_]]
 
     def encoded(self, table, moved, name, **options):
         """The columns that are not moved as a file of one row group."""
