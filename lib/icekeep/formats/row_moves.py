@@ -1,14 +1,9 @@
-"""Where the rows of a rewrite went: what a task reports beside its new files, so that position deletes can follow the rows.
+"""Where the rows of a rewrite went, so that position deletes can follow them: the reports of its tasks, and the search in them.
 
-If rows keep their order, the pieces that were read and their dropped rows are enough. Otherwise each row has an origin, its
-number among the rows of all files of the group. The origins of a task's rows are a file, an Arrow stream of one column in the
-order of the rows, which is written and read one batch at a time. `rewrite.moves` searches in both.
-
-Where the rows of a rewrite are now: the reports of its tasks, and the search in them.
-
-A task reports the pieces that it read, or a file with them if they are too large. The reports of all tasks of a group map
-positions in the old files to positions in the new ones, so that deletes can follow the rows. Beside the result, the bitmaps of
-one piece and a batch of origins are in memory at a time.
+If rows keep their order, the pieces that a task read and their dropped rows are enough; they go into a file if they are too large
+for its report. Otherwise each row has an origin, its number among the rows of all files of the group. The origins of a task's
+rows are a file, an Arrow stream of one column in the order of the rows. The search holds the bitmaps of one piece and a batch of
+origins at a time.
 """
 
 from array import array
@@ -38,9 +33,7 @@ class MovedPiece(msgspec.Struct, frozen=True, kw_only=True):
     """Contiguous rows of an old file that were read, with deleted ones.
 
     Attributes:
-        location: of the file.
         first_position: of the first row in the file; 0 if there are no rows.
-        row_count: with deleted rows.
         dropped: a serialized bitmap of the positions in the file that are in no new file, by whatever delete; empty for none.
         applied: those of them that position delete files or vectors name; null: all of `dropped`.
         first_ordinal: the origin of the file's first row, if rows have origins.
@@ -72,12 +65,12 @@ class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bitmap_of(data: bytes) -> BitMap64:
-    """A bitmap from its serialized form; empty from no bytes."""
+    """Empty from no bytes."""
     return BitMap64.deserialize(data) if data else BitMap64()
 
 
 def pieces_of(moves: RowMoves, storage: Storage) -> Iterator[MovedPiece]:
-    """All pieces, those in storage one file at a time; raises `MissingFileError`, or `InvalidTableError` for a damaged file."""
+    """All pieces, those in storage one file at a time; raises `InvalidTableError` for a damaged file."""
     for location in moves.stored:
         try:
             yield from from_msgpack(storage.read(location), tuple[MovedPiece, ...])
@@ -94,44 +87,52 @@ class ReadNotes:
 
     def __init__(self, origin_type: pa.DataType | None = None) -> None:
         self.origin_type = origin_type
-        self._noted: list[_Noted] = []
+        self._pieces: list[_Piece] = []
 
     def begin(self, location: str, first_ordinal: int | None = None, *, has_key_deletes: bool = False) -> None:
         """Start a piece; `has_key_deletes`: rows may be dropped that position deletes do not name."""
         applied = BitMap64() if has_key_deletes else None
-        self._noted.append(_Noted(location, first_ordinal=first_ordinal, applied=applied))
+        self._pieces.append(_Piece(location, first_ordinal=first_ordinal, applied=applied))
 
     def add(self, first_position: int, row_count: int) -> "NotedRows":
         """Record some rows of the piece."""
-        noted = self._noted[-1]
-        if noted.row_count and noted.first_position + noted.row_count != first_position:
-            applied = None if noted.applied is None else BitMap64()
-            noted = _Noted(noted.location, first_ordinal=noted.first_ordinal, applied=applied)
-            self._noted.append(noted)
-        if not noted.row_count:
-            noted.first_position = first_position
-        noted.row_count += row_count
-        return NotedRows(noted, first_position, row_count)
+        piece = self._pieces[-1]
+        if piece.row_count and piece.first_position + piece.row_count != first_position:
+            self.begin(piece.location, piece.first_ordinal, has_key_deletes=piece.applied is not None)
+            piece = self._pieces[-1]
+        if not piece.row_count:
+            piece.first_position = first_position
+        piece.row_count += row_count
+        return NotedRows(piece, first_position, row_count)
 
     def pieces(self) -> tuple[MovedPiece, ...]:
         """The pieces in the order in which they were read; complete after the last row."""
         return tuple(
             MovedPiece(
-                location=noted.location,
-                first_position=noted.first_position,
-                row_count=noted.row_count,
-                dropped=_serialized(noted.dropped),
-                applied=None if noted.applied in (None, noted.dropped) else _serialized(noted.applied),
-                first_ordinal=noted.first_ordinal,
+                location=piece.location,
+                first_position=piece.first_position,
+                row_count=piece.row_count,
+                dropped=_serialized(piece.dropped),
+                applied=None if piece.applied in (None, piece.dropped) else _serialized(piece.applied),
+                first_ordinal=piece.first_ordinal,
             )
-            for noted in self._noted
+            for piece in self._pieces
         )
+
+
+class _Piece(msgspec.Struct):
+    location: str
+    first_position: int = 0
+    row_count: int = 0
+    dropped: BitMap64 = msgspec.field(default_factory=BitMap64)
+    applied: BitMap64 | None = None
+    first_ordinal: int | None = None
 
 
 class NotedRows(msgspec.Struct, frozen=True):
     """Rows that are contiguous both in a table and in a file."""
 
-    noted: "_Noted"
+    piece: _Piece
     first_position: int
     row_count: int
 
@@ -142,43 +143,25 @@ def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) ->
     `rows` are those of the whole table, in order.
     """
 
-    def marked(mask: Mask) -> Iterator[tuple["_Noted", BitMap64]]:
+    for mask, is_applied in ((deleted, False), (by_position, True)):
         numbers = np.flatnonzero(mask)
         start = 0
         for one in rows:
+            bitmap = one.piece.applied if is_applied else one.piece.dropped
             low, high = np.searchsorted(numbers, (start, start + one.row_count))
-            if low < high:
-                yield one.noted, bitmap_from(numbers[low:high] - start + one.first_position)
+            if low < high and bitmap is not None:
+                bitmap.update(bitmap_from(numbers[low:high] - start + one.first_position))
             start += one.row_count
-
-    for noted, positions in marked(deleted):
-        noted.dropped.update(positions)
-    if any(one.noted.applied is not None for one in rows):
-        for noted, positions in marked(by_position):
-            if noted.applied is not None:
-                noted.applied.update(positions)
 
 
 def bitmap_from(positions: NDArray[np.integer]) -> BitMap64:
-    """A bitmap of positions, none of them negative."""
     # Anything but an `array` of the standard library is iterated number by number.
-    numbers = array("Q")
-    numbers.frombytes(positions.astype(np.uint64).tobytes())
-    return BitMap64(numbers)
+    return BitMap64(array("Q", positions.astype(np.uint64).tobytes()))
 
 
 def positions_in(bitmap: BitMap64) -> NDArray[np.int64]:
-    """The positions in a bitmap, ascending."""
+    """Ascending."""
     return np.asarray(bitmap.to_array(), dtype=np.int64)
-
-
-class _Noted(msgspec.Struct):
-    location: str
-    first_position: int = 0
-    row_count: int = 0
-    dropped: BitMap64 = msgspec.field(default_factory=BitMap64)
-    applied: BitMap64 | None = None
-    first_ordinal: int | None = None
 
 
 def _serialized(bitmap: BitMap64 | None) -> bytes:
@@ -254,7 +237,7 @@ class OriginsWriter:
 
 
 def read_origins(storage: Storage, location: str) -> Iterator[NDArray[Any]]:
-    """The origins in a file, one batch at a time; raises `MissingFileError`, or `InvalidTableError` for a damaged file."""
+    """The origins in a file, one batch at a time; raises `InvalidTableError` for a damaged file."""
     with storage.open(location) as stream:
         with translated(location):
             reader = pa.ipc.open_stream(stream)
@@ -285,12 +268,8 @@ def new_positions(
 ) -> dict[str, BitMap64]:
     """The positions of some rows in new files, by path; a row that was dropped, or a position beyond the end of a file, has none.
 
-    Args:
-        outcomes: of all tasks of a group, with their moves.
-        positions: by the path of the old file.
-
-    Raises:
-        MissingFileError, InvalidTableError: what a task put into storage is missing or damaged.
+    `outcomes` are those of all tasks of a group; `positions` are by the path of the old file. Raises `MissingFileError` or
+    `InvalidTableError` if what a task put into storage is missing or damaged.
     """
     search = _Search(storage, positions)
     ordinals: list[NDArray[np.int64]] = []
@@ -417,5 +396,5 @@ class _Search:
 
 def _moves(outcome: TaskMoves) -> RowMoves:
     if outcome.moves is None:
-        raise IcekeepBug("a task did not tell where its rows went")
+        raise IcekeepBug("a task did not report where its rows went")
     return outcome.moves

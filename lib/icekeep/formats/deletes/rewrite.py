@@ -1,15 +1,11 @@
-"""Position delete files of one partition rewritten as fewer of them, or as deletion vectors: one task of a rewrite of deletes.
+"""Tasks that write delete files: position deletes of one partition rewritten, and equality deletes converted to positions.
 
-Delete files are streamed. In memory are a bitmap per data file, of some two bytes per position if they are sparse and an eighth
-of a byte if they are dense, and the rows that are stored with positions. The task's range of data file paths bounds both.
+A rewrite streams delete files. In memory are a bitmap per data file, of some two bytes per position if they are sparse and an
+eighth of a byte if they are dense, and the rows that are stored with positions; the task's range of data file paths bounds both.
 
-Equality deletes converted to position delete files or deletion vectors: a task's work, for a share of the data files.
-
-The deleted positions are computed with the code of a reader (`apply`), within the same bounds of memory: of a data file only the
-compared columns are read.
-
-In format version 2 the positions are written even if other deletes have them, so that they do not depend on those. In version 3
-a vector replaces all position deletes of its data file, so it includes them.
+A conversion computes the deleted positions with the code of a reader (`apply`), within the same bounds of memory: of a data file
+only the compared columns are read. In format version 2 the positions are written even if other deletes have them, so that they do
+not depend on those. In version 3 a vector replaces all position deletes of its data file, so it includes them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +32,7 @@ from icekeep.formats.deletes.read import (
     POSITION_COLUMNS,
     DeleteCache,
     Positions,
+    as_position_deletes,
     delete_write_options,
     position_tables,
     rows_by_path,
@@ -45,12 +42,11 @@ from icekeep.formats.deletes.read import (
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import FileNames, attempt_name, write_options
 from icekeep.formats.puffin import FILE_FORMAT, VectorTarget, write_deletion_vectors
-from icekeep.formats.puffin import FILE_FORMAT as PUFFIN
 from icekeep.formats.reader import SourceFile
 from icekeep.formats.row_moves import bitmap_from, positions_in
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.collections import packed
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import identity_values
 from icekeep.spec.properties import FULL, choice, metrics_modes
@@ -62,6 +58,13 @@ from icekeep.storage.base import Storage
 Granularity = Literal["file", "partition"]
 """Whether a position delete file is for one data file or for all of a partition."""
 
+VECTORS_A_FILE = 500
+"""The most vectors in a Puffin file."""
+
+POSITIONS_A_FILE = 4_000_000
+"""Positions, in memory and sorted, at which a delete file for a whole partition ends."""
+
+_MARKS = Schema(fields=(DELETED,))
 _FORMATS = {name.lower(): name for name in ("PARQUET", "ORC", "AVRO")}
 _GRANULARITIES: Mapping[str, Granularity] = {"file": "file", "partition": "partition"}
 
@@ -93,8 +96,7 @@ class LiveFile(msgspec.Struct, frozen=True):
 class LiveFiles(Protocol):
     """The live data files that delete files may name; a dictionary by path will do."""
 
-    def get(self, path: str, /) -> LiveFile | None:
-        """The data file at a path, if it is live."""
+    def get(self, path: str, /) -> LiveFile | None: ...
 
 
 class DeleteSource(msgspec.Struct, frozen=True):
@@ -111,8 +113,7 @@ class DeletesTask(msgspec.Struct, frozen=True, kw_only=True):
         sources: delete files of one partition.
         live: at least the data files of the partition in the task's range of paths.
         first_path, end_path: the task's range of data file paths, without the end; null: no bound.
-        makes_vectors: whether positions become deletion vectors, in one Puffin file, or position delete files.
-        file_format: of position delete files: `PARQUET`, `ORC` or `AVRO`.
+        makes_vectors: whether positions become deletion vectors, in one Puffin file, or position delete files of `file_format`.
         directory: of the partition, in the locations of the new files.
         operation_id, partition_id, task_attempt_id: in their names.
     """
@@ -159,12 +160,7 @@ class DeletesOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
-    """Read the delete files of a task and write the positions that are still needed, each once; on failure no file is left.
-
-    Raises:
-        MissingFileError, InvalidTableError, UnsupportedError: as `read_position_deletes`.
-        PropertyError: a table property of the writer is invalid.
-    """
+    """Read the delete files of a task and write the positions that are still needed, each once; on failure no file is left."""
     # Stored values of deleted rows are kept, but a vector has none.
     schema = POSITION_COLUMNS if task.makes_vectors else _with_values(task.schema, required=False)
     left = _LeftRows(task)
@@ -172,7 +168,19 @@ def rewrite_deletes(task: DeletesTask, storage: Storage) -> DeletesOutcome:
         # Row groups without data files of the task's range are skipped, or every task would read all of them.
         for rows in position_tables(storage, source.file, schema, task.first_path, task.end_path):
             left.add(rows, source)
-    files = _write_vectors(left, task, storage) if task.makes_vectors else _write_positions(left, task, storage)
+    attempt = attempt_name(task.operation_id, task.partition_id, task.task_attempt_id)
+    names = FileNames(attempt, task.table_location, task.properties)
+    if not task.makes_vectors:
+        files = _write_positions(left, task, names, storage)
+    elif left.positions:
+        location = names.location(delete_suffix(FILE_FORMAT), task.directory)
+        vectors = (
+            (VectorTarget(location=path, spec_id=task.spec_id, partition=task.partition), positions)
+            for path, positions in left.positions.items()
+        )
+        files = write_deletion_vectors(storage, location, vectors)
+    else:
+        files = ()
     kept = sum(map(len, left.positions.values())) + sum(map(len, left.with_values.values()))
     if (written := sum(file.record_count for file in files)) != kept:
         storage.delete_many({file.file_path for file in files})
@@ -199,32 +207,29 @@ class _LeftRows:
 
     def add(self, rows: pa.Table, source: DeleteSource) -> None:
         """Add rows of a delete file that are in the task's range."""
-        positions = rows.column(1).to_numpy()
+        task, positions = self._task, rows.column(1).to_numpy()
         has_values = None if rows.num_columns < 3 else pc.is_valid(rows.column(2)).to_numpy(zero_copy_only=False)
         for path, at in rows_by_path(rows.column(0)):
-            if not self._task.takes(path):
+            if not task.takes(path):
                 continue
             self.read_count += len(at)
-            if not self._is_kept(path, source.sequence_number, len(at)):
+            file, number = task.live.get(path), source.sequence_number
+            if file is None or file.sequence_number > number:
+                became, self.dangling_count = NamedFile(dropped_up_to=number), self.dangling_count + len(at)
+            elif file.has_vector:
+                became, self.replaced_count = NamedFile(has_vector=True), self.replaced_count + len(at)
+            else:
+                became = NamedFile(kept_from=number)
+            earlier = self.named.get(path)
+            self.named[path] = became if earlier is None else earlier.and_also(became)
+            if became.kept_from is None:
                 continue
-            if has_values is None or not (valued := has_values[at]).any():
-                _gather(self._positions, path, positions[at])
-                continue
-            _gather(self._positions, path, positions[at[~valued]])
-            _gather(self.with_values, path, positions[at[valued]])
-            self._values.append(rows.take(pa.array(at[valued])))
-
-    def _is_kept(self, path: str, number: int, rows_count: int) -> bool:
-        file = self._task.live.get(path)
-        if file is None or file.sequence_number > number:
-            became, self.dangling_count = NamedFile(dropped_up_to=number), self.dangling_count + rows_count
-        elif file.has_vector:
-            became, self.replaced_count = NamedFile(has_vector=True), self.replaced_count + rows_count
-        else:
-            became = NamedFile(kept_from=number)
-        earlier = self.named.get(path)
-        self.named[path] = became if earlier is None else earlier.and_also(became)
-        return became.kept_from is not None
+            valued = np.zeros(len(at), dtype=bool) if has_values is None else has_values[at]
+            for bitmaps, kept in ((self._positions, at[~valued]), (self.with_values, at[valued])):
+                if len(kept):
+                    bitmaps.setdefault(path, BitMap64()).update(bitmap_from(positions[kept]))
+            if valued.any():
+                self._values.append(rows.take(pa.array(at[valued])))
 
     @cached_property
     def positions(self) -> dict[str, BitMap64]:
@@ -236,20 +241,12 @@ class _LeftRows:
         return {path: less[path] for path in sorted(less) if less[path]}
 
     def values(self) -> pa.Table | None:
-        """Rows with values, sorted by path and position, each once; null if there are none."""
+        """Rows with values, sorted by path and position, each once."""
         if not self._values:
             return None
         path = DELETE_FILE_PATH.name
         plain = [table.set_column(0, path, table.column(0).cast(pa.string())) for table in self._values]
         return sorted_once(pa.concat_tables(plain))
-
-
-def _gather(bitmaps: dict[str, BitMap64], path: str, positions: Positions) -> None:
-    if len(positions):
-        new = bitmap_from(positions)
-        bitmap = bitmaps.setdefault(path, new)
-        if bitmap is not new:
-            bitmap |= new
 
 
 def _with_values(schema: Schema, *, required: bool) -> Schema:
@@ -268,30 +265,14 @@ def _with_values(schema: Schema, *, required: bool) -> Schema:
     return Schema(fields=(*POSITION_COLUMNS.fields, msgspec.structs.replace(column, required=required)))
 
 
-def _new_files(task: DeletesTask) -> FileNames:
-    attempt = attempt_name(task.operation_id, task.partition_id, task.task_attempt_id)
-    return FileNames(attempt, task.table_location, task.properties)
-
-
-def _write_vectors(left: _LeftRows, task: DeletesTask, storage: Storage) -> tuple[DataFile, ...]:
-    if not left.positions:
-        return ()
-    targets = (
-        (VectorTarget(location=path, spec_id=task.spec_id, partition=task.partition), positions)
-        for path, positions in left.positions.items()
-    )
-    location = _new_files(task).location(delete_suffix(PUFFIN), task.directory)
-    return write_deletion_vectors(storage, location, targets)
-
-
-def _write_positions(left: _LeftRows, task: DeletesTask, storage: Storage) -> tuple[DataFile, ...]:
+def _write_positions(left: _LeftRows, task: DeletesTask, names: FileNames, storage: Storage) -> tuple[DataFile, ...]:
     """Positions with values go to files of their own: in a file with the column every row must have a value."""
     tables = [(POSITION_COLUMNS, _tables(left.positions, task.granularity))]
     values = left.values()
     if values is not None:
         schema = _with_values(task.schema, required=True)
         tables.append((schema, _split(cast_to_schema(values, schema), task.granularity)))
-    new_location = partial(_new_files(task).location, delete_suffix(task.file_format), task.directory)
+    new_location = partial(names.location, delete_suffix(task.file_format), task.directory)
     with ExitStack() as stack:
         writers = []
         for schema, _ in tables:
@@ -321,19 +302,7 @@ def _write_positions(left: _LeftRows, task: DeletesTask, storage: Storage) -> tu
                     writer.end_file()
                 last_path = path
                 writer.write(table)
-        return tuple(_as_deletes(file) for writer in writers for file in writer.close())
-
-
-def _as_deletes(file: DataFile) -> DataFile:
-    """The file as a position delete file."""
-    lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
-    upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
-    return msgspec.structs.replace(
-        file,
-        content=FileContent.POSITION_DELETES,
-        sort_order_id=None,
-        referenced_data_file=lower.decode() if lower is not None and lower == upper else None,
-    )
+        return tuple(as_position_deletes(file) for writer in writers for file in writer.close())
 
 
 def _tables(positions: Mapping[str, BitMap64], granularity: Granularity) -> Iterator[pa.Table]:
@@ -373,15 +342,6 @@ def _split(table: pa.Table, granularity: Granularity) -> Iterator[pa.Table]:
         yield table.slice(start, end - start)
 
 
-VECTORS_A_FILE = 500
-"""The most vectors in a Puffin file."""
-
-POSITIONS_A_FILE = 4_000_000
-"""Positions, in memory and sorted, at which a delete file for a whole partition ends."""
-
-_MARKS = Schema(fields=(DELETED,))
-
-
 def equality_positions(
     storage: Storage,
     pieces: Sequence[LivePiece],
@@ -391,9 +351,7 @@ def equality_positions(
 ) -> Iterator[Positions]:
     """The ascending positions that equality deletes remove from each data file, in order; raises as `LiveRowsReader`.
 
-    Args:
-        pieces: whole data files, with the number of their rows; `deletes` are only equality deletes.
-        table_schemas: as for `LiveRowsReader`.
+    `pieces` are whole data files, with the number of their rows and equality deletes only.
     """
     for piece in pieces:
         if piece.record_count is None or piece.split is not None:
@@ -458,12 +416,10 @@ class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a task did.
 
     Attributes:
-        data_files: those of the task.
         added: the new delete files or vectors.
         named: the data files with rows that equality deletes remove.
         replaced: vectors and position delete files for one data file, whose positions are in `added`.
         positions_count: how many positions equality deletes remove.
-        read_count: rows that were read.
         peak_bytes: the peak memory of the process at the end of the task (resident set).
     """
 
@@ -477,13 +433,7 @@ class ConversionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
-    """Find the positions that the equality deletes of a task remove and write them; on failure no file is left.
-
-    Raises:
-        As `equality_positions`; and
-        PropertyError: a table property of the writer is invalid.
-        UnsupportedError: a location provider of another engine places the table's files.
-    """
+    """Find the positions that the equality deletes of a task remove and write them; on failure no file is left."""
     work = _Work(task, storage)
     try:
         work.run()
@@ -502,7 +452,6 @@ def convert(task: ConversionTask, storage: Storage) -> ConversionOutcome:
 
 
 _Deleted = tuple[DataFile, Positions]
-"""A data file and deleted positions in it."""
 
 
 class _Work:

@@ -481,15 +481,16 @@ def moved_offset_index(data: bytes, shift: int) -> bytes:
 
 def footer_bytes(first: Footer, row_count: int, row_groups: list[bytes]) -> bytes:
     """A footer of encoded row groups, with everything else as in `first`."""
+    version, schema, key_values, created_by, column_orders = first.common_fields
     return struct_bytes(
         [
-            (1, I32, first.version),
-            (2, LIST, first.schema),
+            (1, I32, version),
+            (2, LIST, schema),
             (3, I64, row_count),
             (4, LIST, list_bytes(STRUCT, row_groups)),
-            (5, LIST, first.key_values),
-            (6, BINARY, first.created_by),
-            (7, LIST, first.column_orders),
+            (5, LIST, key_values),
+            (6, BINARY, created_by),
+            (7, LIST, column_orders),
         ]
     )
 

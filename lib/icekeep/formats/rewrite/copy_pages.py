@@ -59,7 +59,6 @@ from icekeep.formats.rewrite.task import (
     removed_on_failure,
     reported_moves,
     task_options,
-    whole_pieces,
 )
 from icekeep.formats.row_hash import RowSequence
 from icekeep.formats.writer import ROW_GROUP_ROWS, DataFileWriter, RollingWriter, next_row_group_bytes
@@ -115,7 +114,7 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
         if row_count != sum(piece.record_count for piece in task.pieces):
             raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
         proved = None if copier.proof is None else copier.proof.check(files, storage)
-        moves = reported_moves(task, storage, whole_pieces(task), None)
+        moves = reported_moves(task, storage)
     return RewriteOutcome(
         files=files,
         read_count=row_count,
@@ -341,7 +340,7 @@ class PagesFile:
         self._location = location
         self._row_groups: list[tuple[int, list[_WrittenChunk]]] = []
         self._nan_counts: dict[int, int] = {}
-        self._nodes = {node.value(9): node for node in structs_at(shape.footer.schema, 0) if 9 in node.spans}
+        self._nodes = {node.value(9): node for node in structs_at(shape.footer.common_fields[1], 0) if 9 in node.spans}
         with ExitStack() as stack:
             self._stream = stack.enter_context(storage.write(location))
             self._stream.write(MAGIC)

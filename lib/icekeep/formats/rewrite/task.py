@@ -73,11 +73,10 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         schema: of the new files.
         table_schemas: all of the table's, for columns that deletes compare and `schema` lacks.
         specs: the partition specs of the pieces and of the new files, by id.
-        spec_id: of the new files.
+        spec_id, sort_order_id: of the new files.
         properties: of the table, for the writer, the locations of data files, and the name mapping.
         sort_order: of the table, whose columns keep bounds.
-        sort_order_id: of the new files.
-        ordering: of the rows; null keeps their order.
+        ordering: null keeps the order of the rows.
         key_range: of this task's rows; null for all.
         files_count: the number of files for the rows of one partition, evenly, by estimated live rows if they are not ordered; a
             file still ends at the target size. Null: only there.
@@ -133,21 +132,17 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         """Whether each row has a column with its number among the rows of the group."""
         return self.moves_directory is not None and (self.is_ordered or self.is_shuffled)
 
-    @property
-    def attempt(self) -> str:
-        """The start of the names of all files that the task writes."""
-        return attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
-
     def file_names(self) -> FileNames:
-        """Locations of new files; raises as `FileNames`."""
-        return FileNames(self.attempt, self.table_location, self.properties)
+        attempt = attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
+        return FileNames(attempt, self.table_location, self.properties)
 
     def spilled_location(self, name: str) -> str:
         """The location of a file with some of the task's moves."""
-        return f"{self.moves_directory}/{name}-{self.attempt}"
+        return (
+            f"{self.moves_directory}/{name}-{attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)}"
+        )
 
     def partition_path(self, partition: tuple[Any, ...]) -> str:
-        """The directory of a partition's new files, for `FileNames.location`."""
         return partition_path(self.specs[self.spec_id], self.schema, partition)
 
 
@@ -197,8 +192,7 @@ _LARGE_BYTES = 16 * MIB
 def columns_to_write(task: RewriteTask) -> Schema:
     """The table's columns, with those of row lineage if the new files must keep it (spec, "Row Lineage").
 
-    Raises:
-        UnsupportedError: a column of the table has the name of one of lineage: no file can hold both.
+    Raises `UnsupportedError` if a column of the table has the name of one of lineage: no file can hold both.
     """
     keeps_lineage = task.keeps_lineage
     if keeps_lineage is None:
@@ -216,7 +210,7 @@ def columns_to_write(task: RewriteTask) -> Schema:
 
 
 def task_options(task: RewriteTask) -> WriteOptions:
-    """The write options of a task's new files; raises `PropertyError` for an invalid table property."""
+    """Raises `PropertyError` for an invalid table property."""
     options = write_options(
         task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
     )
@@ -236,7 +230,7 @@ def source_of(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping | N
 
 
 class TaskRows:
-    """The live rows of a task's pieces, in the order of the pieces; iterate once.
+    """The live rows of a task's pieces, in the order of the pieces.
 
     String columns that repeat may be dictionary-encoded.
 
@@ -297,15 +291,14 @@ class TaskRows:
 
     @property
     def pieces(self) -> tuple[MovedPiece, ...]:
-        """The pieces that were read, with their dropped rows; complete after the last row. Empty if moves are not requested."""
+        """Those that were read, with their dropped rows; complete after the last row. Empty if moves are not requested."""
         return () if self._notes is None else self._notes.pieces()
 
-    def __iter__(self) -> Iterator[pa.Table]:
-        """Raises as `LiveRowsReader.read`, and `UnsupportedError` for a row group that needs more memory than there is."""
-        yield from self.read(self._task.pieces)
+    def read(self, pieces: Iterable[FilePiece] | None = None) -> Iterator[pa.Table]:
+        """The live rows of some pieces of the task, by default all.
 
-    def read(self, pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
-        """The live rows of some pieces of the task; raises as iteration."""
+        Raises as `LiveRowsReader.read`, and `UnsupportedError` for a row group that needs more memory than there is.
+        """
         task, name_mapping = self._task, name_mapping_of(self._task.properties)
         live = (
             LivePiece(
@@ -315,7 +308,7 @@ class TaskRows:
                 record_count=piece.record_count if piece.split is None else None,
                 first_ordinal=piece.first_ordinal,
             )
-            for piece in pieces
+            for piece in (task.pieces if pieces is None else pieces)
         )
         for table in self._reader.read(live, batch_rows=self._memory.batch_rows):
             self.live_count += table.num_rows
@@ -330,37 +323,34 @@ class WrittenRows(msgspec.Struct, frozen=True):
     files: tuple[DataFile, ...]
     origins: tuple[str, ...] | None = None
 
-    @property
-    def locations(self) -> tuple[str, ...]:
-        return (*(file.file_path for file in self.files), *(self.origins or ()))
-
 
 MAX_REPORTED_BYTES = MIB
 """Larger reports go into storage."""
-
-_HASH_BYTES = 16
 
 
 def reported_moves(
     task: RewriteTask,
     storage: Storage,
-    pieces: Sequence[MovedPiece],
-    origins: tuple[str, ...] | None,
+    pieces: Sequence[MovedPiece] | None = None,
+    origins: tuple[str, ...] | None = None,
     max_bytes: int = MAX_REPORTED_BYTES,
 ) -> RowMoves | None:
     """The report of the pieces that a task read; null if its moves are not requested.
 
-    `origins` are the locations of the rows' origins, if they have any; pieces above `max_bytes` go into storage.
+    `origins` are the locations of the rows' origins, if they have any; pieces above `max_bytes` go into storage. By default the
+    task reads whole files and drops no row.
     """
     if task.moves_directory is None:
         return None
+    if pieces is None:
+        pieces = [MovedPiece(location=p.location, first_position=0, row_count=p.record_count) for p in task.pieces]
     if origins is not None:
         # Several threads have read them, in any order.
         pieces = sorted(pieces, key=lambda piece: (piece.first_ordinal, piece.first_position, piece.location))
     encoded = msgspec.msgpack.encode(pieces)
     reading = b""
     if task.key_range is not None:
-        reading = blake2b(encoded, digest_size=_HASH_BYTES).digest()
+        reading = blake2b(encoded, digest_size=16).digest()
         if task.key_range.lower is not None:
             return RowMoves(origins=origins, reading=reading)
     if len(encoded) <= max_bytes:
@@ -369,13 +359,6 @@ def reported_moves(
     with storage.write(location) as stream:
         stream.write(encoded)
     return RowMoves(stored=(location,), origins=origins, reading=reading)
-
-
-def whole_pieces(task: RewriteTask) -> list[MovedPiece]:
-    """The pieces of a task that reads whole files and drops no row."""
-    return [
-        MovedPiece(location=piece.location, first_position=0, row_count=piece.record_count) for piece in task.pieces
-    ]
 
 
 @contextmanager
@@ -397,7 +380,7 @@ class TaskWriter:
     """
 
     def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
-        """`columns` are `columns_to_write`, without origins; raises as `task_options` and `FileNames`."""
+        """`columns` are `columns_to_write`, without origins."""
         self._task, self._columns, self._storage = task, columns, storage
         self._options = task_options(task)
         self._names = task.file_names()

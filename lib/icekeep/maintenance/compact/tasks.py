@@ -51,7 +51,6 @@ from icekeep.formats.rewrite.task import (
     numbered,
     removed_on_failure,
     reported_moves,
-    whole_pieces,
 )
 from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import MovedPiece, RowMoves
@@ -223,7 +222,7 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
             raise
         return rewrite(told, storage)
     with removed_on_failure([location], storage):
-        moves = reported_moves(told, storage, whole_pieces(told), None)
+        moves = reported_moves(told, storage)
         proved = rows_of_copy(told.pieces, file, storage) if told.verifies else None
     return RewriteOutcome(
         files=(file,),
@@ -436,7 +435,7 @@ def _read(reading: _Reading, exchange: _Exchange) -> Iterator[tuple[int, _Sent]]
     assert task.ordering is not None
     rows = TaskRows(task, exchange.storage)
     waiting: list[pa.Table] = []
-    for table in rows:
+    for table in rows.read():
         waiting.append(_as_sent(table, has_origins=task.has_origins))
         if sum(one.nbytes for one in waiting) >= _PARCELS_BYTES:
             yield from _parcels(waiting, task.ordering, rows.columns, exchange.points)

@@ -62,8 +62,8 @@ def test_a_footer_says_what_pyarrow_reads_in_it(data, row_group_rows, codec, ind
         known.row_group(n).num_rows for n in range(known.num_row_groups)
     ]
     assert footer.codecs == {CODECS[codec]}
-    assert footer.created_by.endswith(known.created_by.encode())
-    assert (footer.key_values is not None) == indexed
+    assert footer.common_fields[3].endswith(known.created_by.encode())
+    assert (footer.common_fields[2] is not None) == indexed
     for number, group in enumerate(footer.row_groups):
         for position, chunk in enumerate(group.chunks):
             theirs = known.row_group(number).column(position)

@@ -193,7 +193,7 @@ def test_where_nobody_asks_nothing_is_told_or_kept(storage, ordering):
     outcome = rewrite(moving_task(pieces, deletes, ordering=ordering, moves_directory=None), storage)
     assert outcome.moves is None
     assert not [key for key in storage.files if ".icekeep" in key]
-    with pytest.raises(IcekeepBug, match="did not tell"):
+    with pytest.raises(IcekeepBug, match="did not report"):
         new_positions([outcome], storage, {})
 
 

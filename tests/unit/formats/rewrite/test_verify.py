@@ -47,7 +47,7 @@ def written(table, schema, file_format):
 def live_hash(task, storage):
     """The live rows of all pieces of a task."""
     live = TaskRows(replace(task, verifies=True), storage)
-    for _ in live:
+    for _ in live.read():
         continue
     return live.hash
 

@@ -224,7 +224,7 @@ def test_files_with_other_column_orders_have_other_keys(storage):
     data = parquet_bytes(some_rows(0, 50, PLAIN), compression="zstd")
     file = put_bytes(storage, "memory:/t/f", data)
     footer = read_footer(storage, file.file_path, len(data))
-    orders = footer.column_orders
+    orders = footer.common_fields[4]
     # The order of the type becomes a later kind of order.
     other = put_bytes(storage, "memory:/t/g", changed(data, orders, orders.replace(b"\x1c\0\0", b"\x2c\0\0")), 50)
     assert answer_for(storage, file, rules_for(PLAIN)).key != answer_for(storage, other, rules_for(PLAIN)).key
