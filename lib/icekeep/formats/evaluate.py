@@ -1,12 +1,8 @@
-"""The spec's transforms over Arrow arrays, and rows split by partition with them.
+"""The spec's transforms and bound filters evaluated on Arrow columns, and on the row groups of open files.
 
 `spec/transforms.py` is the definition. Whole arrays are transformed at once where that gives the same; elsewhere the definition
-is applied once to each distinct value.
-
-Evaluate a bound filter on the rows of Arrow columns and on the row groups of open files.
-
-Values are compared in an Arrow type whose order is Iceberg's: whole numbers for dates and times, bytes for strings (UTF-8
-sorts by code point), UUIDs and fixed values, and floats with one zero.
+is applied once to each distinct value. A filter compares values in an Arrow type whose order is Iceberg's: whole numbers for
+dates and times, bytes for strings (UTF-8 sorts by code point), UUIDs and fixed values, and floats with one zero.
 """
 
 import math

@@ -50,9 +50,9 @@ _CLUSTER_REMEDY = (
 
 
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory that a part of a file (row group, stripe) takes, as far as the file's footer shows.
+    """The memory that the data of a part of a file (row group, stripe) takes, as far as the file's footer shows.
 
-    `size_bytes` is the size of its data in memory; `held_bytes` are held beside each batch when it is read in batches.
+    `held_bytes` are held beside each batch when it is read in batches.
     """
 
     number: int

@@ -1,9 +1,8 @@
-"""How data files are written, from a table's properties.
+"""How data files are written and named, from a table's properties.
 
-Names of new files, as in Iceberg's Spark writers: `<partition_id>-<task_attempt_id>-<operation_id>-<count>`.
-
-Two attempts at one task need different `task_attempt_id`s, and two runs different `operation_id`s, such as UUIDs: only the files
-of one attempt are committed, and with equal names another could overwrite them.
+Names are as in Iceberg's Spark writers: `<partition_id>-<task_attempt_id>-<operation_id>-<count>`. Two attempts at one task need
+different `task_attempt_id`s, and two runs different `operation_id`s, such as UUIDs: only the files of one attempt are committed,
+and with equal names another could overwrite them.
 """
 
 from collections.abc import Callable, Mapping

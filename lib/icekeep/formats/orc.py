@@ -7,7 +7,7 @@ earlier.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
+from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY, arrays_below, nested_array
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, field_id, map_fields
-from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, NewFile, value_width
 from icekeep.formats.machine import PartSize
 from icekeep.formats.options import OrcOptions
 from icekeep.spec.avro import read_varint
@@ -128,7 +128,7 @@ def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
         raise InvalidTableError("its ORC footer is damaged") from error
 
 
-class OrcWriter:
+class OrcWriter(NewFile):
     """An ORC file that is being written; pyarrow decides where a stripe ends."""
 
     def __init__(
@@ -139,28 +139,23 @@ class OrcWriter:
         options: OrcOptions,
         collector: MetricsCollector,
     ) -> None:
-        self._storage = storage
-        self._location = location
-        self._schema = orc_schema(schema)
-        self._collector = collector
-        self._stripe_size_bytes = options.stripe_size_bytes
-        self._arrow_bytes = 0
-        self._flushed_bytes = 0
-        self._flushed_arrow_bytes = 0
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            self._writer = orc.ORCWriter(
-                self._stream,
-                compression=options.compression,
-                compression_strategy=options.compression_strategy,
-                stripe_size=options.stripe_size_bytes,
-                batch_size=options.batch_rows,
-                bloom_filter_columns=column_numbers(self._schema, options.bloom_filter_columns),
-                bloom_filter_fpp=options.bloom_filter_fpp,
-                dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
-            )
-            self._stack = stack.pop_all()
-        self.is_made = False
+        self._schema, self._collector, self._stripe_size_bytes = (
+            orc_schema(schema),
+            collector,
+            options.stripe_size_bytes,
+        )
+        self._arrow_bytes = self._flushed_bytes = self._flushed_arrow_bytes = 0
+        begin = partial(
+            orc.ORCWriter,
+            compression=options.compression,
+            compression_strategy=options.compression_strategy,
+            stripe_size=options.stripe_size_bytes,
+            batch_size=options.batch_rows,
+            bloom_filter_columns=column_numbers(self._schema, options.bloom_filter_columns),
+            bloom_filter_fpp=options.bloom_filter_fpp,
+            dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
+        )
+        super().__init__(storage, location, begin)
 
     @property
     def written_bytes(self) -> float:
@@ -190,20 +185,11 @@ class OrcWriter:
             self._flushed_bytes, self._flushed_arrow_bytes = self._stream.tell(), self._arrow_bytes
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer, and read back the offsets of the stripes, which pyarrow's writer does not return."""
-        self._writer.close()
-        size_bytes = self._stream.tell()
-        self._stack.close()
-        self.is_made = True
+        size_bytes = self._close()
+        # pyarrow's writer does not return the offsets of the stripes.
         with self._storage.open(self._location) as stream:
             offsets = tuple(stripe.offset for stripe in stripes_of(orc.ORCFile(stream)))
         return size_bytes, self._collector.metrics(split_offsets=offsets)
-
-    def abandon(self, error: BaseException) -> None:
-        with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
-            self._writer.close()
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, None)
 
 
 def _has_fraction_before_1970(column: Any) -> bool:

@@ -196,9 +196,7 @@ class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
 def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
     """The positions that a deletion vector deletes; `file` is that of its entry.
 
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has another number of positions.
+    Raises `InvalidTableError` if the entry is no deletion vector, or the blob is damaged or has another number of positions.
     """
     if file.content_offset is None or file.content_size_in_bytes is None or file.referenced_data_file is None:
         raise InvalidTableError(

@@ -48,10 +48,8 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to read, and its facts from manifests and the table.
 
     Attributes:
-        file_format: as in manifests, in upper or lower case.
         noun: what errors call the file.
         constants: values of columns that the file may lack because the partition gives them (identity transforms), by source id.
-        name_mapping: the table's, for columns without field ids.
         partition: partition values by id of the partition field, for `_partition`.
         first_row_id: the `_row_id` of the first row, `None` where rows have none.
         data_sequence_number: the `_last_updated_sequence_number` of rows that store none.
@@ -72,13 +70,9 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnsOfFile(msgspec.Struct, frozen=True):
-    """The columns of a file that a schema needs.
+    """The names of the columns of a file that a schema needs, `kept` those of them that are read as dictionaries.
 
-    Attributes:
-        stored: the file's schema as the file describes it.
-        schema: the same with field ids.
-        names: of the needed columns.
-        kept: names of those that are read as dictionaries.
+    `stored` is the file's schema as the file describes it, `schema` the same with field ids.
     """
 
     stored: pa.Schema
@@ -146,17 +140,11 @@ def read_file(
     *,
     batch_rows: int | BatchChoice | None = None,
 ) -> Iterator[pa.Table]:
-    """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
+    """Read a file in the columns of a schema, which may include metadata columns, a part (row group, stripe) at a time.
 
-    Args:
-        schema: the columns of the result, which may include metadata columns; see `project`.
-        parts: positions of the row groups or stripes to read, or a function that chooses them; all if None.
-        batch_rows: the most rows to hold at a time, or a function that chooses it, where the format can read less than a part.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, or does not fit the schema.
-        UnsupportedError: a column has no field id in the file or the name mapping, or the format is unknown.
+    `parts` are the positions of those to read, or a function that chooses them; `batch_rows` is the most rows to hold at a time,
+    where the format can read less than a part. Raises `InvalidTableError` if the file is damaged, or does not fit the schema, and
+    `UnsupportedError` if a column has no field id in the file or the name mapping, or the format is unknown.
     """
     for _, table in read_positioned(storage, source, schema, parts, batch_rows=batch_rows):
         yield table

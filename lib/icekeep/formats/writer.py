@@ -7,7 +7,7 @@ the writer deletes them.
 import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, project
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
 from icekeep.formats.avro import AvroWriter
-from icekeep.formats.base import FileMetrics, MetricsCollector
+from icekeep.formats.base import MetricsCollector, NewFile
 from icekeep.formats.options import OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet.writer import ParquetWriter, repeating_columns, row_group_bytes
@@ -34,22 +34,6 @@ _SAMPLE_ARROW_BYTES = 16 * MIB
 
 _EVEN_SHARE = 0.75
 """Row groups of a file may shrink to this share of the full size to be of equal size."""
-
-
-class NewFile(Protocol):
-    """A file that is being written."""
-
-    is_made: bool
-
-    @property
-    def written_bytes(self) -> float: ...
-
-    def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer; returns the size of the file in bytes and its metrics."""
-        ...
-
-    def abandon(self, error: BaseException) -> None:
-        """Give the file up because of `error`; further errors are ignored."""
 
 
 PIECE_ARROW_BYTES = 4 * MIB

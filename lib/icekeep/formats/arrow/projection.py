@@ -1,10 +1,8 @@
-"""Arrow arrays taken apart and put together: nested arrays, leaf columns, constants, and memory under another schema.
-
-Arrow data of one schema in the columns of another.
+"""Arrow data in the columns of a schema, and arrays taken apart and put together for that.
 
 `project` matches by field id, for data read from the table's files (spec, "Column Projection"); `cast_to_schema` matches by name,
 for a caller's data. Both promote types as "Schema Evolution" allows and no further: a value changes its representation, never its
-meaning, and a cast that would round, truncate or overflow is refused.
+meaning, and a cast that would round, truncate or overflow is refused. `described_as` changes no memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -133,8 +131,7 @@ def leaf_schema(field_ids: Iterable[int], schemas: Sequence[Schema]) -> Schema:
 def leaf_path(field_id: int, schemas: Sequence[Schema]) -> tuple[NestedField, ...]:
     """The fields from the column down to the leaf with an id, in the first schema that has it.
 
-    Raises:
-        InvalidTableError: no schema has it, or it is no primitive, or lies in a list or a map.
+    Raises `InvalidTableError` if no schema has it, or it is no primitive, or lies in a list or a map.
     """
     schema = next((schema for schema in schemas if field_id in schema.fields_by_id), None)
     if schema is None:
@@ -326,12 +323,8 @@ def unidentified(
 ) -> dict[int, str]:
     """Full names, by field id, of the table's fields whose id the file lacks while a field without id has their name.
 
-    Read by id they are null, and a rewrite would keep the nulls.
-
-    Args:
-        stored: columns of a file, with their own ids and those of the table's name mapping.
-        fields: columns of the table.
-        constants: ids of columns whose value the partition gives.
+    Read by id they are null, and a rewrite would keep the nulls. The `stored` columns have their own ids and those of the table's
+    name mapping; `constants` are ids of columns whose value the partition gives.
     """
 
     def visit(
@@ -361,18 +354,11 @@ def project(data: pa.Table, schema: Schema, constants: Mapping[int, Any] | None 
     A column that the data lacks takes its constant, else its `initial-default`, else null; one of type `unknown` is always null;
     a column that the schema lacks is dropped. A top-level string column that was read as a dictionary (`KEPT_DICTIONARY`)
     remains one, since decoding and encoding it again is much of the work of a rewrite; every other dictionary is decoded.
-    Columns that fit already are not copied.
+    Columns that fit already are not copied. The constants, by field id and in the form of `spec.values`, are of columns that the
+    file may lack because the partition gives them (identity transforms). The result is a table or a record batch, as the data.
 
-    Args:
-        data: a table or a record batch whose fields carry the file's ids; the result is of the same kind.
-        schema: the columns of the result.
-        constants: values by field id of columns that the file may lack because the partition gives them (identity transforms),
-            in the form of `spec.values`.
-
-    Raises:
-        UnsupportedError: the file carries no field ids.
-        InvalidTableError: a required column without a default is absent or has nulls, or a column's type cannot become
-            the table's.
+    Raises `UnsupportedError` if the file carries no field ids, and `InvalidTableError` if a required column without a default is
+    absent or has nulls, or a column's type cannot become the table's.
     """
     _validate_ids(data.schema)
     return _Projection(constants or {}).table(data, schema)
@@ -383,10 +369,8 @@ def cast_to_schema(data: pa.Table, schema: Schema) -> pa.Table:
 
     A missing column takes its `write-default`, else null where it is optional. Types convert where no value can change: the
     promotions of the spec, smaller whole numbers, other units of time where every value is exact, large types, dictionaries.
-
-    Raises:
-        UsageError: a required column has nulls, or is missing and has no default; a column is not in the schema, appears twice,
-            or cannot become the schema's type without changing a value. The column is named.
+    Raises `UsageError` that names a column: a required one with nulls, or missing without a default; one that is not in the
+    schema, appears twice, or cannot become the schema's type without changing a value.
     """
     return _Projection(None).table(data, schema)
 

@@ -14,21 +14,8 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.parquet.thrift import Damaged, Integer, Struct, structs_at
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, Schema
 from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
     MAX_NESTING,
     MIB,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMP_NS,
-    TIMESTAMPTZ,
-    TIMESTAMPTZ_NS,
     UNKNOWN,
     UUID,
     DecimalType,
@@ -73,35 +60,28 @@ _MICROS, _NANOS = 2, 3
 Annotation = tuple[str | int, ...]
 """The name of a node's logical type, and its parameters."""
 
-_TYPES: dict[tuple[int, Annotation], PrimitiveType] = {
-    (0, ()): BOOLEAN,
-    (_INT32, ()): INT,
-    (_INT32, ("integer", 32, True)): INT,
-    (_INT32, ("date",)): DATE,
-    (_INT64, ()): LONG,
-    (_INT64, ("integer", 64, True)): LONG,
-    (_INT64, ("time", _MICROS)): TIME,
-    (_INT64, ("timestamp", _MICROS, False)): TIMESTAMP,
-    (_INT64, ("timestamp", _MICROS, True)): TIMESTAMPTZ,
-    (_INT64, ("timestamp", _NANOS, False)): TIMESTAMP_NS,
-    (_INT64, ("timestamp", _NANOS, True)): TIMESTAMPTZ_NS,
-    (4, ()): FLOAT,
-    (5, ()): DOUBLE,
-    (_BYTE_ARRAY, ()): BINARY,
-    (_BYTE_ARRAY, ("string",)): STRING,
+_TYPES: dict[tuple[int, Annotation], str] = {
+    (0, ()): "boolean",
+    (_INT32, ()): "int",
+    (_INT32, ("integer", 32, True)): "int",
+    (_INT32, ("date",)): "date",
+    (_INT64, ()): "long",
+    (_INT64, ("integer", 64, True)): "long",
+    (_INT64, ("time", _MICROS)): "time",
+    (_INT64, ("timestamp", _MICROS, False)): "timestamp",
+    (_INT64, ("timestamp", _MICROS, True)): "timestamptz",
+    (_INT64, ("timestamp", _NANOS, False)): "timestamp_ns",
+    (_INT64, ("timestamp", _NANOS, True)): "timestamptz_ns",
+    (4, ()): "float",
+    (5, ()): "double",
+    (_BYTE_ARRAY, ()): "binary",
+    (_BYTE_ARRAY, ("string",)): "string",
 }
 _DECIMALS = (_INT32, _INT64, _BYTE_ARRAY, _FIXED)
 _CONVERTED: dict[int, Annotation] = {
-    0: ("string",),
-    1: ("map",),
-    2: ("map",),
-    3: ("list",),
-    6: ("date",),
-    8: ("time", _MICROS),
-    10: ("timestamp", _MICROS, True),
-    17: ("integer", 32, True),
-    18: ("integer", 64, True),
-}
+    0: ("string",), 1: ("map",), 2: ("map",), 3: ("list",), 6: ("date",), 8: ("time", _MICROS),
+    10: ("timestamp", _MICROS, True), 17: ("integer", 32, True), 18: ("integer", 64, True),
+}  # fmt: skip
 """The logical types of `ConvertedType`, as far as Iceberg has them."""
 
 _LOGICAL: dict[int, str] = {
@@ -432,7 +412,8 @@ def _primitive(node: Struct, annotation: Annotation) -> PrimitiveType | None:
         if annotation == ("uuid",) and length == 16:
             return UUID
         return fixed(length) if annotation == () else None
-    return _TYPES.get((physical, annotation))
+    name = _TYPES.get((physical, annotation))
+    return None if name is None else PrimitiveType(name)
 
 
 def _annotation(node: Struct) -> Annotation:

@@ -129,13 +129,10 @@ def row_group_metrics(
         parts.append(
             FileMetrics(
                 record_count=group.num_rows,
-                column_sizes=None,
                 value_counts=values,
                 null_value_counts=nulls,
-                nan_value_counts={},
                 lower_bounds=lower,
                 upper_bounds=upper,
-                split_offsets=None,
             )
         )
     return parts

@@ -139,20 +139,16 @@ class MovableChunk(msgspec.Struct, frozen=True):
     Attributes:
         kind: the type of all pages, by Parquet's number.
         encodings: of all pages, by Parquet's numbers.
-        uncompressed_bytes: of all pages with their headers.
+        compressed_bytes, uncompressed_bytes: of all pages with their headers.
         bounds: null if the new files have no statistics of the column.
     """
 
     pages: tuple[DataPage, ...]
     kind: int
     encodings: frozenset[int]
+    compressed_bytes: int
     uncompressed_bytes: int
     bounds: ChunkBounds | None = None
-
-    @property
-    def compressed_bytes(self) -> int:
-        """Of all pages with their headers."""
-        return self.pages[-1].end - self.pages[0].start
 
 
 class MovableColumn(msgspec.Struct, frozen=True):
@@ -382,7 +378,7 @@ def chunk_pages(
         raise Damaged(f"the pages of a column chunk have {rows} rows, the chunk has {row_count}")
     if len(kinds) > 1:
         raise CannotMovePages("it has data pages of both versions")
-    return MovableChunk(tuple(pages), kinds.pop(), frozenset(encodings), uncompressed_bytes)
+    return MovableChunk(tuple(pages), kinds.pop(), frozenset(encodings), end - start, uncompressed_bytes)
 
 
 def _values_of(head: Struct, kind: int, physical_type: str, has_nulls: bool) -> tuple[int, int]:

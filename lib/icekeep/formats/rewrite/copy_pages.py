@@ -7,16 +7,15 @@ for rows that do not change, and where it pays.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from functools import partial
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, UnsupportedError
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
-from icekeep.formats.base import FileMetrics
+from icekeep.formats.base import FileMetrics, NewFile
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import CODECS, MAGIC, Footer, page_range, read_footer
@@ -332,21 +331,19 @@ class _WrittenChunk(msgspec.Struct):
     places: dict[int, int] = {}
 
 
-class PagesFile:
+class PagesFile(NewFile):
     """Writes a new file, one row group at a time; indexes and the footer come last."""
 
     def __init__(self, storage: Storage, location: str, shape: Shape) -> None:
-        self._shape = shape
-        self._location = location
+        self._shape, self._end = shape, len(MAGIC)
         self._row_groups: list[tuple[int, list[_WrittenChunk]]] = []
         self._nan_counts: dict[int, int] = {}
         self._nodes = {node.value(9): node for node in structs_at(shape.footer.common_fields[1], 0) if 9 in node.spans}
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            self._stream.write(MAGIC)
-            self.written_bytes = len(MAGIC)
-            self._stack = stack.pop_all()
-        self.is_made = False
+        super().__init__(storage, location, head=MAGIC)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._end
 
     def add(
         self, encoded: bytes, footer: Footer, moved: Mapping[int, MovedChunks], nan_counts: Mapping[int, int]
@@ -366,14 +363,14 @@ class PagesFile:
         chunks: list[_WrittenChunk] = []
         # Bloom filters follow the chunks.
         moved_bytes = sum(chunk.compressed_bytes for of_column in moved.values() for _, chunk in of_column)
-        filters_start = self.written_bytes + footer.row_groups[0].compressed_bytes + moved_bytes
+        filters_start = self._end + footer.row_groups[0].compressed_bytes + moved_bytes
         for leaf in self._shape.footer.stored.leaves:
             if leaf.field_id is not None and leaf.field_id in moved:
                 chunks.append(self._write_moved(leaf.field_id, moved[leaf.field_id], row_count))
             else:
                 start = filters_start + sum(map(len, filters))
                 chunks.append(self._write_encoded(encoded, footer, next(rest), start, filters))
-        if next(rest, None) is not None or self.written_bytes != filters_start:
+        if next(rest, None) is not None or self._end != filters_start:
             raise IcekeepBug(f"a row group of file {self._location!r} has not the columns of its schema")
         for bloom_filter in filters:
             self._write(bloom_filter)
@@ -386,7 +383,7 @@ class PagesFile:
         for number in (COLUMN_INDEX, OFFSET_INDEX):
             for chunk in (chunk for _, chunks in self._row_groups for chunk in chunks):
                 if (index := chunk.indexes[number]) is not None:
-                    chunk.places |= {number: self.written_bytes, number + 1: len(index)}
+                    chunk.places |= {number: self._end, number + 1: len(index)}
                     self._write(index)
         row_groups = [
             struct_bytes(
@@ -404,20 +401,14 @@ class PagesFile:
         data = footer_bytes(self._shape.footer, sum(row_count for row_count, _ in self._row_groups), row_groups)
         tail = data + len(data).to_bytes(4, "little") + MAGIC
         self._write(tail)
-        self._stack.close()
-        self.is_made = True
+        self._close()
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         metrics = file_metrics(metadata, self._shape.schema, self._shape.modes, self._nan_counts)
-        return self.written_bytes, metrics
-
-    def abandon(self, error: BaseException) -> None:
-        """Give the file up because of `error`; further errors are ignored."""
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, error.__traceback__)
+        return self._end, metrics
 
     def _write(self, data: bytes | memoryview) -> None:
         self._stream.write(data)
-        self.written_bytes += len(data)
+        self._end += len(data)
 
     def _write_encoded(
         self, encoded: bytes, footer: Footer, chunk: Struct, filter_start: int, filters: list[bytes]
@@ -425,7 +416,7 @@ class PagesFile:
         """Copy a chunk of the encoded file; its bloom filter is appended to `filters`, which `add` writes."""
         column = chunk.required_struct(3)
         start, length = page_range(column)
-        new_start, shift = self.written_bytes, self.written_bytes - start
+        new_start, shift = self._end, self._end - start
         places = [place for place in (column.integer(9), column.integer(11)) if place is not None and place.value]
         changes = [(place, place.value + shift) for place in places]
         bloom_filter = column.integer(14)
@@ -450,19 +441,19 @@ class PagesFile:
 
     def _write_moved(self, field_id: int, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
         """Copy the pages of a column."""
-        start, order = self.written_bytes, self._shape.columns[field_id].order
+        start, order = self._end, self._shape.columns[field_id].order
         places: list[bytes] = []
         first_row = 0
         for data, chunk in chunks:
             pages = chunk.pages
-            shift = self.written_bytes - pages[0].start
+            shift = self._end - pages[0].start
             for page in pages:
                 places.append(_page_place(page, shift, first_row))
                 first_row += page.row_count
             self._write(memoryview(data)[pages[0].start : pages[-1].end])
         if first_row != row_count:
             raise IcekeepBug(f"a row group of file {self._location!r} has {row_count} rows, a column has {first_row}")
-        compressed_bytes = self.written_bytes - start
+        compressed_bytes = self._end - start
         uncompressed_bytes = sum(chunk.uncompressed_bytes for _, chunk in chunks)
         bounds = [chunk.bounds for _, chunk in chunks if chunk.bounds is not None]
         has_bounds = len(bounds) == len(chunks)

@@ -205,10 +205,13 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting = WaitingRows(RUN_BYTES)
     schema = None
     for table in tables:
-        if waiting.row_count and not (waiting.has_room_for(table) and table.schema.equals(schema, check_metadata=True)):
-            yield in_one(waiting.take())
+        full: list[pa.Table] = (
+            [] if schema is None or table.schema.equals(schema, check_metadata=True) else waiting.take()
+        )
+        full = waiting.add(table) or full
+        if full:
+            yield in_one(full)
         schema = table.schema
-        waiting.add(table)
     if waiting.row_count:
         yield in_one(waiting.take())
 

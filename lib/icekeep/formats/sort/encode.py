@@ -1,13 +1,10 @@
-"""The orders of rows, and values of Arrow arrays as unsigned numbers and bytes in the order of the values.
+"""The orders of rows, and values as unsigned numbers and bytes in that order, of single columns and along space-filling curves.
 
-Null slots hold arbitrary bytes; use the validity bitmap.
-
-Space-filling curves: one key of several columns that brings together rows that are near each other in each of them.
-
-A column contributes the same number of bytes to each row, in the order of its values. Z-order interleaves the bits of all
-columns; Hilbert's curve rotates them first, so that one step along it is one step in one column. The values are those of
-Iceberg's Java library (`ZOrderByteUtils`, `HilbertByteUtils`), but for strings whose last character is cut: they keep its first
-bytes, for the order.
+Null slots hold arbitrary bytes; use the validity bitmap. A curve makes one key of several columns that brings together rows that
+are near each other in each of them. A column contributes the same number of bytes to each row, in the order of its values.
+Z-order interleaves the bits of all columns; Hilbert's curve rotates them first, so that one step along it is one step in one
+column. The values are those of Iceberg's Java library (`ZOrderByteUtils`, `HilbertByteUtils`), but for strings whose last
+character is cut: they keep its first bytes, for the order.
 """
 
 from collections.abc import Sequence
@@ -36,8 +33,8 @@ VARYING = ("string", "binary")
 LARGEST_NARROW_DECIMAL = 18
 """The most digits of a decimal that fits 64 bits."""
 
-_BLOCK_ROWS = 16_384
-"""Rows that are padded at a time: few enough for the processor's cache."""
+BLOCK_ROWS = 16_384
+"""Rows that are processed at a time: few enough for the processor's cache."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +131,10 @@ def leading_bytes(array: pa.Array, length: int) -> NDArray[np.uint8]:
     data = np.frombuffer(array.buffers()[2] or bytes(1), dtype=np.uint8)
     out = np.zeros((len(array), length), dtype=np.uint8)
     positions = np.arange(length)
-    for first in range(0, len(array), _BLOCK_ROWS):
-        starts, stops = offsets[:-1][first : first + _BLOCK_ROWS, None], offsets[1:][first : first + _BLOCK_ROWS, None]
+    for first in range(0, len(array), BLOCK_ROWS):
+        starts, stops = offsets[:-1][first : first + BLOCK_ROWS, None], offsets[1:][first : first + BLOCK_ROWS, None]
         block = data[np.minimum(starts + positions, len(data) - 1)]
-        np.copyto(out[first : first + _BLOCK_ROWS], block, where=positions < stops - starts)
+        np.copyto(out[first : first + BLOCK_ROWS], block, where=positions < stops - starts)
     return out
 
 
@@ -155,9 +152,6 @@ PRIMITIVE_BYTES = 8
 
 _TRUE = 0x81
 """Java's byte for true: -127."""
-
-_CHUNK_ROWS = 16_384
-"""Rows that are processed at a time: few enough for the processor's cache."""
 
 _NARROW_BITS, _NARROW = 32, np.uint64((1 << 32) - 1)
 """Numbers of 32 bits take half the time."""
@@ -219,8 +213,8 @@ def interleaved(columns: Sequence[NDArray[np.uint8]], max_bytes: int) -> NDArray
     row_count = len(columns[0])
     width = min(sum(column.shape[1] for column in columns), max_bytes)
     out = np.empty((row_count, width), dtype=np.uint8)
-    for first in range(0, row_count, _CHUNK_ROWS):
-        rows = slice(first, first + _CHUNK_ROWS)
+    for first in range(0, row_count, BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
         _interleave([column[rows] for column in columns], out[rows])
     return out
 
@@ -231,8 +225,8 @@ def hilbert_axes(axes: Sequence[NDArray[np.uint64]], bits: int = 64) -> list[NDA
     J. Skilling, "Programming the Hilbert curve" (2004), for all rows at once.
     """
     out = [np.empty_like(axis) for axis in axes]
-    for first in range(0, len(axes[0]), _CHUNK_ROWS):
-        rows = slice(first, first + _CHUNK_ROWS)
+    for first in range(0, len(axes[0]), BLOCK_ROWS):
+        rows = slice(first, first + BLOCK_ROWS)
         for whole, part in zip(out, _turned([axis[rows] for axis in axes], bits), strict=True):
             whole[rows] = part
     return out

@@ -100,9 +100,8 @@ class Sorter:
         self._lock = Lock()
         self._run_schema: pa.Schema | None = None
         self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
-        self._waiting = WaitingRows(self._run_bytes)
+        self._waiting, self._held_bytes = WaitingRows(self._run_bytes), 0
         self._runs: list[pa.Table] = []
-        self._held_bytes = 0
         self._spilled: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -135,11 +134,9 @@ class Sorter:
             rows = rows.cast(self._run_schema)
         step = self._piece_rows(rows)
         for start in range(0, rows.num_rows, step):
-            piece, full = rows.slice(start, step), []
+            piece = rows.slice(start, step)
             with self._lock:
-                if not self._waiting.has_room_for(piece):
-                    full = self._waiting.take()
-                self._waiting.add(piece)
+                full = self._waiting.add(piece)
             self._keep(full)
 
     def sorted_rows(self) -> Iterator[pa.Table]:
@@ -153,9 +150,8 @@ class Sorter:
             self._spill()
         waiting = WaitingRows(self._run_bytes)
         for rows in merged_files(Path(self._spilled.name), self.spilled_count, self._run_schema):
-            if not waiting.has_room_for(rows):
-                yield _without_keys(in_one(waiting.take()))
-            waiting.add(rows)
+            if full := waiting.add(rows):
+                yield _without_keys(in_one(full))
         yield _without_keys(in_one(waiting.take()))
 
     def _keep(self, tables: list[pa.Table]) -> None:
@@ -222,7 +218,6 @@ class Sorter:
             yield taken
 
     def _piece_rows(self, rows: pa.Table) -> int:
-        """The rows of a piece, by `RUN_ROWS` and by the bytes of a run."""
         return max(1, min(RUN_ROWS, self._run_bytes * rows.num_rows // max(rows.nbytes, 1)))
 
 
@@ -234,15 +229,14 @@ class WaitingRows:
         self._tables: list[pa.Table] = []
         self.row_count = self._bytes = 0
 
-    def has_room_for(self, rows: pa.Table) -> bool:
-        """Whether a table may be added; the first one always may."""
+    def add(self, rows: pa.Table) -> list[pa.Table]:
+        """Add a table; returns those that had to leave, because there was no room for it."""
         fits = self.row_count + rows.num_rows <= RUN_ROWS and self._bytes + rows.nbytes <= self._limit_bytes
-        return fits or not self._tables
-
-    def add(self, rows: pa.Table) -> None:
+        full = [] if fits else self.take()
         self._tables.append(rows)
         self.row_count += rows.num_rows
         self._bytes += rows.nbytes
+        return full
 
     def take(self) -> list[pa.Table]:
         """Remove and return all tables."""
