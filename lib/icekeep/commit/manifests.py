@@ -23,8 +23,8 @@ from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
-from icekeep.storage.locations import parse_location
+from icekeep.storage.base import Storage, answer_each
+from icekeep.storage.locations import requests_at_once
 
 T = TypeVar("T")
 _HEAD_BYTES = 64 << 10
@@ -134,7 +134,7 @@ class ManifestReader:
             for _ in self.typed_entries(manifest, metadata.partition_type(manifest.partition_spec_id)):
                 pass
 
-        answer_each(check, manifests, read_as, _at_once(manifests))
+        answer_each(check, manifests, read_as, requests_at_once(one.manifest_path for one in manifests))
 
     def gathered(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """The answers of some work for each manifest, in their order."""
@@ -152,7 +152,9 @@ class ManifestReader:
 
     def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         """The answers for manifests whose answers are not remembered."""
-        return answer_each(partial(work.run, reader=self), manifests, read_as, _at_once(manifests))
+        return answer_each(
+            partial(work.run, reader=self), manifests, read_as, requests_at_once(one.manifest_path for one in manifests)
+        )
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]
@@ -172,12 +174,6 @@ class ManifestReader:
     def _read(self, manifest: ManifestFile) -> bytes:
         refuse_encrypted_manifest(manifest)
         return self.storage.read(manifest.manifest_path, manifest.manifest_length)
-
-
-def _at_once(manifests: Sequence[ManifestFile]) -> int:
-    """The number of concurrent reads; reads of a remote store mostly wait."""
-    is_local = all(parse_location(manifest.manifest_path).scheme == "file" for manifest in manifests)
-    return LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
 
 
 def refuse_encrypted_manifest(manifest: ManifestFile) -> None:

@@ -67,7 +67,7 @@ from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import are_local
 
 _MAX_NAMED = 3
 
@@ -158,7 +158,7 @@ def of_new_file(file: DataFile) -> Iterator[None]:
 def batch_rows_of(reader: FileReader, file: DataFile, slots: int, is_local: bool, *, in_order: bool) -> int | None:
     """How many rows of a new file to read at a time; raises `UnsupportedError` if a row group needs too much memory."""
     rows = TaskMemory(task_memory_bytes(slots), is_local).batch_rows(reader.largest_part())
-    if parse_location(file.file_path).scheme != "file":
+    if not are_local([file.file_path]):
         return rows
     most = _ORDERED_BATCH_ROWS if in_order else _BATCH_ROWS
     return min(most, rows or most)
