@@ -1,4 +1,5 @@
 import io
+import math
 import re
 
 import msgspec
@@ -9,14 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug, InvalidTableError, MissingFileError, UnavailableError, UnsupportedError
-from icekeep.formats.options import ParquetColumns, ParquetOptions, WriteOptions
+from icekeep.formats.options import OrcOptions, ParquetColumns, ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import read_footer
 from icekeep.formats.parquet.thrift import Struct
 from icekeep.formats.rewrite import copy_row_groups as stitching
-from icekeep.formats.rewrite.copy_row_groups import stitch
+from icekeep.formats.rewrite.copy_row_groups import NotStitchable, Stitchable, stitch, stitched_metrics
 from icekeep.runtime import SYSTEM
-from icekeep.spec.properties import NONE
-from icekeep.spec.types import LONG
+from icekeep.spec.manifests.structs import DataFile
+from icekeep.spec.properties import NONE, metrics_modes
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from icekeep.spec.types import BINARY, DOUBLE, INT, LONG, STRING, VARIANT, ListType
+from icekeep.spec.values import value_from_bytes, value_to_bytes
 from icekeep.storage.objects.storage import ObjectStorage
 from kit.cases import cases
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
@@ -34,15 +38,15 @@ from kit.stitched import (
     put_bytes,
     put_table,
     read_stored,
+    reason_for,
     rows_of,
+    rules_for,
     some_files,
     some_rows,
     stitched,
     with_metrics,
 )
 from kit.storage import HookedStorage, MemoryStorage, contents
-
-pytestmark = pytest.mark.slow
 
 ALL_FORMS = {
     "plain": {"use_dictionary": False},
@@ -65,6 +69,7 @@ def storage():
 # The file that comes out.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ALL_FORMS)
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
 def test_a_stitched_file_has_the_rows_and_statistics_of_its_parts(storage, codec, form):
@@ -93,6 +98,7 @@ def test_a_stitched_file_has_the_rows_and_statistics_of_its_parts(storage, codec
     assert list(file.split_offsets) == starts == sorted(starts)
 
 
+@pytest.mark.slow
 def test_every_place_in_the_footer_is_moved(storage):
     files = some_files(storage, **INDEXED | FILTERS)
     file = stitched(storage, files, SCHEMA)
@@ -115,6 +121,7 @@ def test_every_place_in_the_footer_is_moved(storage):
             assert (new.value(14) > 0) == (new.raw(3) in (b"\x19\x18\x01s", b"\x18\x01s"))
 
 
+@pytest.mark.slow
 def test_offset_indexes_lead_to_the_pages(storage):
     files = some_files(storage, **INDEXED)
     file = stitched(storage, files, SCHEMA)
@@ -132,6 +139,7 @@ def test_offset_indexes_lead_to_the_pages(storage):
     assert pages_count > 5 * 9 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 14, 15, 16, 40])
 def test_any_number_of_row_groups_is_put_together(storage, count):
     files = [put_table(storage, f"memory:/t/{n}", some_rows(n, 3, PLAIN), 1) for n in range(0, 3 * count, 3)]
@@ -140,6 +148,7 @@ def test_any_number_of_row_groups_is_put_together(storage, count):
     assert metadata_of(storage, file).num_row_groups == 3 * count
 
 
+@pytest.mark.slow
 def test_a_stitched_file_can_be_stitched_again(storage):
     files = some_files(storage, 4, **INDEXED | FILTERS)
     first = stitched(storage, files[:2], SCHEMA, "memory:/t/first")
@@ -149,6 +158,7 @@ def test_a_stitched_file_can_be_stitched_again(storage):
     check_offset_indexes(storage, both)
 
 
+@pytest.mark.slow
 def test_one_file_can_be_stitched_alone_and_a_column_alone(storage):
     schema = schema_of(column(1, "n", LONG))
     file = put_table(storage, "memory:/t/f", some_rows(0, 9, schema), 2)
@@ -169,6 +179,7 @@ def _no_rows(table):
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
 
 
+@pytest.mark.slow
 def test_files_and_row_groups_without_rows_leave_none(storage):
     full = put_table(storage, "memory:/t/a", some_rows(0, 9, PLAIN), 5, write_page_index=True)
     none = put_table(storage, "memory:/t/b", some_rows(0, 0, PLAIN), write_page_index=True)
@@ -180,6 +191,7 @@ def test_files_and_row_groups_without_rows_leave_none(storage):
     assert read_stored(storage, file).equals(rows_of(storage, [full, holed]))
 
 
+@pytest.mark.slow
 def test_what_a_manifest_says_is_the_sum_of_what_it_said(storage):
     files = [with_metrics(storage, file, SCHEMA) for file in some_files(storage)]
     file = stitch(files, storage, STITCHED, schema=SCHEMA, sort_order_id=None)
@@ -196,6 +208,7 @@ def test_what_a_manifest_says_is_the_sum_of_what_it_said(storage):
     assert not nothing.lower_bounds
 
 
+@pytest.mark.slow
 @cases(30)
 @given(
     st.lists(rows(EVERY_TYPE), min_size=1, max_size=4),
@@ -216,6 +229,7 @@ def test_any_rows_cut_anywhere_are_the_same_put_together(parts, row_group_rows, 
     assert str(read_stored(storage, file).to_pylist()) == str(pq.ParquetFile(io.BytesIO(whole)).read().to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_files_in_an_object_store_are_stitched_with_a_few_large_reads():
     server = ObjectStore()
@@ -237,6 +251,7 @@ def test_files_in_an_object_store_are_stitched_with_a_few_large_reads():
 # What goes wrong.
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_a_file_is_not_what_its_entry_says(storage):
     first, second = some_files(storage, 2)
     wrong = msgspec.structs.replace(second, record_count=251)
@@ -251,12 +266,14 @@ def test_nothing_is_left_when_a_file_is_not_what_its_entry_says(storage):
     assert set(contents(storage, "memory:/t")) == {"in-0.parquet"}
 
 
+@pytest.mark.slow
 def test_encrypted_entries_are_not_stitched(storage):
     (file,) = some_files(storage, 1)
     with pytest.raises(UnsupportedError, match="it is encrypted"):
         stitch([msgspec.structs.replace(file, key_metadata=b"k")], storage, STITCHED, schema=SCHEMA)
 
 
+@pytest.mark.slow
 def test_files_whose_rows_would_lose_their_ids_are_not_stitched(storage):
     (file,) = some_files(storage, 1)
     with pytest.raises(UnsupportedError, match="inherit their row ids") as error:
@@ -264,6 +281,7 @@ def test_files_whose_rows_would_lose_their_ids_are_not_stitched(storage):
     assert error.value.facts["reason"] == "its rows inherit their row ids"
 
 
+@pytest.mark.slow
 def test_no_more_row_groups_than_can_be_numbered_are_put_together(storage, monkeypatch):
     files = some_files(storage, 2)
     monkeypatch.setattr(stitching, "MAX_ROW_GROUPS", 5)
@@ -275,12 +293,14 @@ def test_no_more_row_groups_than_can_be_numbered_are_put_together(storage, monke
         stitch(files, storage, STITCHED, schema=SCHEMA)
 
 
+@pytest.mark.slow
 def test_files_without_rows_are_not_put_together(storage):
     file = put_table(storage, "memory:/t/f", some_rows(0, 0))
     with pytest.raises(IcekeepBug):
         stitch([file], storage, STITCHED, schema=SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_name_that_is_taken_stays_as_it_is(storage):
     files = some_files(storage)
     storage.create(STITCHED, b"theirs")
@@ -289,6 +309,7 @@ def test_a_name_that_is_taken_stays_as_it_is(storage):
     assert storage.read(STITCHED) == b"theirs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_nothing_is_left_when_reading_a_file_fails(storage, number):
     files = some_files(storage, 2)
@@ -303,6 +324,7 @@ def test_nothing_is_left_when_reading_a_file_fails(storage, number):
     assert STITCHED not in storage.files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 5])
 def test_a_file_that_cannot_be_read_back_is_deleted(storage, number):
     files = some_files(storage, 2)
@@ -318,6 +340,7 @@ def test_a_file_that_cannot_be_read_back_is_deleted(storage, number):
     assert set(contents(storage, "memory:/t")) == {"in-0.parquet", "in-1.parquet"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["first page", "last row group", "footer", "tail"])
 def test_a_file_that_is_not_as_it_was_meant_is_deleted(storage, place):
     """A store that spoils what it is given: found by reading it back."""
@@ -347,6 +370,7 @@ def index_range():
     return min(c.value(4) for c in chunks), max(c.value(4) + c.value(5) for c in chunks)
 
 
+@pytest.mark.slow
 @cases(200)
 @given(st.lists(st.tuples(st.integers(*index_range()), st.integers(0, 255)), min_size=1, max_size=3), st.booleans())
 def test_damaged_pages_or_indexes_are_an_error_of_one_line_or_a_file_that_can_be_read(changes, first_bytes):
@@ -371,6 +395,7 @@ def test_damaged_pages_or_indexes_are_an_error_of_one_line_or_a_file_that_can_be
 FOOTER_RANGE = (len(INDEXED_FILE) - 8 - int.from_bytes(INDEXED_FILE[-8:-4], "little"), len(INDEXED_FILE) - 9)
 
 
+@pytest.mark.slow
 @cases(300)
 @given(st.lists(st.tuples(st.integers(*FOOTER_RANGE), st.integers(0, 255)), min_size=1, max_size=3))
 def test_a_damaged_footer_is_never_stitched_to_a_file_that_cannot_be_read(changes):
@@ -393,3 +418,335 @@ def test_a_damaged_footer_is_never_stitched_to_a_file_that_cannot_be_read(change
         assert STITCHED not in storage.files
     else:
         assert read_footer(storage, STITCHED, len(storage.read(STITCHED))).row_count == 60
+
+
+LINEAGE = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+
+
+def test_a_file_as_the_table_would_write_it_can_be_stitched(storage):
+    (file,) = some_files(storage, 1)
+    answer = answer_for(storage, file, rules_for(SCHEMA))
+    assert isinstance(answer, Stitchable)
+    assert answer.row_groups_count == 3
+    assert answer.footer_bytes == len(read_footer(storage, file.file_path, file.file_size_in_bytes).data)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"file_format": "ORC"}, "the format is not Parquet"),
+        ({"deletes": (0,)}, "deletes reach it"),
+        ({"split": (4, 100)}, "it is read in parts"),
+        ({"record_count": 0}, "it has no rows"),
+    ],
+)
+def test_what_is_known_without_the_footer_costs_no_read(storage, facts, reason):
+    (file,) = some_files(storage, 1)
+    hooked = HookedStorage(storage)
+    assert reason_for(hooked, file, rules_for(SCHEMA), **facts) == reason
+    assert not hooked.fired
+
+
+def test_a_location_that_no_storage_serves_is_not_taken_for_a_file_that_cannot_be_stitched(storage):
+    (file,) = some_files(storage, 1)
+    with pytest.raises(UnsupportedError, match="is not in memory"):
+        answer_for(storage, file, rules_for(SCHEMA), location="ftp://elsewhere/f.parquet")
+
+
+def test_nothing_is_stitched_in_a_table_that_writes_another_format(storage):
+    (file,) = some_files(storage, 1)
+    rules = stitching.StitchRules(schema=SCHEMA, options=WriteOptions(encoding=OrcOptions()))
+    assert reason_for(storage, file, rules) == "the format is not Parquet"
+
+
+def test_small_row_groups_are_not_stitched(storage):
+    file = put_table(storage, "memory:/t/f", some_rows(0, 5000), 1000)
+    sizes = [metadata_of(storage, file).row_group(n) for n in range(5)]
+    mean = sum(g.column(c).total_compressed_size for g in sizes for c in range(g.num_columns)) // 5
+    assert isinstance(answer_for(storage, file, rules_for(SCHEMA, floor_bytes=mean)), Stitchable)
+    reason = f"its row groups are smaller than {mean + 1:,} bytes"
+    assert reason_for(storage, file, rules_for(SCHEMA, floor_bytes=mean + 1)) == reason
+    # A file that is smaller than one row group should be is not even opened.
+    hooked = HookedStorage(storage)
+    assert "smaller than 1,000,000 bytes" in reason_for(hooked, file, rules_for(SCHEMA, floor_bytes=1_000_000))
+    assert not hooked.fired
+
+
+def test_the_floor_is_32_mib():
+    rules = stitching.StitchRules(schema=SCHEMA, options=WriteOptions())
+    assert rules.floor_bytes == stitching.STITCH_FLOOR_BYTES == 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
+def test_only_files_of_the_tables_codec_are_stitched(storage, codec):
+    (file,) = some_files(storage, 1, compression=codec)
+    for other in ("none", "snappy", "gzip", "brotli", "lz4", "zstd"):
+        answer = answer_for(storage, file, rules_for(SCHEMA, other))
+        assert answer == NotStitchable("its codec is not the table's") if other != codec else answer.key
+
+
+def test_files_with_columns_of_another_codec_are_not_stitched(storage):
+    (file,) = some_files(storage, 1, schema=PLAIN, compression={"n": "zstd", "s": "snappy"})
+    assert reason_for(storage, file, rules_for(PLAIN)) == "its codec is not the table's"
+
+
+def test_files_from_before_the_schema_changed_are_not_stitched(storage):
+    (file,) = some_files(storage, 1, schema=PLAIN)
+    assert reason_for(storage, file, rules_for(SCHEMA)) == "its columns are not those of the table's schema"
+
+
+def test_files_without_field_ids_are_not_stitched(storage):
+    table = some_rows(0, 10, PLAIN).replace_schema_metadata(None)
+    bare = table.cast(pa.schema([f.remove_metadata() for f in table.schema]))
+    file = put_table(storage, "memory:/t/f", bare)
+    assert reason_for(storage, file, rules_for(PLAIN)) == "its columns are not those of the table's schema"
+
+
+def test_timestamps_of_96_bits_are_not_stitched(storage):
+    schema = schema_of(column(1, "n", LONG))
+    table = pa.table({"n": pa.array([1, 2], pa.timestamp("ns"))})
+    file = put_table(storage, "memory:/t/f", table, use_deprecated_int96_timestamps=True, version="1.0")
+    assert reason_for(storage, file, rules_for(schema)) == "it has timestamps of 96 bits"
+    with pytest.raises(UnsupportedError, match="96 bits"):
+        stitch([file], storage, STITCHED, schema=schema)
+
+
+def test_a_table_that_wants_bloom_filters_gets_them(storage):
+    columns = ParquetColumns(bloom_filters={"s": True, "n": False, "gone": True})
+    options = WriteOptions(encoding=ParquetOptions(columns=columns))
+    rules = stitching.StitchRules(schema=SCHEMA, options=options, floor_bytes=1)
+    without = put_table(storage, "memory:/t/a", some_rows(0, 9), use_dictionary=False)
+    assert reason_for(storage, without, rules) == "it lacks bloom filters that the table asks for"
+    having = put_table(storage, "memory:/t/b", some_rows(0, 9), use_dictionary=False, **FILTERS)
+    assert isinstance(answer_for(storage, having, rules), Stitchable)
+    # A dictionary that holds all values says as much as a filter; one that was given up does not.
+    told = put_table(storage, "memory:/t/c", some_rows(0, 9), use_dictionary=True)
+    assert isinstance(answer_for(storage, told, rules), Stitchable)
+    half = put_table(storage, "memory:/t/d", some_rows(0, 9000), dictionary_pagesize_limit=64, data_page_size=1024)
+    assert reason_for(storage, half, rules) == "it lacks bloom filters that the table asks for"
+
+
+def with_lineage(ids, numbers, required=False):
+    fields = [column(f.field_id, f.name, f.type, required) for f in LINEAGE]
+    schema = schema_of(*PLAIN.fields, *fields)
+    data = zip(ids, numbers, strict=True)
+    return table_of(schema, [{"n": 1, "s": "x", "_row_id": i, "_last_updated_sequence_number": n} for i, n in data])
+
+
+@pytest.mark.parametrize(
+    ("ids", "numbers", "facts", "stitchable"),
+    [
+        ([5, 6, 7], [1, 1, 2], {}, True),
+        ([5, None, 7], [1, 1, 2], {}, False),
+        ([5, 6, 7], [1, None, 2], {}, False),
+        ([5, 6, 7], [1, 1, 2], {"write_statistics": False}, False),
+        ([5, 6, 7], [1, 1, 2], {"write_statistics": ["_row_id"]}, False),
+    ],
+    ids=["stored", "id is null", "number is null", "no statistics", "statistics of one"],
+)
+def test_rows_keep_their_lineage(storage, ids, numbers, facts, stitchable):
+    file = put_table(storage, "memory:/t/f", with_lineage(ids, numbers), 2, **facts)
+    answer = answer_for(storage, file, rules_for(PLAIN), first_row_id=100)
+    assert isinstance(answer, Stitchable) if stitchable else answer == NotStitchable("its rows inherit their row ids")
+
+
+def test_stored_lineage_does_not_come_back_where_the_entry_has_no_row_id(storage):
+    """Such rows are read as rows without ids, and would have these again in a file with a first row id."""
+    file = put_table(storage, "memory:/t/f", with_lineage([5, 6, 7], [1, 1, 2]))
+    reason = "it stores row ids that its manifest does not know of"
+    assert reason_for(storage, file, rules_for(PLAIN)) == reason
+    with pytest.raises(UnsupportedError, match=reason):
+        stitching.stitch([file], storage, "memory:/t/new", schema=PLAIN)
+    assert "memory:/t/new" not in storage.files
+
+
+def test_rows_that_inherit_ids_are_not_stitched(storage):
+    (file,) = some_files(storage, 1)
+    assert reason_for(storage, file, rules_for(SCHEMA), first_row_id=0) == "its rows inherit their row ids"
+    required = put_table(storage, "memory:/t/g", with_lineage([1], [1], required=True), write_statistics=False)
+    assert isinstance(answer_for(storage, required, rules_for(PLAIN), first_row_id=0), Stitchable)
+
+
+def changed(data, old, new):
+    assert len(old) == len(new)
+    assert data.count(old)
+    return data.replace(old, new)
+
+
+def noted(table, note):
+    out = io.BytesIO()
+    with pq.ParquetWriter(out, table.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"note": note})
+    return out.getvalue()
+
+
+def test_only_files_that_say_the_same_once_for_all_row_groups_have_one_key(storage):
+    table = some_rows(0, 50, PLAIN)
+    plain = parquet_bytes(table, compression="zstd")
+    required = table.cast(pa.schema([f.with_nullable(f.name != "s") for f in table.schema]))
+    variants = [
+        plain,
+        changed(plain, b"parquet-cpp-arrow", b"parquet-cpp-other"),
+        noted(table, "1"),
+        noted(table, "2"),
+        parquet_bytes(required, compression="zstd"),
+        parquet_bytes(table, compression="zstd", version="1.0"),
+        parquet_bytes(table.select(["s", "n"]), compression="zstd"),
+        parquet_bytes(table.rename_columns(["m", "s"]), compression="zstd"),
+    ]
+    files = [put_bytes(storage, f"memory:/t/{n}", data) for n, data in enumerate(variants)]
+    answers = [answer_for(storage, file, rules_for(PLAIN)) for file in files]
+    assert len({answer.key for answer in answers}) == len(variants)
+    again = put_bytes(storage, "memory:/t/again", parquet_bytes(some_rows(50, 9, PLAIN), 2, compression="zstd"))
+    assert answer_for(storage, again, rules_for(PLAIN)).key == answers[0].key
+    for other in files[1:]:
+        with pytest.raises(UnsupportedError, match="differ in more than their row groups"):
+            stitch([files[0], other], storage, STITCHED, schema=PLAIN)
+
+
+def test_files_with_other_column_orders_have_other_keys(storage):
+    data = parquet_bytes(some_rows(0, 50, PLAIN), compression="zstd")
+    file = put_bytes(storage, "memory:/t/f", data)
+    footer = read_footer(storage, file.file_path, len(data))
+    orders = footer.common_fields[4]
+    # The order of the type becomes a later kind of order.
+    other = put_bytes(storage, "memory:/t/g", changed(data, orders, orders.replace(b"\x1c\0\0", b"\x2c\0\0")), 50)
+    assert answer_for(storage, file, rules_for(PLAIN)).key != answer_for(storage, other, rules_for(PLAIN)).key
+
+
+COLUMNS = schema_of(
+    column(1, "n", LONG), column(2, "s", STRING), column(3, "d", DOUBLE), column(4, "b", BINARY),
+    column(5, "l", ListType(element_id=6, element=INT)),
+)  # fmt: skip
+
+
+def entry(**facts):
+    bounds = {
+        name: {id_: value_to_bytes(COLUMNS.fields_by_id[id_].type, value) for id_, value in facts.pop(name).items()}
+        for name in ("lower_bounds", "upper_bounds")
+        if name in facts
+    }
+    return DataFile(
+        file_path="f",
+        file_format="PARQUET",
+        spec_id=0,
+        **{"record_count": 10, "file_size_in_bytes": 9, **facts, **bounds},
+    )
+
+
+def together(*files, properties=None, schema=COLUMNS):
+    return stitched_metrics(files, schema, metrics_modes(properties or {}, schema), (4, 99))
+
+
+def bounds(metrics, field_id):
+    type_ = COLUMNS.fields_by_id[field_id].type
+    return tuple(
+        value_from_bytes(type_, found[field_id]) if field_id in found else None
+        for found in (metrics.lower_bounds, metrics.upper_bounds)
+    )
+
+
+def test_counts_and_sizes_are_added_up():
+    metrics = together(
+        entry(column_sizes={1: 5, 6: 7}, value_counts={1: 10}, null_value_counts={1: 3}, nan_value_counts={3: 1}),
+        entry(column_sizes={1: 6, 6: 8}, value_counts={1: 10}, null_value_counts={1: 4}, nan_value_counts={3: 0}),
+    )
+    assert metrics.record_count == 20
+    assert metrics.column_sizes == {1: 11, 6: 15}
+    assert metrics.value_counts == {1: 20}
+    assert metrics.null_value_counts == {1: 7}
+    assert metrics.nan_value_counts == {3: 1}
+    assert metrics.split_offsets == (4, 99)
+
+
+def test_a_count_that_one_file_does_not_tell_is_not_known():
+    metrics = together(entry(value_counts={1: 10, 2: 10}, column_sizes={1: 5}), entry(value_counts={2: 10}))
+    assert metrics.value_counts == {2: 20}
+    assert metrics.column_sizes is None
+
+
+def test_bounds_are_the_least_and_the_greatest_by_the_order_of_the_type():
+    metrics = together(
+        entry(lower_bounds={1: -1, 2: "a\uffff", 4: b"\x7f"}, upper_bounds={1: 2, 2: "a\uffff", 4: b"\x7f"}),
+        entry(lower_bounds={1: 256, 2: "a\U00010000", 4: b"\x80"}, upper_bounds={1: 256, 2: "a\U00010000", 4: b"\x80"}),
+    )
+    assert bounds(metrics, 1) == (-1, 256)
+    # By code points, not by the halves that UTF-16 has for some.
+    assert bounds(metrics, 2) == ("a\uffff", "a\U00010000")
+    assert bounds(metrics, 4) == (b"\x7f", b"\x80")
+
+
+def test_a_bound_that_one_file_does_not_tell_is_not_known():
+    metrics = together(
+        entry(lower_bounds={1: 1}, upper_bounds={1: 2}), entry(lower_bounds={1: 0}, value_counts={1: 10})
+    )
+    assert bounds(metrics, 1) == (0, None)
+
+
+def test_crossed_bounds_of_one_file_are_not_hidden_in_those_of_all():
+    right = entry(lower_bounds={1: 5, 2: "m"}, upper_bounds={1: 6, 2: "n"})
+    crossed = entry(lower_bounds={1: 10, 2: "a"}, upper_bounds={1: 1, 2: "z"})
+    for files in ((right, crossed), (crossed, right), (crossed, entry(lower_bounds={1: 2}))):
+        assert bounds(together(*files), 1) == (None, None)
+    assert bounds(together(right, crossed), 2) == ("a", "z")
+
+
+def test_a_file_with_nothing_but_nulls_and_nan_needs_no_bounds():
+    metrics = together(
+        entry(lower_bounds={1: 1, 3: 2.0}, upper_bounds={1: 2, 3: 3.0}),
+        entry(value_counts={1: 10, 3: 10}, null_value_counts={1: 10, 3: 4}, nan_value_counts={3: 6}),
+    )
+    assert bounds(metrics, 1) == (1, 2)
+    assert bounds(metrics, 3) == (2.0, 3.0)
+
+
+def test_a_bound_that_is_no_value_makes_the_column_unknown():
+    torn = DataFile(
+        file_path="f", file_format="PARQUET", spec_id=0, record_count=1, file_size_in_bytes=1,
+        lower_bounds={1: b"123", 2: b"\xff"}, upper_bounds={1: b"123", 2: b"\xff"},
+    )  # fmt: skip
+    whole = entry(lower_bounds={1: 1, 2: "a", 3: math.nan}, upper_bounds={1: 2, 2: "b", 3: math.nan})
+    metrics = together(torn, whole)
+    assert bounds(metrics, 1) == bounds(metrics, 2) == (None, None)
+    assert bounds(together(whole), 3) == (None, None)
+
+
+def test_bounds_of_a_type_without_order_are_left_out():
+    schema = schema_of(column(1, "v", VARIANT))
+    metrics = together(entry(lower_bounds={1: 1}, upper_bounds={1: 2}), schema=schema)
+    assert not metrics.lower_bounds
+    assert not metrics.upper_bounds
+
+
+def test_both_zeros_lie_between_the_bounds_whichever_the_files_have():
+    metrics = together(entry(lower_bounds={3: 0.0}, upper_bounds={3: -0.0}))
+    assert math.copysign(1, bounds(metrics, 3)[0]) == -1
+    assert math.copysign(1, bounds(metrics, 3)[1]) == 1
+
+
+def test_what_the_table_keeps_no_more_is_dropped_and_bounds_are_cut():
+    full = entry(
+        column_sizes={1: 5, 2: 5, 3: 5}, value_counts={1: 10, 2: 10, 3: 10}, null_value_counts={1: 0, 2: 0, 3: 0},
+        lower_bounds={1: 1, 2: "abcdef", 3: 1.0}, upper_bounds={1: 2, 2: "abcdef", 3: 2.0},
+    )  # fmt: skip
+    prefix = "write.metadata.metrics.column."
+    metrics = together(full, properties={f"{prefix}n": "none", f"{prefix}s": "truncate(3)", f"{prefix}d": "counts"})
+    assert metrics.column_sizes == metrics.value_counts | {2: 5, 3: 5}
+    assert metrics.value_counts.keys() == metrics.null_value_counts.keys() == {2, 3}
+    assert metrics.lower_bounds == {2: b"abc"}
+    assert metrics.upper_bounds == {2: b"abd"}
+
+
+@pytest.mark.slow
+@cases(25)
+@given(st.lists(rows(EVERY_TYPE), min_size=1, max_size=3))
+def test_the_metrics_of_parts_together_are_those_of_the_whole(parts):
+    storage = MemoryStorage()
+    files = [put_table(storage, f"memory:/t/{n}", table_of(EVERY_TYPE, part)) for n, part in enumerate(parts)]
+    whole = put_table(storage, "memory:/t/whole", table_of(EVERY_TYPE, [row for part in parts for row in part]))
+    found = together(*(with_metrics(storage, file, EVERY_TYPE) for file in files), schema=EVERY_TYPE)
+    expected = with_metrics(storage, whole, EVERY_TYPE)
+    assert found.record_count == expected.record_count
+    for name in ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"):
+        assert getattr(found, name) == getattr(expected, name)
