@@ -302,7 +302,7 @@ class AvroWriter(NewFile):
     def finish(self) -> tuple[int, FileMetrics]:
         self._encoder.flush()
         self._stream.write(self._take())
-        return self._close(), self._collector.metrics()
+        return self.end(), self._collector.metrics()
 
     def _take(self) -> bytes:
         data = self._encoded.getvalue()

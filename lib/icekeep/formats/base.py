@@ -167,7 +167,7 @@ class NewFile:
         with suppress(IcekeepError, OSError, ValueError):
             self._stack.__exit__(type(error), error, error.__traceback__)
 
-    def _close(self) -> int:
+    def end(self) -> int:
         """Make the file durable; returns its size in bytes."""
         if self._writer is not None:
             self._writer.close()

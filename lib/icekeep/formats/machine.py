@@ -139,10 +139,7 @@ def _status_bytes(root: Path, key: str) -> int:
 
 
 def processors_count(root: Path = Path("/")) -> int:
-    """How many processors this process may run on, or fewer where its container has a quota, rounded up.
-
-    `root` holds the system's directories `proc` and `sys`.
-    """
+    """How many processors this process may run on, or fewer where its container has a quota, rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for file in _limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         # Version 1 has the period in another file; a group without a limit says `max`, or -1.
@@ -175,7 +172,7 @@ def _limit_files(root: Path, controller: str, newer: str, older: str) -> Iterato
 
 
 def is_limited() -> bool:
-    """Whether the address space of this process is limited (`ulimit -v`, in Spark's workers `spark.executor.pyspark.memory`)."""
+    """Whether address space is limited (`ulimit -v`, in Spark's workers `spark.executor.pyspark.memory`)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return limit != resource.RLIM_INFINITY
 

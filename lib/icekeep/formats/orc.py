@@ -185,7 +185,7 @@ class OrcWriter(NewFile):
             self._flushed_bytes, self._flushed_arrow_bytes = self._stream.tell(), self._arrow_bytes
 
     def finish(self) -> tuple[int, FileMetrics]:
-        size_bytes = self._close()
+        size_bytes = self.end()
         # pyarrow's writer does not return the offsets of the stripes.
         with self._storage.open(self._location) as stream:
             offsets = tuple(stripe.offset for stripe in stripes_of(orc.ORCFile(stream)))

@@ -8,9 +8,9 @@ origins at a time.
 
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from icekeep.decoding import from_msgpack
-from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError
+from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.formats.arrow.projection import Mask
-from icekeep.formats.base import translated
+from icekeep.formats.base import NewFile, translated
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.storage.base import Storage
 
@@ -62,6 +62,13 @@ class RowMoves(msgspec.Struct, frozen=True, kw_only=True):
     stored: tuple[str, ...] = ()
     origins: tuple[str, ...] | None = None
     reading: bytes = b""
+
+
+class TaskMoves(msgspec.Struct, frozen=True, kw_only=True):
+    """The new files of a task, in the order of their rows, and where the rows went; null if that is not requested."""
+
+    files: tuple[DataFile, ...]
+    moves: RowMoves | None = None
 
 
 def bitmap_of(data: bytes) -> BitMap64:
@@ -185,8 +192,7 @@ class OriginsWriter:
         self._storage, self._location = storage, location
         self._waiting: list[pa.Array] = []
         self._waiting_rows = 0
-        self._stack: ExitStack | None = None
-        self._writer: Any = None
+        self._file: _OriginsFile | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -195,15 +201,13 @@ class OriginsWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._closed and error is None:
+        if self._file is None or (self._closed and error is None):
             return
-        if self._stack is not None:
-            failure = error or IcekeepBug("a rewrite was not finished")
-            with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
-                self._stack.__exit__(type(failure), failure, failure.__traceback__)
-            self._stack = None
-        elif self._closed and self._writer is not None:
+        if self._file.is_made:
             self._storage.delete_many([self._location])
+        else:
+            self._file.abandon(error or IcekeepBug("a rewrite was not finished"))
+        self._file = None
 
     def write(self, origins: pa.ChunkedArray) -> None:
         self._waiting += origins.chunks
@@ -214,25 +218,26 @@ class OriginsWriter:
     def close(self) -> tuple[str, ...]:
         """Make the file durable; returns its location, if there is one."""
         self._flush()
-        if self._stack is not None:
-            self._writer.close()
-            stack, self._stack = self._stack, None
-            stack.close()
         self._closed = True
-        return () if self._writer is None else (self._location,)
+        if self._file is None:
+            return ()
+        self._file.end()
+        return (self._location,)
 
     def _flush(self) -> None:
         if not self._waiting_rows:
             return
-        column = pa.concat_arrays(self._waiting)
+        batch = pa.RecordBatch.from_arrays([pa.concat_arrays(self._waiting)], names=[ORIGIN])
         self._waiting, self._waiting_rows = [], 0
-        batch = pa.RecordBatch.from_arrays([column], names=[ORIGIN])
-        if self._writer is None:
-            with ExitStack() as stack:
-                stream = stack.enter_context(self._storage.write(self._location))
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                self._writer = pa.ipc.new_stream(stream, batch.schema, options=options)
-                self._stack = stack.pop_all()
+        if self._file is None:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            begin = partial(pa.ipc.new_stream, schema=batch.schema, options=options)
+            self._file = _OriginsFile(self._storage, self._location, begin)
+        self._file.write(batch)
+
+
+class _OriginsFile(NewFile):
+    def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
 
@@ -252,15 +257,6 @@ def read_origins(storage: Storage, location: str) -> Iterator[NDArray[Any]]:
 
 _COARSE = 1 << 22
 """Flags of origins modulo this, a power of two, rule out most of the others."""
-
-
-class TaskMoves(Protocol):
-    """What a task of a rewrite did (`RewriteOutcome`)."""
-
-    @property
-    def files(self) -> Sequence[DataFile]: ...
-    @property
-    def moves(self) -> RowMoves | None: ...
 
 
 def new_positions(

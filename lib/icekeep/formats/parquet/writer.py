@@ -136,7 +136,7 @@ class ParquetWriter(NewFile):
             self._nan_counts[id_] = self._nan_counts.get(id_, 0) + count
 
     def finish(self) -> tuple[int, FileMetrics]:
-        return self._close(), file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
+        return self.end(), file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:

@@ -401,7 +401,7 @@ class PagesFile(NewFile):
         data = footer_bytes(self._shape.footer, sum(row_count for row_count, _ in self._row_groups), row_groups)
         tail = data + len(data).to_bytes(4, "little") + MAGIC
         self._write(tail)
-        self._close()
+        self.end()
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         metrics = file_metrics(metadata, self._shape.schema, self._shape.modes, self._nan_counts)
         return self._end, metrics

@@ -22,7 +22,7 @@ from icekeep.formats.options import FileNames, WriteOptions, attempt_name, write
 from icekeep.formats.parquet.reader import repeating_strings
 from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
-from icekeep.formats.row_moves import MovedPiece, OriginsWriter, ReadNotes, RowMoves
+from icekeep.formats.row_moves import MovedPiece, OriginsWriter, ReadNotes, RowMoves, TaskMoves
 from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.writer import DataFileWriter
 from icekeep.spec.collections import NO_POSITIONS, Part, PositionSet
@@ -146,27 +146,23 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         return partition_path(self.specs[self.spec_id], self.schema, partition)
 
 
-class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteOutcome(TaskMoves, frozen=True, kw_only=True):
     """What a task did.
 
     Attributes:
-        files: the new files, in the order of their rows.
         read_count: rows of the pieces, with deleted ones.
         live_count: those of them that are not deleted, whatever the key range.
         stitched_count: how many of `files` were stitched from whole row groups.
         peak_bytes: the peak memory of the process at the end of the task (resident set).
-        moves: where the rows went; null if not requested.
         proven: as in `DeleteCache`, of the delete files that the task has read whole.
         hash_in: of the live rows that were read, whatever the key range; null if the task verifies nothing.
         hash_out: of the rows in `files`, read from storage again; null if the task verifies nothing.
     """
 
-    files: tuple[DataFile, ...]
     read_count: int
     live_count: int
     stitched_count: int = 0
     peak_bytes: int = 0
-    moves: RowMoves | None = None
     proven: frozenset[PathDigest] = frozenset()
     hash_in: RowSum | None = None
     hash_out: RowSum | None = None
