@@ -119,8 +119,7 @@ class _Rest:
     """A stream with other bytes before it, with the methods that fastavro's reader calls."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
-        self._head = io.BytesIO(head)
-        self._stream = stream
+        self._head, self._stream = io.BytesIO(head), stream
 
     def tell(self) -> int:
         return self._head.tell() + self._stream.tell()
@@ -177,8 +176,7 @@ def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, An
 class _SchemaReader(msgspec.Struct):
     """Makes nodes of an Avro schema, and resolves the names of types that are defined in it.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for an invalid schema; `UnsupportedError` for unions of several types and for
-    records that contain themselves. `open_records` are those around the current field.
+    Raises `KeyError`, `TypeError` or `ValueError` for an invalid schema. `open_records` are those around the current field.
     """
 
     named: dict[str, Any] = {}

@@ -126,7 +126,6 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
 
 
 def peak_memory_bytes(root: Path = Path("/")) -> int:
-    """The peak resident set of this process."""
     return _status_bytes(root, "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -68,13 +68,9 @@ class OrcReader(FileReader):
         if not sizes:
             return None
         number = sizes.index(max(sizes))
-        return PartSize(
-            number=number,
-            row_count=self._stripes[number].row_count,
-            size_bytes=sizes[number],
-            # pyarrow reads whole stripes.
-            held_bytes=sizes[number],
-        )
+        # pyarrow reads whole stripes.
+        size_bytes, row_count = sizes[number], self._stripes[number].row_count
+        return PartSize(number=number, row_count=row_count, size_bytes=size_bytes, held_bytes=size_bytes)
 
     def tables(
         self,
@@ -106,8 +102,6 @@ class OrcReader(FileReader):
 
 
 class Stripe(NamedTuple):
-    """A stripe by its `StripeInformation` in the footer."""
-
     offset: int
     data_bytes: int
     row_count: int
@@ -132,12 +126,7 @@ class OrcWriter(NewFile):
     """An ORC file that is being written; pyarrow decides where a stripe ends."""
 
     def __init__(
-        self,
-        storage: Storage,
-        location: str,
-        schema: pa.Schema,
-        options: OrcOptions,
-        collector: MetricsCollector,
+        self, storage: Storage, location: str, schema: pa.Schema, options: OrcOptions, collector: MetricsCollector
     ) -> None:
         self._schema, self._collector, self._stripe_size_bytes = (
             orc_schema(schema),
@@ -235,16 +224,12 @@ def orc_schema(schema: pa.Schema) -> pa.Schema:
 
 def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
     """ORC's column numbers of full names: each type of the file has one, parents before children."""
-    paths: list[str] = []
 
-    def visit(name: str, type_: pa.DataType) -> None:
-        paths.append(name)
-        for child_name, child in child_fields(type_):
-            visit(f"{name}.{child_name}", child.type)
+    def paths(name: str, type_: pa.DataType) -> list[str]:
+        return [name, *(path for child, field in child_fields(type_) for path in paths(f"{name}.{child}", field.type))]
 
-    for field in schema:
-        visit(field.name, field.type)
-    return [number for number, path in enumerate(paths, 1) if path in names]
+    every = [path for field in schema for path in paths(field.name, field.type)]
+    return [number for number, path in enumerate(every, 1) if path in names]
 
 
 def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:

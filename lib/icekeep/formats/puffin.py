@@ -120,7 +120,6 @@ class PuffinWriter:
         sequence_number: int = -1,
         properties: Mapping[str, str] | None = None,
     ) -> BlobMetadata:
-        """Append a blob as it is."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,

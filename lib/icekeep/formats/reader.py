@@ -118,7 +118,6 @@ class FileColumns:
         return self._last
 
     def projected(self, data: pa.Table, of_file: ColumnsOfFile, constants: Mapping[int, Any]) -> pa.Table:
-        """Data of a file in those columns of the schema that files store."""
         if self._reordering is not None and of_file is self._last:
             before, order, after = self._reordering
             if data.schema.equals(before, check_metadata=True):

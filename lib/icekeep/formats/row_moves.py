@@ -102,7 +102,6 @@ class ReadNotes:
         self._pieces.append(_Piece(location, first_ordinal=first_ordinal, applied=applied))
 
     def add(self, first_position: int, row_count: int) -> "NotedRows":
-        """Record some rows of the piece."""
         piece = self._pieces[-1]
         if piece.row_count and piece.first_position + piece.row_count != first_position:
             self.begin(piece.location, piece.first_ordinal, has_key_deletes=piece.applied is not None)

@@ -135,9 +135,7 @@ class DataFileWriter(RollingWriter):
         # Tables of the next row group.
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
-        self._waiting_bytes = 0.0
-        self._flushed_arrow_bytes = 0.0
-        self._flushed_bytes = 0.0
+        self._waiting_bytes = self._flushed_arrow_bytes = self._flushed_bytes = 0.0
         self._sampled_ratio: float | None = None
 
     def write(self, table: pa.Table) -> None:

@@ -89,9 +89,9 @@ def nested_array(type_: pa.DataType, children: Sequence[pa.Array], like: pa.Arra
 
 def plain_values(column: Any) -> Any:
     """Values without dictionaries: whole numbers for dates and times, as in `spec.values`, and 16 bytes for UUIDs."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     type_ = column.type
-    if pa.types.is_dictionary(type_):
-        return plain_values(column.cast(type_.value_type))
     if pa.types.is_date32(type_):
         return column.cast(pa.int32())
     if pa.types.is_time64(type_) or pa.types.is_timestamp(type_):
@@ -343,7 +343,6 @@ def unidentified(
 
 
 def refuse_unidentified(stored: pa.Schema, schema: Schema, constants: Collection[int] = ()) -> None:
-    """Raise `UnsupportedError` for the first of the `unidentified` columns."""
     for path in unidentified(stored, schema.fields, constants).values():
         raise _without_id(path)
 

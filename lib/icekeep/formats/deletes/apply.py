@@ -43,17 +43,11 @@ from icekeep.spec.schema import DELETED, NameMapping, Schema
 from icekeep.spec.types import MAX_COLUMN_ID, MIB
 from icekeep.storage.base import Storage
 
-BATCH_ROWS = 1_048_576
+BATCH_ROWS, BATCH_BYTES = 1_048_576, 32 * MIB
 """Deletes in one lookup: small files together, large ones in pieces. Each lookup goes through every row."""
 
-BATCH_BYTES = 32 * MIB
-"""The same limit in bytes, for long keys."""
-
-PIECE_ROWS = 1_048_576
+PIECE_ROWS, PIECE_BYTES = 1_048_576, 128 * MIB
 """Rows to which equality deletes are applied at a time: more take more memory, and read the deletes less often."""
-
-PIECE_BYTES = 128 * MIB
-"""The same limit in bytes."""
 
 _POSITION_BYTES = 8
 _MAX_SHARED = 64
@@ -215,7 +209,6 @@ class SharedDeletes:
         self._by_equality: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
     def by_kind(self, deletes: Sequence[DataFile]) -> DeletesByKind:
-        """Raises as `DeletesByKind.of`."""
         if not isinstance(deletes, Part):
             return DeletesByKind.of(deletes)
         if deletes.whole is not self._whole:
@@ -550,7 +543,6 @@ class _Columns:
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
-        """The rows that position deletes remove."""
         if self._deleted_position is None:
             return np.zeros(table.num_rows, dtype=bool)
         marks: Mask = table.column(self._deleted_position).to_numpy()
@@ -569,7 +561,6 @@ class _Columns:
 
 
 def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
-    """The table with a last column, the number of each row among those of all files."""
     if piece.first_ordinal is None:
         raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
     first = piece.first_ordinal + first_position

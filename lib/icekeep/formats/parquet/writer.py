@@ -140,7 +140,6 @@ class ParquetWriter(NewFile):
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
-    """The arguments of pyarrow's writer."""
     statistics: bool | list[str] = True
     by_column = options.columns.statistics
     if False in by_column.values():

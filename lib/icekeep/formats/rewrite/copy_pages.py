@@ -440,7 +440,6 @@ class PagesFile(NewFile):
         )
 
     def _write_moved(self, field_id: int, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
-        """Copy the pages of a column."""
         start, order = self._end, self._shape.columns[field_id].order
         places: list[bytes] = []
         first_row = 0

@@ -121,7 +121,6 @@ def _unsafe(footer: Footer, first_row_id: int | None) -> str | None:
 
 
 def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str | None:
-    """Why the file is not as the table would write it now."""
     if not footer.stored.holds(schema):
         return "its columns are not those of the table's schema"
     if footer.codecs != {CODECS[encoding.compression]}:

@@ -226,7 +226,6 @@ def _prove_copy(
     copies: Sequence[RowGroup],
     new: DataFile,
 ) -> None:
-    """Compare some row groups of the new file with those of their source."""
     groups = old.full_groups
     if written.common_fields != old.common_fields:
         raise not_as_written(f"other columns than {piece.location!r}", [new])

@@ -21,11 +21,8 @@ from icekeep.formats.sort.keys import key_order, keys_inside, sort_keys
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
 
-_BATCH_ROWS = 8_192
-"""Rows of a file that are in memory at a time."""
-
-_BATCH_BYTES = MIB
-"""The same limit in bytes."""
+_BATCH_ROWS, _BATCH_BYTES = 8_192, MIB
+"""What is in memory of a file at a time."""
 
 
 def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
@@ -55,11 +52,8 @@ def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterat
         yield pa.Table.from_batches([described_as(batch.to_pyarrow(), schema)])
 
 
-RUN_ROWS = 131_072
-"""The most rows of a run, and of a table that comes out."""
-
-RUN_BYTES = 32 * MIB
-"""The same limit in bytes."""
+RUN_ROWS, RUN_BYTES = 131_072, 32 * MIB
+"""The limits of a run, and of a table that comes out."""
 
 _FEW = 0.4
 """Rows outside the key range are dropped when a run is sorted, or before where less than this share of a table is inside."""
@@ -179,7 +173,6 @@ class Sorter:
             self._held_bytes += size_bytes
 
     def _spill(self) -> None:
-        """Write all runs to disk as one sorted file."""
         if self._spilled is None:
             self._spilled = TemporaryDirectory(prefix="sorted-", dir=self._directory)
         write_sorted_file(Path(self._spilled.name) / f"{self.spilled_count:05d}.arrow", self._merged_runs())
@@ -239,7 +232,6 @@ class WaitingRows:
         return full
 
     def take(self) -> list[pa.Table]:
-        """Remove and return all tables."""
         tables = self._tables
         self._tables, self.row_count, self._bytes = [], 0, 0
         return tables

@@ -359,7 +359,6 @@ def ranges_of_files(
 
 
 def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> list[float]:
-    """The estimated rows of each range between split points."""
     rows = [0.0] * (len(points) + 1)
     for sample in samples:
         for key in sample.keys:
