@@ -126,8 +126,14 @@ class FileColumns:
                     return pa.Table.from_arrays(columns, schema=after)
         selected = _described(data, of_file)
         table = project(selected, self._stored, constants)
-        positions = _reordered(data, selected, table)
-        self._reordering = None if positions is None else (data.schema, positions, table.schema)
+        # Where the projection only reordered columns, the next data needs none.
+        positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
+        order = [positions.get(field_id(field), -1) for field in table.schema]
+        is_reordered = all(
+            position >= 0 and is_same(data.schema.field(position).type, field.type)
+            for position, field in zip(order, table.schema, strict=True)
+        )
+        self._reordering = (data.schema, order, table.schema) if is_reordered else None
         return table
 
 
@@ -220,16 +226,6 @@ def _described(data: pa.Table, of_file: ColumnsOfFile) -> pa.Table:
         for field, column in zip(map(of_file.schema.field, of_file.names), columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _reordered(data: pa.Table, selected: pa.Table, table: pa.Table) -> list[int] | None:
-    """The positions in `data` of a table's columns where the projection only reordered columns, else None."""
-    positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
-    order = [positions.get(field_id(field), -1) for field in table.schema]
-    for position, field in zip(order, table.schema, strict=True):
-        if position < 0 or not is_same(data.schema.field(position).type, field.type):
-            return None
-    return order
 
 
 def _with_metadata_columns(

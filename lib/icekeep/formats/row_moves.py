@@ -278,7 +278,11 @@ def new_positions(
                 if piece.first_ordinal is None:
                     raise IcekeepBug(f"the rows of {piece.location!r} have no ordinals")
                 ordinals.append(positions_in(live) + piece.first_ordinal)
-    search.validate_complete()
+    for path, left in search.left.items():
+        if path not in search.ends:
+            raise IcekeepBug(f"no task of the group read data file {path!r}")
+        if left and left.min() < search.ends[path]:
+            raise IcekeepBug(f"no task of the group read row {left.min()} of data file {path!r}")
     if ordinals:
         search.follow_origins(outcomes, np.sort(np.concatenate(ordinals)))
     return search.positions
@@ -314,32 +318,24 @@ def moves_locations(outcomes: Sequence[TaskMoves]) -> list[str]:
 
 
 class _Search:
-    """The old positions not yet found, which pieces take out, and the new positions of the others, by path."""
+    """By path the old positions not yet found, which pieces take out, their ends, and the new positions of the others."""
 
     def __init__(self, storage: Storage, positions: Mapping[str, BitMap64]) -> None:
         self._storage = storage
-        self._left = {path: bitmap.copy() for path, bitmap in positions.items()}
-        self._ends: dict[str, int] = {}
+        self.left = {path: bitmap.copy() for path, bitmap in positions.items()}
+        self.ends: dict[str, int] = {}
         self.positions: dict[str, BitMap64] = {}
 
     def take(self, piece: MovedPiece) -> BitMap64:
         """Take out the positions in a piece; returns those that were not dropped."""
-        left = self._left.get(piece.location)
+        left = self.left.get(piece.location)
         if left is None:
             return BitMap64()
         end = piece.first_position + piece.row_count
-        self._ends[piece.location] = max(end, self._ends.get(piece.location, 0))
+        self.ends[piece.location] = max(end, self.ends.get(piece.location, 0))
         here = left & BitMap64(range(piece.first_position, end))
-        self._left[piece.location] = left - here
+        self.left[piece.location] = left - here
         return here - bitmap_of(piece.dropped) if here and piece.dropped else here
-
-    def validate_complete(self) -> None:
-        """Raise `IcekeepBug` if a row was in no piece."""
-        for path, left in self._left.items():
-            if path not in self._ends:
-                raise IcekeepBug(f"no task of the group read data file {path!r}")
-            if left and left.min() < self._ends[path]:
-                raise IcekeepBug(f"no task of the group read row {left.min()} of data file {path!r}")
 
     def follow_order(self, outcome: TaskMoves) -> None:
         """Rows of a task that kept their order: the new position is the number of live rows before."""

@@ -234,27 +234,25 @@ def described_as(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if data.num_columns != len(schema):
         raise IcekeepBug(f"{data.num_columns} Arrow columns cannot be described as {len(schema)}")
-    columns = [_laid_out(column, field.type) for column, field in zip(data.columns, schema, strict=True)]
+    columns = []
+    for column, field in zip(data.columns, schema, strict=True):
+        layout = plain_type(field.type, widths_only=True)
+        if plain_type(column.type, widths_only=True) != layout:
+            usual = _in_usual_layout(column.type)
+            if plain_type(usual, widths_only=True) != layout:
+                raise IcekeepBug(
+                    f"an Arrow column of {column.type} cannot be described as {field.type}: its layout in memory differs"
+                )
+            try:
+                column = column.cast(usual)
+            except pa.ArrowException as error:
+                raise IcekeepBug(f"an Arrow column of {column.type} cannot be converted to {usual}: {error}") from error
+        columns.append(column)
     if any(column is not given for column, given in zip(columns, data.columns, strict=True)):
         data = pa.RecordBatch.from_arrays(columns, names=schema.names)
     _, array = data.__arrow_c_array__()
     importing: Any = pa.RecordBatch
     return importing._import_from_c_capsule(schema.__arrow_c_schema__(), array)
-
-
-def _laid_out(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    layout = plain_type(type_, widths_only=True)
-    if plain_type(column.type, widths_only=True) == layout:
-        return column
-    usual = _in_usual_layout(column.type)
-    if plain_type(usual, widths_only=True) != layout:
-        raise IcekeepBug(
-            f"an Arrow column of {column.type} cannot be described as {type_}: its layout in memory differs"
-        )
-    try:
-        return column.cast(usual)
-    except pa.ArrowException as error:
-        raise IcekeepBug(f"an Arrow column of {column.type} cannot be converted to {usual}: {error}") from error
 
 
 _USUAL_LAYOUTS = {
@@ -404,10 +402,7 @@ def _without_id(path: str) -> UnsupportedError:
 
 
 class _Projection(msgspec.Struct, frozen=True):
-    """Converts columns that are matched by field id in a table's files, by name in a caller's data.
-
-    `constants` are those of `project`; with None, columns are matched by name.
-    """
+    """Converts columns that are matched by field id in a table's files; with no `constants`, by name in a caller's data."""
 
     constants: Mapping[int, Any] | None
 

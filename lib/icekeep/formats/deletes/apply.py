@@ -408,8 +408,12 @@ class LiveRowsReader:
                 noted: tuple[NotedRows, ...] = ()
                 if self._notes is not None:
                     noted = (self._notes.add(first, table.num_rows),)
-                    if self._notes.origin_type is not None:
-                        table = _with_origins(table, piece, first, self._notes.origin_type)
+                    if (type_ := self._notes.origin_type) is not None:
+                        if piece.first_ordinal is None:
+                            raise IcekeepBug(f"the rows of {source.location!r} have no ordinals")
+                        start = piece.first_ordinal + first
+                        origins = np.arange(start, start + table.num_rows, dtype=type_.to_pandas_dtype())
+                        table = table.append_column(pa.field(ORIGIN, type_, nullable=False), pa.array(origins))
                 if residual != ALWAYS_TRUE:
                     table = table.filter(rows_that_match(residual, table.select(columns.positions)))
                 yield plan, table, noted
@@ -558,14 +562,6 @@ class _Columns:
             return out
         assert self._deleted_position is not None
         return out.set_column(self._deleted_position, out.schema.field(self._deleted_position), pa.array(deleted))
-
-
-def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
-    if piece.first_ordinal is None:
-        raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
-    first = piece.first_ordinal + first_position
-    origins = np.arange(first, first + table.num_rows, dtype=type_.to_pandas_dtype())
-    return table.append_column(pa.field(ORIGIN, type_, nullable=False), pa.array(origins))
 
 
 def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:

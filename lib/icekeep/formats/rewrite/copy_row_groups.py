@@ -330,9 +330,13 @@ def _bounds(
         values = [_value(type_, bound) for bound in raw]
         if raw[0] != raw[1] and are_crossed(*values):
             return None
+        # Bounds ignore nulls and NaNs.
+        metrics = file.value_counts, file.null_value_counts, file.nan_value_counts
+        count, nulls, nans = ((counts or {}).get(field_id) for counts in metrics)
+        has_values = count is None or nulls is None or nulls + (nans or 0) != count
         for number, (bound, value) in enumerate(zip(raw, values, strict=True)):
             side = sides[number]
-            if bound is None and _has_no_values(file, field_id):
+            if bound is None and not has_values:
                 continue
             if value is None or value != value:
                 sides[number] = None
@@ -347,11 +351,3 @@ def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
         return None if bound is None else value_from_bytes(type_, bound)
     except IcekeepError:
         return None
-
-
-def _has_no_values(file: DataFile, field_id: int) -> bool:
-    """Whether all values of a column are certainly null or NaN, which bounds ignore."""
-    values, nulls, nans = (
-        (counts or {}).get(field_id) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
-    )
-    return values is not None and nulls is not None and nulls + (nans or 0) == values

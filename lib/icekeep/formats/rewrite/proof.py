@@ -229,7 +229,10 @@ def _prove_copy(
     groups = old.full_groups
     if written.common_fields != old.common_fields:
         raise not_as_written(f"other columns than {piece.location!r}", [new])
-    if not _keeps_lineage(piece, old):
+    # Rows keep their row ids in another file if the file stores all of them, or has none.
+    stored = {leaf.field_id for leaf in old.stored.leaves} & LINEAGE_IDS
+    has_ids = piece.first_row_id is not None
+    if stored != (LINEAGE_IDS if has_ids else set()) or (has_ids and not all(map(old.has_no_nulls, LINEAGE_IDS))):
         raise not_as_written(f"other row ids than {piece.location!r}", [new])
     shift = copies[0].start - groups[0].start if copies else 0
     with footer_errors(piece.location):
@@ -255,14 +258,6 @@ def _prove_copy(
         if buffers[0] != buffers[1]:
             raise not_as_written(f"other bytes than {piece.location!r}", [new])
         start += step
-
-
-def _keeps_lineage(piece: FilePiece, old: Footer) -> bool:
-    """Whether rows keep their row ids in another file: the file stores all of them, or its rows have none."""
-    stored = {leaf.field_id for leaf in old.stored.leaves} & LINEAGE_IDS
-    if piece.first_row_id is None:
-        return not stored
-    return stored == LINEAGE_IDS and all(map(old.has_no_nulls, LINEAGE_IDS))
 
 
 def _described(footer: Footer, group: RowGroup, shift: int) -> tuple[Any, ...]:
