@@ -148,7 +148,6 @@ def note_dropped(rows: Sequence[NotedRows], deleted: Mask, by_position: Mask) ->
 
     `rows` are those of the whole table, in order.
     """
-
     for mask, is_applied in ((deleted, False), (by_position, True)):
         numbers = np.flatnonzero(mask)
         start = 0

@@ -102,40 +102,43 @@ def row_group_metrics(
             places.setdefault(id_, []).append(position)
     positions = {id_: of_column[0] for id_, of_column in places.items() if len(of_column) == 1}
     unreadable = _unreadable_bounds(metadata, positions.values(), footer)
-    parts = []
-    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
-        values: dict[int, int] = {}
-        nulls: dict[int, int] = {}
-        lower: dict[int, bytes] = {}
-        upper: dict[int, bytes] = {}
-        for id_, position in positions.items():
-            if (number, position) in unreadable:
-                continue
-            chunk, type_ = group.column(position), types[id_]
-            values[id_] = chunk.num_values
-            if (null_count := _null_count(chunk)) is not None:
-                nulls[id_] = null_count
-            # Parquet defines no order for timestamps of 96 bits.
-            least, greatest = None, None
-            if chunk.physical_type != "INT96":
-                least, greatest = _bounds([chunk], [null_count], type_, None)
-            if least is not None and greatest is not None:
-                lower[id_] = least
-                if type_.name == "string":
-                    # Some writers cut an upper bound and forget to increment it.
-                    upper[id_] = greatest + _HIGHEST
-                elif type_.name != "binary":
-                    upper[id_] = greatest
-        parts.append(
-            FileMetrics(
-                record_count=group.num_rows,
-                value_counts=values,
-                null_value_counts=nulls,
-                lower_bounds=lower,
-                upper_bounds=upper,
-            )
-        )
-    return parts
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [
+        _group_metrics(group, types, {id_: n for id_, n in positions.items() if (number, n) not in unreadable})
+        for number, group in enumerate(groups)
+    ]
+
+
+def _group_metrics(
+    group: pq.RowGroupMetaData, types: Mapping[int, PrimitiveType], positions: Mapping[int, int]
+) -> FileMetrics:
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for id_, position in positions.items():
+        chunk, type_ = group.column(position), types[id_]
+        values[id_] = chunk.num_values
+        if (null_count := _null_count(chunk)) is not None:
+            nulls[id_] = null_count
+        # Parquet defines no order for timestamps of 96 bits.
+        least, greatest = None, None
+        if chunk.physical_type != "INT96":
+            least, greatest = _bounds([chunk], [null_count], type_, None)
+        if least is not None and greatest is not None:
+            lower[id_] = least
+            if type_.name == "string":
+                # Some writers cut an upper bound and forget to increment it.
+                upper[id_] = greatest + _HIGHEST
+            elif type_.name != "binary":
+                upper[id_] = greatest
+    return FileMetrics(
+        record_count=group.num_rows,
+        value_counts=values,
+        null_value_counts=nulls,
+        lower_bounds=lower,
+        upper_bounds=upper,
+    )
 
 
 def _unreadable_bounds(
