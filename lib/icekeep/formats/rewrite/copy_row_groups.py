@@ -2,7 +2,7 @@
 
 Everything between the magic and the footer of a file is copied as one range, so that all file offsets move by one distance, the
 shift. Only offset indexes, which have the offsets of pages, are rewritten. `examine` allows it for files of which a reader cannot
-distinguish the copy from one that was decoded and encoded again; `copy_proof` proves the copy.
+distinguish the copy from one that was decoded and encoded again; `proof` proves the copy.
 """
 
 import hashlib

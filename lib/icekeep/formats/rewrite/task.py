@@ -1,6 +1,6 @@
-"""A task of a rewrite and its outcome: values that are sent between driver and executors.
+"""A task of a rewrite, its outcome, and its two ends: the live rows of its pieces, and the files that rows are written into.
 
-The two ends of a rewrite: the live rows of a task's pieces, and the data files that rows are written into.
+Tasks and outcomes are sent between driver and executors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Pieces whose live rows are written into new files, in the table's default format and named by `formats.file_names`.
+    """Pieces whose live rows are written into new files, in the table's default format and named by `FileNames`.
 
     Attributes:
         pieces: of one spec and partition, unless `ordering` has a spec to partition by.

@@ -39,8 +39,7 @@ from icekeep.spec.schema import NameMapping, Schema, name_mapping_of
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.transforms import Day, Hour, Month, Void, Year
 from icekeep.spec.types import (
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     TIMESTAMP,
     TIMESTAMP_NS,
     UUID,
@@ -307,7 +306,7 @@ class OrderWatch:
         self.broken_at: int | None = None
         self._schema = schema
         self._ordering = Ordering(fields=order.fields)
-        self._floats = [n for n, field in enumerate(schema.fields) if field.type in (FLOAT, DOUBLE)]
+        self._floats = [n for n, field in enumerate(schema.fields) if field.type in FLOATING_TYPES]
         self._last: Any = None
         self._is_judged = self._can_judge(order, leaves)
 
@@ -339,7 +338,7 @@ class OrderWatch:
             source = self._schema.fields_by_id.get(field.source_id)
             if source is None or field.source_id not in leaves or source.type == UUID:
                 return False
-            if source.type in (FLOAT, DOUBLE) and field.source_id not in top_level:
+            if source.type in FLOATING_TYPES and field.source_id not in top_level:
                 return False
         try:
             sort_keys(no_rows(arrow_schema(self._schema)), self._ordering, self._schema)
