@@ -9,7 +9,7 @@ from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
-from icekeep.formats.deletes.positions import delete_granularity
+from icekeep.formats.deletes.rewrite import delete_granularity
 from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
 from icekeep.maintenance.delete.reachable import is_gc_enabled
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes

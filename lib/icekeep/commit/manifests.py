@@ -29,8 +29,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PathDigest, path_digest
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import StructType
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
-from icekeep.storage.locations import parse_location
+from icekeep.storage.base import Storage, answer_each
+from icekeep.storage.locations import requests_at_once
 
 _HEAD_BYTES = 64 << 10
 _HELD_ENTRIES_COUNT = 20_000
@@ -439,8 +439,7 @@ class ManifestReader:
 
     def _each(self, function: Callable[[ManifestFile], R], manifests: Sequence[ManifestFile]) -> list[R]:
         """Results for manifests, several of which are read at once; reads of a remote store mostly wait."""
-        is_local = all(parse_location(manifest.manifest_path).scheme == "file" for manifest in manifests)
-        return answer_each(function, manifests, read_as, LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE)
+        return answer_each(function, manifests, read_as, requests_at_once(one.manifest_path for one in manifests))
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests, locations: Iterator[str]

@@ -126,7 +126,6 @@ class PuffinWriter:
         sequence_number: int = -1,
         properties: Mapping[str, str] | None = None,
     ) -> BlobMetadata:
-        """Append a blob as it is."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,
@@ -159,7 +158,13 @@ def _footer(stream: BinaryIO) -> PuffinFooter:
         raise ValueError("it does not begin as a Puffin file does")
     plain = payload[len(MAGIC) :]
     if flags:
-        plain = _unpacked(plain)
+        try:
+            with pa.CompressedInputStream(pa.py_buffer(plain), "lz4") as unpacked:
+                plain = bytes(unpacked.read(_MAX_FOOTER_BYTES + 1))
+        except OSError as error:
+            raise ValueError(f"its footer cannot be unpacked: {error}") from error
+        if len(plain) > _MAX_FOOTER_BYTES:
+            raise ValueError(f"its footer unpacks to more than {_MAX_FOOTER_BYTES} bytes")
     value = msgspec.json.decode(plain)
     if not isinstance(value, dict) or not isinstance(value.get("blobs"), list):
         raise ValueError("its footer has no list of blobs")
@@ -168,17 +173,6 @@ def _footer(stream: BinaryIO) -> PuffinFooter:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > start:
             raise ValueError(f"a blob lies at bytes {blob.offset} to {blob.offset + blob.length}, outside of the blobs")
     return PuffinFooter(blobs, value.get("properties") or {})
-
-
-def _unpacked(payload: bytes) -> bytes:
-    try:
-        with pa.CompressedInputStream(pa.py_buffer(payload), "lz4") as stream:
-            plain = bytes(stream.read(_MAX_FOOTER_BYTES + 1))
-    except OSError as error:
-        raise ValueError(f"its footer cannot be unpacked: {error}") from error
-    if len(plain) > _MAX_FOOTER_BYTES:
-        raise ValueError(f"its footer unpacks to more than {_MAX_FOOTER_BYTES} bytes")
-    return plain
 
 
 def _at(stream: BinaryIO, position: int, length: int) -> bytes:
@@ -202,9 +196,7 @@ class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
 def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
     """The positions that a deletion vector deletes; `file` is that of its entry.
 
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has another number of positions.
+    Raises `InvalidTableError` if the entry is no deletion vector, or the blob is damaged or has another number of positions.
     """
     if file.content_offset is None or file.content_size_in_bytes is None or file.referenced_data_file is None:
         raise InvalidTableError(

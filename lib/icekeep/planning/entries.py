@@ -32,7 +32,7 @@ from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile, 
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import are_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -265,8 +265,7 @@ def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
 def threads_count(locations: Iterable[str]) -> int:
     """The number of threads that read or write files: as many as processors, or more where they mostly wait for the network."""
     threads = processors_count()
-    is_remote = any(parse_location(location).scheme != "file" for location in locations)
-    return max(threads, REQUESTS_AT_ONCE) if is_remote else threads
+    return threads if are_local(locations) else max(threads, REQUESTS_AT_ONCE)
 
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:

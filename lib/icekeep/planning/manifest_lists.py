@@ -44,7 +44,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, Storage
 from icekeep.storage.location_keys import Keys, location_keys
-from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.locations import are_local, canonical
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -229,7 +229,7 @@ def _collect(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spa
     newest, others = lists[-_BUNDLE_LISTS:], lists[:-_BUNDLE_LISTS]
     reader.read(newest)
     rows_count = reader.rows_count // max(1, len(newest))
-    cost = len(others) * (rows_count + (_LIST_ROWS if _are_local(others) else _REMOTE_LIST_ROWS))
+    cost = len(others) * (rows_count + (_LIST_ROWS if are_local(one.location for one in others) else _REMOTE_LIST_ROWS))
     if cost <= limits_of(spark).list_rows_count:
         reader.read(others)
         return collector
@@ -249,10 +249,6 @@ def _read_share(lists: tuple[_List, ...], shared: tuple[Storage, Callable[[], C]
     return collector
 
 
-def _are_local(lists: Iterable[_List]) -> bool:
-    return all(parse_location(one.location).scheme == "file" for one in lists)
-
-
 class _ListReader:
     """Reads manifest lists into a collector, and counts their rows."""
 
@@ -266,7 +262,9 @@ class _ListReader:
         """Read lists, some megabytes at a time, while the next ones are fetched."""
         bundles = [lists[start : start + _BUNDLE_LISTS] for start in range(0, len(lists), _BUNDLE_LISTS)]
         # A thread that reads from a remote store mostly waits.
-        pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
+        pool = ThreadPoolExecutor(
+            LOCAL_REQUESTS_AT_ONCE if are_local(one.location for one in lists) else _REMOTE_THREADS
+        )
         try:
             fetched = deque(pool.map(self._fetch, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.arrays import Mask, where_true
-from icekeep.formats.filter import matches
+from icekeep.formats.arrow.projection import Mask, where_true
+from icekeep.formats.evaluate import matches
 from icekeep.planning.manifests import map_positions
 from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match
 from icekeep.spec.filters.expressions import (
@@ -28,8 +28,7 @@ from icekeep.spec.filters.expressions import (
 )
 from icekeep.spec.types import (
     DAY_SECONDS,
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     MAX_LONG,
     STRING,
     UUID,
@@ -192,7 +191,7 @@ def columns_needed(bound: Expression) -> frozenset[str]:
     for predicate in predicates(bound):
         needed.add("null_value_counts")
         operation, type_ = predicate.operation, predicate.field.type
-        if type_ in (FLOAT, DOUBLE):
+        if type_ in FLOATING_TYPES:
             needed.add("nan_value_counts")
         if operation in _ASK_FOR_NULL:
             needed.add("value_counts")
@@ -220,7 +219,7 @@ class _Statistics:
 
     @cached_property
     def contents(self) -> Contents:
-        nans = self._counts("nan_value_counts") if self._field.type in (FLOAT, DOUBLE) else 0
+        nans = self._counts("nan_value_counts") if self._field.type in FLOATING_TYPES else 0
         return contents_of(self._record_counts, self._counts("value_counts"), self._counts("null_value_counts"), nans)
 
     def bounds_allow(self, operation: Operation, predicate: BoundPredicate) -> Mask:
@@ -269,7 +268,7 @@ class _Statistics:
         unreliable = where_true(pc.greater(lower, upper))
         if self._field.type == UUID and unreliable.any():
             unreliable &= where_true(pc.greater(in_java_order(lower), in_java_order(upper)))
-        if self._field.type in (FLOAT, DOUBLE):
+        if self._field.type in FLOATING_TYPES:
             unreliable |= where_true(pc.is_nan(lower)) | where_true(pc.is_nan(upper))
         unreliable |= self._record_counts < 0
         if not unreliable.any():

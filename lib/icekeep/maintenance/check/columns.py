@@ -21,17 +21,15 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError, first_line
-from icekeep.formats.arrow.arrays import column_values, elements, leaf_path, leaf_values
-from icekeep.formats.arrow.projection import project, unidentified
+from icekeep.formats.arrow.projection import column_values, elements, leaf_path, leaf_values, project, unidentified
 from icekeep.formats.arrow.schema import arrow_schema, child_fields, field_id, is_list
 from icekeep.formats.arrow.schema import child_fields as stored_children
 from icekeep.formats.base import FileReader
-from icekeep.formats.parquet.bloom_filter import BloomFilter, hashes_of, read_bloom_filter
-from icekeep.formats.parquet.reader import BloomFilterPlace, ParquetReader
+from icekeep.formats.evaluate import transformed
+from icekeep.formats.parquet.reader import BloomFilter, BloomFilterPlace, ParquetReader, hashes_of, read_bloom_filter
 from icekeep.formats.parquet.thrift import Damaged
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.transforms import transformed
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import decode_task
 from icekeep.planning.entries import DecodeTask
@@ -41,8 +39,7 @@ from icekeep.spec.schema import NameMapping, Schema, name_mapping_of
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.transforms import Day, Hour, Month, Void, Year
 from icekeep.spec.types import (
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     TIMESTAMP,
     TIMESTAMP_NS,
     UUID,
@@ -309,7 +306,7 @@ class OrderWatch:
         self.broken_at: int | None = None
         self._schema = schema
         self._ordering = Ordering(fields=order.fields)
-        self._floats = [n for n, field in enumerate(schema.fields) if field.type in (FLOAT, DOUBLE)]
+        self._floats = [n for n, field in enumerate(schema.fields) if field.type in FLOATING_TYPES]
         self._last: Any = None
         self._is_judged = self._can_judge(order, leaves)
 
@@ -341,7 +338,7 @@ class OrderWatch:
             source = self._schema.fields_by_id.get(field.source_id)
             if source is None or field.source_id not in leaves or source.type == UUID:
                 return False
-            if source.type in (FLOAT, DOUBLE) and field.source_id not in top_level:
+            if source.type in FLOATING_TYPES and field.source_id not in top_level:
                 return False
         try:
             sort_keys(no_rows(arrow_schema(self._schema)), self._ordering, self._schema)

@@ -69,9 +69,9 @@ from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEn
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, StatisticsFile
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, ListingShare, Storage
+from icekeep.storage.base import ListingShare, Storage
 from icekeep.storage.location_keys import Keys
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import requests_at_once
 
 _NONE: Keys = np.empty(0, np.int64)
 
@@ -233,8 +233,7 @@ def _here(table: Table, manifests: Sequence[Numbered], shared: Comparing, few: i
     sketch = _read_here(manifests, shared.decode, tally)
     marks, listed = np.unique(sketch.marks), None
     if len(marks) > few:
-        is_local = parse_location(table.metadata.location).scheme == "file"
-        threads = LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+        threads = requests_at_once([table.metadata.location])
         shares = listing_shares(table, threads)
         answers = all_results(run_tasks(None, shares, _listed, (table.storage, marks), threads=threads))
         listed = np.unique(np.concatenate([np.empty(0, np.int64), *answers]))

@@ -49,7 +49,7 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Transform, Truncate, Year
-from icekeep.spec.types import BINARY, DOUBLE, FLOAT, LONG, FixedType, PrimitiveType, Type
+from icekeep.spec.types import BINARY, DOUBLE, FLOATING_TYPES, LONG, FixedType, PrimitiveType, Type
 from icekeep.spec.values import INTEGER_WIDTHS, are_crossed, sort_key, value_from_bytes
 
 _Name = tuple[str, int | None]
@@ -261,7 +261,7 @@ def _component(column: KeyColumn, facts: ColumnFacts, record_count: int) -> tupl
     if has_nulls and facts.null_count == record_count:
         return null, null
     low, high = _values(column, facts)
-    if facts.nan_count and column.type in (FLOAT, DOUBLE):
+    if facts.nan_count and column.type in FLOATING_TYPES:
         nan = _VALUE + sort_key((column.type,), (float("nan"),))
         # A file of NaNs has no bounds.
         low, high = (nan, nan) if facts.lower is None and facts.upper is None else (low, nan)

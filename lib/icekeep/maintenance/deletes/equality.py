@@ -23,8 +23,14 @@ from icekeep.commit.manifests import without_history
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepBug, IcekeepError, OutcomeUnknownError, job_failed
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.equality import ConversionOutcome, ConversionTask, ReachedFile, convert
-from icekeep.formats.deletes.positions import Granularity, delete_format
+from icekeep.formats.deletes.rewrite import (
+    ConversionOutcome,
+    ConversionTask,
+    Granularity,
+    ReachedFile,
+    convert,
+    delete_format,
+)
 from icekeep.maintenance.deletes.equality_plan import (
     ConversionPlan,
     ConvertEqualityDeletesPlan,

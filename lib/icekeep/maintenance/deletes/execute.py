@@ -23,7 +23,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.deletes.positions import DeleteSource, DeletesOutcome, DeletesTask, Granularity, rewrite_deletes
+from icekeep.formats.deletes.rewrite import DeleteSource, DeletesOutcome, DeletesTask, Granularity, rewrite_deletes
 from icekeep.maintenance.deletes.live_rows import LivePart, load_live_files
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, RewritePositionDeletesResult
 from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan

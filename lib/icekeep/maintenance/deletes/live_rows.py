@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.deletes.positions import LiveFile
+from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.planning.deletes import bounds_of_paths, in_order
 from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file, entries, few_entries
 from icekeep.planning.scan.plan import Scan, delete_manifests, select_manifests

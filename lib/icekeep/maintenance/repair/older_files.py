@@ -25,8 +25,8 @@ from icekeep.commit.changes.repair_entries import AddedCopy
 from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.deletes.apply import deleted_positions
-from icekeep.formats.deletes.positions import delete_format
 from icekeep.formats.deletes.read import DeleteCache, read_position_deletes, write_position_deletes
+from icekeep.formats.deletes.rewrite import delete_format
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.maintenance.check.faults import Fault
 from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, same_file

@@ -43,9 +43,9 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare
+from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.location_keys import AS_SPELLED
-from icekeep.storage.locations import canonical, is_under, parse_location
+from icekeep.storage.locations import canonical, is_under, requests_at_once
 
 
 class FileState(StrEnum):
@@ -455,7 +455,7 @@ def listed_with_end(table: Table, target: Target) -> list[FileInfo]:
         IcekeepError: it could not be listed whole.
     """
     storage, root = table.storage, table.metadata.location
-    threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
+    threads = requests_at_once([root])
 
     def listed(share: ListingShare) -> list[FileInfo]:
         found: list[FileInfo] = []

@@ -37,10 +37,9 @@ from icekeep.planning.entries import (
 from icekeep.planning.manifests import MATCHED_COLUMNS, METRICS, STORED
 from icekeep.planning.spark.session import LIMITS, F, Limits, SparkSource
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import manifest_may_match
+from icekeep.spec.filters.evaluators import manifest_may_match, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, total_count
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema

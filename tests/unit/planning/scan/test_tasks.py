@@ -17,7 +17,7 @@ from icekeep.planning.scan.tasks import (
     sharing_deletes,
     split_tasks,
 )
-from icekeep.spec.collections import PositionSet, is_span, unpacked_positions
+from icekeep.spec.collections import PositionSet, is_stretch, unpacked_positions
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import MIB
 from kit.cases import for_each
@@ -251,5 +251,5 @@ def test_those_of_equality_come_first_and_what_is_newer_than_a_file_is_a_stretch
     task = [{"start": n, "deletes": [DELETES[-1], *equality[n:]]} for n in range(5)]
     first, *_ = shared = sharing_deletes(task)
     assert [one["file_path"] for one in first["deletes"]] == ["d0", "d1", "d2", "d3", "d4", "pos"]
-    assert all(is_span(unpacked_positions(PositionSet, row["reached_by"])) for row in shared)
+    assert all(is_stretch(unpacked_positions(PositionSet, row["reached_by"])) for row in shared)
     assert [row["deletes"] for row in shared[1:]] == [[]] * 4

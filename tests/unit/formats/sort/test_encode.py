@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import UnsupportedError
-from icekeep.formats.sort.curves import curve_bytes, curve_values, hilbert_axes, interleaved
-from icekeep.formats.sort.encode import Curve
+from icekeep.formats.sort.encode import Curve, curve_bytes, curve_values, hilbert_axes, interleaved
 from icekeep.spec.types import (
     BINARY,
     BOOLEAN,
