@@ -335,11 +335,11 @@ def crowded_count(
 ) -> int | None:
     """The number of delete files that are not for one data file alone, if some partition is crowded with them, else `None`."""
     columns = {"content", "spec_id", "partition", "referenced_data_file"}
-    counts = folded(storage, spark, manifests, wanted, columns, SharedDeletes)
+    counts = folded(storage, spark, manifests, wanted, columns, SharedDeleteCounts)
     return counts.total() if max(counts.values(), default=0) > CROWDED_COUNT else None
 
 
-class SharedDeletes(Counter[tuple[int, bytes]]):
+class SharedDeleteCounts(Counter[tuple[int, bytes]]):
     """A `Fold`: for each partition, the number of delete files that may be for several data files."""
 
     def add(self, decoded: DecodedEntries) -> None:
@@ -349,7 +349,7 @@ class SharedDeletes(Counter[tuple[int, bytes]]):
         for row in shared.group_by(["spec_id", "partition"]).aggregate([([], "count_all")]).to_pylist():
             self[row["spec_id"], row["partition"]] += row["count_all"]
 
-    def merge(self, other: "SharedDeletes") -> None:
+    def merge(self, other: "SharedDeleteCounts") -> None:
         self.update(other)
 
 

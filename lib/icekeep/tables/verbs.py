@@ -23,8 +23,7 @@ from icekeep.errors import (
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.arrow.schema import iceberg_schema
 from icekeep.formats.evaluate import split_by_partition
-from icekeep.formats.file_names import FileNames, attempt_name
-from icekeep.formats.options import WriteOptions, write_options
+from icekeep.formats.options import FileNames, WriteOptions, attempt_name, write_options
 from icekeep.formats.writer import DataFileWriter
 from icekeep.planning.commit_readers import MergingManifestReader, SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine, Limits

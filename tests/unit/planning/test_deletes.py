@@ -220,7 +220,7 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
         equality("e", 3, referenced_data_file="a"),
         equality("g", 3, spec_id=0, partition=()),
     ]
-    halves = [planned.SharedDeletes(), planned.SharedDeletes()]
+    halves = [planned.SharedDeleteCounts(), planned.SharedDeleteCounts()]
     for number, half in enumerate(halves):
         for batch in table_of(deletes[number::2]).to_batches():
             half.add(DecodedEntries(batch, PruningStats()))
@@ -231,7 +231,7 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
 
 @pytest.mark.parametrize(("most", "shared"), [(0, None), (2_000, None), (2_001, 2_004)])
 def test_a_partition_with_more_than_two_thousand_is_crowded(monkeypatch, most, shared):
-    counts = planned.SharedDeletes()
+    counts = planned.SharedDeleteCounts()
     counts.update({(1, b"x"): most, (1, b"y"): 3})
     monkeypatch.setattr(planned, "folded", lambda *asked: counts)
     assert planned.crowded_count(None, None, [], None) == shared
