@@ -67,7 +67,7 @@ def settings_of_properties(properties: Mapping[str, str]) -> OutsideSettings:
     """What the properties of a table say: `icekeep.enabled`, `icekeep.mode`, `icekeep.JOB.KEY`.
 
     >>> settings_of_properties({"icekeep.compact.enabled": "false"}).told
-    (Told(job='compact', key='enabled', text='false', source='table property icekeep.compact.enabled'),)
+    (OutsideSetting(job='compact', key='enabled', text='false', source='table property icekeep.compact.enabled'),)
     """
     told, problems = [], []
     for name in sorted(properties):

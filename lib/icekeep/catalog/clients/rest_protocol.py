@@ -73,8 +73,8 @@ class ConfigResponse(ResponseBody):
     def key_lifetime_ms(self) -> int | None:
         """For how long a request may be sent again with its key; `None` where the server serves no keys.
 
-        >>> Config(idempotency_key_lifetime="PT30M").key_lifetime_ms, Config(idempotency_key_lifetime="soon").key_lifetime_ms
-        (1800000, None)
+        >>> [ConfigResponse(idempotency_key_lifetime=text).key_lifetime_ms for text in ("PT30M", "soon")]
+        [1800000, None]
         """
         try:
             lifetime = from_plain(self.idempotency_key_lifetime, timedelta)
