@@ -140,7 +140,7 @@ def main(check: bool) -> int:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     """The parser of `icekeep NAME`, by which help goes too."""
-    parser: Any = command_parser(0, "")
+    parser: Any = command_parser(0)
     if name in JOBS or name in VERBS:
         return job_parser(name, 0)
     for word in name.split():

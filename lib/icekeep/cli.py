@@ -52,7 +52,6 @@ from icekeep.operations.shown.commands import CommandsOn, completed, with_comman
 from icekeep.operations.surroundings import SEAMS, Seams, Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.run_records.values import INTERRUPTED
-from icekeep.runs import icekeep_version
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
@@ -109,7 +108,7 @@ def main(
     command: Command | None = None
     with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
         try:
-            command = parse_command(words, job, runtime.now_ms(), icekeep_version())
+            command = parse_command(words, job, runtime.now_ms())
             if command.result_file is not None:
                 require_directory(command.result_file)
             if command.plan_out is not None:

@@ -4,9 +4,6 @@ A table carries the run that works on it (`Table.run`), so that all who commit t
 variable would not reach.
 """
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-
 import msgspec
 
 from icekeep.runtime import Runtime
@@ -44,15 +41,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 def new_run(job: str, runtime: Runtime, *, policy: str | None = None, parent_id: str | None = None) -> Run:
     """A run that begins."""
     return Run(run_id=f"{job.replace(' ', '_')}-{runtime.new_uuid()}", job=job, policy=policy, parent_id=parent_id)
-
-
-@cache
-def icekeep_version() -> str:
-    """The installed version; a checkout that is not installed has none."""
-    try:
-        return version("icekeep")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 class _Application:

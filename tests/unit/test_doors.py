@@ -3,7 +3,7 @@ import re
 import subprocess
 import sys
 import typing
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -190,14 +190,6 @@ def test_a_policy_may_ask_for_every_job_that_changes_a_table_but_not_to_drop_or_
 
 def test_the_package_says_its_version():
     assert icekeep.__version__ == version("icekeep")
-
-
-def test_what_is_not_installed_has_no_version(monkeypatch):
-    def not_installed(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(icekeep, "version", not_installed)
-    assert not hasattr(icekeep, "__version__")
 
 
 WITH_SPARK = [

@@ -47,6 +47,7 @@ from icekeep.operations.runbooks import kinds
 from icekeep.operations.verb_values import About, Verb, tells_of_runs
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
 from icekeep.settings import Job, Setting, SettingKind
+from icekeep.version import ICEKEEP_VERSION
 
 CONFIG_SHOW = "config show"
 
@@ -105,7 +106,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
     look: OutputStyle = DEFAULT_LOOK
 
 
-def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
+def parse_command(argv: Sequence[str], job: str | None, now_ms: int) -> Command:
     """Read a command line.
 
     Args:
@@ -117,11 +118,11 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
     """
     words = list(argv) if job is not None else _words(argv)
     if job is None and not words:
-        command_parser(now_ms, version).print_help(sys.stderr)
+        command_parser(now_ms).print_help(sys.stderr)
         raise SystemExit(UsageError.exit_status)
     if job is None:
         _require_command(words, now_ms)
-    parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
+    parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms)
     try:
         known, unknown = parser.parse_known_args(words)
     except UsageError as error:
@@ -268,7 +269,7 @@ def job_parser(job: str, now_ms: int) -> Parser:
     return parser
 
 
-def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
+def command_parser(now_ms: int) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
     summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **_GROUPS}
     parser = Parser(
@@ -279,7 +280,7 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         + "".join(listing(title, {name: summaries[name] for name in names}) for title, names in HELP_GROUPS.items()),
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"icekeep {version}")
+    parser.add_argument("--version", action="version", version=f"icekeep {ICEKEEP_VERSION}")
     commands = _add_words(parser, "command", "icekeep")
     for job in JOBS.values():
         _add_job(commands.add_parser(job.name, description=sentence(job.summary), allow_abbrev=False), job, now_ms)

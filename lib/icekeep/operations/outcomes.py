@@ -19,9 +19,10 @@ from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import address_of
 from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
-from icekeep.runs import Run, icekeep_version, new_run
+from icekeep.runs import Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
+from icekeep.version import ICEKEEP_VERSION
 
 _LOG = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Begun(msgspec.Struct):
         """The run begins; it is made here unless somebody has made it already."""
         self.run = run or new_run(job, runtime)
         self.arguments, self.started_ms = arguments, runtime.now_ms()
-        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, icekeep_version())
+        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, ICEKEEP_VERSION)
         return self.run
 
     def outcome(
@@ -163,7 +164,7 @@ class Begun(msgspec.Struct):
             }
         return Outcome(
             job=self.run.job,
-            version=icekeep_version(),
+            version=ICEKEEP_VERSION,
             arguments=self.arguments,
             started_ms=self.started_ms,
             ended_ms=runtime.now_ms(),
@@ -178,7 +179,7 @@ class Begun(msgspec.Struct):
         """The document of one that has failed, as which `job` was asked for."""
         return ErrorDocument(
             job=job,
-            version=icekeep_version(),
+            version=ICEKEEP_VERSION,
             started_ms=msgspec.UNSET if self.run is None else self.started_ms,
             ended_ms=runtime.now_ms(),
             exit_status=ended.exit_status,

@@ -196,7 +196,7 @@ class _Calls:
         if assignment.observes:
             words.append("--dry-run")
         call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
-        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms(), ""), surroundings)
+        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), surroundings)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:

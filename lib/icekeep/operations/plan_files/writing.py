@@ -21,10 +21,10 @@ from icekeep.operations.plan_files.format import (
     write_plan_file,
 )
 from icekeep.rendered import Rendered
-from icekeep.runs import icekeep_version
 from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.times import moment_ms, whole_days
+from icekeep.version import ICEKEEP_VERSION
 
 _SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
 
@@ -81,7 +81,7 @@ def write_exact(
     head = PlanHead(
         format=FORMAT,
         version=VERSION,
-        icekeep=icekeep_version(),
+        icekeep=ICEKEEP_VERSION,
         job=made.job,
         table=made.table,
         table_uuid=made.table_uuid,
