@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from icekeep.airflow.units import JobOnTable
-from icekeep.operations.configuration.file import CONFIG_VARIABLE
+from icekeep.operations.configuration import CONFIG_VARIABLE
 from icekeep.policies.resolution import DRY_RUN
 from icekeep.runtime import SUBMITTER
 

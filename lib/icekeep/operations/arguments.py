@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import IcekeepBug, UsageError
 from icekeep.names import is_quoted, written_parts
 from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, OutputStyle
 from icekeep.operations.flags import (
@@ -116,24 +116,27 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int) -> Command:
         UsageError: there is no such command, or a flag is unknown, missing, or has a value that it cannot take.
         SystemExit: help or the version was asked for, and printed; help without any word, too.
     """
-    words = list(argv) if job is not None else _words(argv)
-    if job is None and not words:
-        command_parser(now_ms).print_help(sys.stderr)
-        raise SystemExit(UsageError.exit_status)
-    if job is None:
+    words, name = (_words(argv), None) if job is None else (list(argv), job)
+    if name is None:
+        if not words:
+            command_parser(now_ms).print_help(sys.stderr)
+            raise SystemExit(UsageError.exit_status)
         _require_command(words, now_ms)
-    parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms)
+        name = named_command(words)
+        if name is None:
+            # Help or the version is asked for, else argparse says what is wrong.
+            command_parser(now_ms).parse_args(words)
+            raise IcekeepBug(f"a command line that names no command was accepted: {words}")
+        words = words[len(name.split()) :]
+    prog = f"{job}.py" if job is not None else f"icekeep {name}"
     try:
-        known, unknown = parser.parse_known_args(words)
+        known, unknown = parser_of(name, now_ms, prog).parse_known_args(words)
     except UsageError as error:
         # A flag that is misspelt is missing too.
-        name = job or named_command(words)
-        raise _misspelt_flag(words, name, now_ms) or _stray_word(words, job, now_ms) or error from None
+        raise _misspelt_flag(words, name, now_ms) or _stray_word(words, name, now_ms) or error from None
     given = vars(known)
-    name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     if unknown:
-        command = f"{job}.py" if job is not None else f"icekeep {name}"
-        unrecognized = UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {command} --help")
+        unrecognized = UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {prog} --help")
         raise _misspelt_flag(words, name, now_ms) or unrecognized
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
@@ -199,8 +202,8 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     raise missing_action(first, known) if second.startswith("-") or not second else unknown_action(first, second, known)
 
 
-def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
-    if name is None or name == CONFIG_SHOW:
+def _misspelt_flag(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
+    if name == CONFIG_SHOW:
         return None
 
     def options() -> Collection[str]:
@@ -209,12 +212,10 @@ def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> Usage
     return misspelt_flag(words, name, _flags_of(name, now_ms), lambda: _all_flags(now_ms), options)
 
 
-def _stray_word(words: Sequence[str], job: str | None, now_ms: int) -> UsageError | None:
-    name = job or named_command(words)
-    if name is None or name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
+def _stray_word(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
+    if name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
         return None
-    behind = words if job is not None else words[len(name.split()) :]
-    return table_without_flag(behind, name, _flags_of(name, now_ms))
+    return table_without_flag(words, name, _flags_of(name, now_ms))
 
 
 def _all_flags(now_ms: int) -> set[str]:
@@ -222,16 +223,7 @@ def _all_flags(now_ms: int) -> set[str]:
 
 
 def _flags_of(command: str, now_ms: int) -> Collection[str]:
-    if command != CONFIG_SHOW:
-        return job_parser(command, now_ms).flags()
-    parser = Parser()
-    _add_config_show(parser)
-    return parser.flags()
-
-
-def _add_config_show(parser: argparse.ArgumentParser) -> None:
-    add_conf(parser)
-    add_output(parser)
+    return parser_of(command, now_ms).flags()
 
 
 def named_command(argv: Sequence[str]) -> str | None:
@@ -258,15 +250,22 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf, look)
 
 
-def job_parser(job: str, now_ms: int) -> Parser:
-    """The parser of a script, `jobs/NAME.py`: of a job, or of another command that has one."""
-    told = JOBS[job] if job in JOBS else VERBS[job]
-    parser = Parser(prog=f"{job}.py", description=sentence(told.summary), allow_abbrev=False)
-    if isinstance(told, Verb):
-        _add_verb(parser, job, told, now_ms)
+def parser_of(name: str, now_ms: int, prog: str = "") -> Parser:
+    """The parser of a job, or of a command beside the jobs; `prog` is what runs it, by default its script in `jobs/`."""
+    parser = Parser(prog=prog or f"{name}.py", description=sentence(_summary(name)), allow_abbrev=False)
+    if name in JOBS:
+        _add_job(parser, JOBS[name], now_ms)
+    elif name in VERBS:
+        _add_verb(parser, name, VERBS[name], now_ms)
     else:
-        _add_job(parser, told, now_ms)
+        add_conf(parser)
+        add_output(parser)
     return parser
+
+
+def _summary(name: str) -> str:
+    known = JOBS.get(name) or VERBS.get(name)
+    return known.summary if known is not None else CONFIG_SUMMARIES[name.removeprefix("config ")]
 
 
 def command_parser(now_ms: int) -> argparse.ArgumentParser:
@@ -291,7 +290,8 @@ def command_parser(now_ms: int) -> argparse.ArgumentParser:
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
     show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
-    _add_config_show(show)
+    add_conf(show)
+    add_output(show)
     return parser
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from icekeep.errors import UsageError
-from icekeep.operations.configuration.file import CONFIG_VARIABLE, DEFAULT_PATH
+from icekeep.operations.configuration import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.looks import COLORS, FORMATS
 from icekeep.settings import Setting, SettingKind

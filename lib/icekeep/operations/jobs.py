@@ -13,7 +13,6 @@ from icekeep.maintenance import expire as expiration
 from icekeep.maintenance import manifests, orphans
 from icekeep.maintenance import repair as repairing
 from icekeep.planning import scan
-from icekeep.planning.spark.session import PACKAGES, spark_is_missing
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
@@ -41,6 +40,8 @@ def resolve(name: str) -> Callable[..., Any]:
         missing = (error.name or "").partition(".")[0]
         if missing == "icekeep":
             raise
+        from icekeep.planning.spark.session import PACKAGES, spark_is_missing
+
         if missing in PACKAGES:
             raise spark_is_missing() from error
         raise UsageError(f"package {missing!r} is not installed", module=missing) from error

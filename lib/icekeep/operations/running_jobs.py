@@ -32,7 +32,8 @@ from icekeep.operations.plan_files.results import AppliedBefore, applied_before,
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
-from icekeep.operations.surroundings import Seams, StartsSpark, Surroundings
+from icekeep.operations.seams import Seams
+from icekeep.operations.surroundings import StartsSpark, Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run

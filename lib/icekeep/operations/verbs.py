@@ -8,7 +8,7 @@ commit, or a value to show where it changes nothing.
 from collections.abc import Mapping
 
 from icekeep.maintenance.delete.settings import TRUST_MANIFEST_LIST
-from icekeep.operations.configuration.file import DEFAULT_PATH
+from icekeep.operations.configuration import DEFAULT_PATH
 from icekeep.operations.verb_values import About, Text, Verb
 from icekeep.run_records.values import STATUSES
 from icekeep.settings import Setting, SettingKind

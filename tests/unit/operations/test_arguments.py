@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.arguments import OutputOptions, job_parser, named_command, output_options, parse_command
+from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command, parser_of
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import VERBS
 from kit.cases import for_each
@@ -38,7 +38,7 @@ def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
     given = {"--output": "json", "--log-format": "json", "--color": "never"}
     for name in (*JOBS, *VERBS):
-        parser = job_parser(name, NOW_MS)
+        parser = parser_of(name, NOW_MS)
         valued = [
             action.option_strings[0]
             for action in parser._actions

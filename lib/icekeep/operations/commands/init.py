@@ -20,7 +20,8 @@ import yaml
 from icekeep.catalog.open import catalog_type
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.operations.configuration.file import DEFAULT_PATH, config_words, is_catalog_name, parse_config
+from icekeep.operations.configuration import DEFAULT_PATH
+from icekeep.operations.configuration.file import config_words, is_catalog_name, parse_config
 from icekeep.operations.configuration.setting_values import parse_option
 from icekeep.operations.console.output import written_at_once
 from icekeep.operations.doctor.examination import examine_opening

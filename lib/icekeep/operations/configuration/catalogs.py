@@ -12,7 +12,8 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
-from icekeep.operations.configuration.file import WHERE, CatalogSettings, Configuration
+from icekeep.operations.configuration import WHERE
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.values import MANY, Glob, parse_glob

@@ -15,21 +15,13 @@ import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
+from icekeep.operations.configuration import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
 from icekeep.operations.configuration.receivers import LOG, METRICS, NOTIFICATIONS, TellingSettings, read_telling
 from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
 from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
-
-DEFAULT_PATH = "conf/icekeep.yaml"
-"""The file of the current directory that is read if it is there and nobody names another."""
-
-CONFIG_VARIABLE = "ICEKEEP_CONFIG"
-"""The environment variable that names a file where no flag does."""
-
-WHERE = f"the file that {CONFIG_VARIABLE} names, {DEFAULT_PATH} or ~/.config/icekeep/icekeep.yaml"
-"""For people: where a configuration is looked for, in this order."""
 
 KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS, NOTIFICATIONS}) | RULES_KEYS
 """Of the file, at the top."""

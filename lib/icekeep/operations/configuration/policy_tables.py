@@ -7,7 +7,8 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
-from icekeep.operations.configuration.file import WHERE, Configuration
+from icekeep.operations.configuration import WHERE
+from icekeep.operations.configuration.file import Configuration
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import TableRules, rules_for

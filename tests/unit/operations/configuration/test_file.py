@@ -7,15 +7,8 @@ import pytest
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration import file
-from icekeep.operations.configuration.file import (
-    CONFIG_VARIABLE,
-    DEFAULT_PATH,
-    Configuration,
-    config_words,
-    parse_config,
-    read_config,
-)
+from icekeep.operations.configuration import CONFIG_VARIABLE, DEFAULT_PATH, file
+from icekeep.operations.configuration.file import Configuration, config_words, parse_config, read_config
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.spec.types import DAY_MS
 from kit.cases import for_each
