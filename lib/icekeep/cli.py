@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from icekeep.errors import IcekeepError
 from icekeep.operations.arguments import Command, parse_command
 from icekeep.operations.console.streams import open_closed_streams
-from icekeep.operations.jobs import JOBS
-from icekeep.operations.seams import SEAMS, Seams
+from icekeep.operations.jobs import JOBS, SEAMS, Seams
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job

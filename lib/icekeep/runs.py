@@ -12,6 +12,21 @@ GOOD_EXIT_STATUSES = (0, 3)
 """Of a run that did its work, be it in part or with faults found."""
 
 
+RUNNING = "running"
+"""The status of a run that has begun, and that nobody has seen the end of."""
+
+FAILED = "failed"
+REFUSED = "refused"
+"""A check that guards data refused, or the table has what icekeep does not handle (exit status 4)."""
+
+INTERRUPTED = "interrupted"
+UNFINISHED = "unfinished"
+"""How a run is shown that said nothing of its end: its process was killed, or its machine is gone. It is never written down."""
+
+STATUSES = ("done", "partial", "sound", "faulty", FAILED, REFUSED, INTERRUPTED, RUNNING, UNFINISHED)
+"""Every status that a run is shown with; `sound` and `faulty` are what `check` found."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """One run of a job or a command: what it writes has its name, so it is of one call.
 

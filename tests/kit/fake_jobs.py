@@ -16,7 +16,7 @@ from icekeep.events import Listener, StepAdvanced, StepStarted, Warned
 from icekeep.operations.configuration.catalogs import TableReference
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
-from icekeep.operations.seams import Seams
+from icekeep.operations.jobs import Seams
 from icekeep.runs import Run, note_application
 from icekeep.runtime import Runtime
 from icekeep.settings import Job

@@ -14,8 +14,7 @@ from icekeep import errors, events
 from icekeep.cli import SEAMS
 from icekeep.errors import UsageError
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.operations.verb_values import About
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.verbs import VERBS, About
 from icekeep.planning.scan.plan import VERSION_ARGUMENTS
 from kit.cases import for_each
 

@@ -43,9 +43,7 @@ from icekeep.operations.misspelt import (
     unknown_action,
     unknown_command,
 )
-from icekeep.operations.runbooks import kinds
-from icekeep.operations.verb_values import About, Verb, tells_of_runs
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About, Verb, tells_of_runs
 from icekeep.settings import Job, Setting, SettingKind
 from icekeep.version import ICEKEEP_VERSION
 
@@ -301,12 +299,18 @@ def _words(argv: Sequence[str]) -> list[str]:
     `help COMMAND` is `COMMAND --help`, but where a kind of error has the same name: its line sends readers to that.
     """
     first, *rest = argv or [""]
-    if first == _HELP and rest and not (len(rest) == 1 and rest[0] in kinds()):
+    if first == _HELP and rest and not (len(rest) == 1 and _is_kind_of_error(rest[0])):
         asked = _words(rest)
         if asked[0] in _FIRST_WORDS:
             return [*asked, "--help"]
     name = first.replace("-", "_")
     return [name, *rest] if name in JOBS else list(argv)
+
+
+def _is_kind_of_error(word: str) -> bool:
+    from icekeep.operations.runbooks import kinds
+
+    return word in kinds()
 
 
 def _settings(name: str) -> tuple[Setting, ...]:

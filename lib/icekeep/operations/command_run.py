@@ -39,7 +39,7 @@ from icekeep.operations.console.streams import separate_stderr
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.jobs import resolve
+from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.lean_start import start_lean
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
@@ -47,11 +47,10 @@ from icekeep.operations.receivers import chosen_format, notify, telling, telling
 from icekeep.operations.runbooks import UNDELIVERED
 from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.seams import Seams
 from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
 from icekeep.operations.surroundings import Surroundings
 from icekeep.operations.verbs import VERBS
-from icekeep.run_records.values import INTERRUPTED
+from icekeep.runs import INTERRUPTED
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
 

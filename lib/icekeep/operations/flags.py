@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from icekeep.errors import UsageError
-from icekeep.operations.configuration import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.setting_values import parse_option, parse_setting
 from icekeep.operations.console.looks import COLORS, FORMATS
-from icekeep.settings import Setting, SettingKind
+from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE, Setting, SettingKind
 
 OUTPUTS = ("table", "json")
 MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
@@ -50,7 +49,7 @@ def add_conf(parser: argparse.ArgumentParser) -> None:
         dest="conf",
         metavar="FILE",
         type=_argument(_configuration),
-        help=f"the configuration (default: ${CONFIG_VARIABLE}, {DEFAULT_PATH}, or ~/.config/icekeep/icekeep.yaml)",
+        help=f"the configuration (default: ${CONFIG_VARIABLE}, {CONFIG_PATH}, or ~/.config/icekeep/icekeep.yaml)",
     )
 
 

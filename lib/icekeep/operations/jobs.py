@@ -1,8 +1,14 @@
-"""All jobs: what the packages say of their own. A new job is added here, and nowhere else outside its package."""
+"""All jobs, by what their packages say of them, and the functions that commands import when their turn has come.
+
+A new job is added here, and nowhere else outside its package. Functions are named as "module:function": help and mistakes
+need neither Spark nor Arrow, and tests put fakes in their place.
+"""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+import msgspec
 
 from icekeep.errors import UsageError
 from icekeep.maintenance import check as checking
@@ -46,3 +52,33 @@ def resolve(name: str) -> Callable[..., Any]:
             raise spark_is_missing() from error
         raise UsageError(f"package {missing!r} is not installed", module=missing) from error
     return found
+
+
+class Seams(msgspec.Struct, frozen=True, kw_only=True):
+    """The rest of the world, as "module:function"; tests name fakes.
+
+    `build_own_session` is for a process that belongs to the command alone; `None`: as for any other.
+    """
+
+    load_table: str
+    build_session: str
+    stop_session: str
+    cancel_jobs: str
+    live_properties: str
+    open_catalog: str = "icekeep.operations.loading:open_settings"
+    build_own_session: str | None = None
+
+    def of_own_process(self) -> "Seams":
+        """The same in a process that belongs to the command alone."""
+        return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
+
+
+# All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
+SEAMS = Seams(
+    load_table="icekeep.operations.loading:load_table",
+    build_session="icekeep.planning.spark.session:build_session",
+    build_own_session="icekeep.planning.spark.own_session:build_own_session",
+    stop_session="icekeep.planning.spark.session:stop_session",
+    cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
+    live_properties="icekeep.planning.spark.session:live_properties",
+)

@@ -17,8 +17,7 @@ from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.running_jobs import run_job
 from icekeep.operations.shown.commands import completed
 from icekeep.operations.surroundings import JobSurroundings, StartsSpark, Surroundings
-from icekeep.run_records.values import INTERRUPTED
-from icekeep.runs import Run
+from icekeep.runs import INTERRUPTED, Run
 from icekeep.settings import Job
 
 

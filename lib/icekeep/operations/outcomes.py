@@ -18,8 +18,7 @@ from icekeep.operations.failures import describe_error, our_error
 from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import address_of
-from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
-from icekeep.runs import Run, new_run
+from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
 from icekeep.version import ICEKEEP_VERSION

@@ -21,8 +21,7 @@ from icekeep.operations.console.progress import telling_progress
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.shown.notification import message_of
-from icekeep.operations.verb_values import tells_of_runs
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.verbs import VERBS, tells_of_runs
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel

@@ -19,7 +19,7 @@ from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
 from icekeep.operations.running_jobs import Session, known_catalogs, place_of, position_after
 from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verb_values import About, Verb, tells_of_runs
+from icekeep.operations.verbs import About, Verb, tells_of_runs
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 

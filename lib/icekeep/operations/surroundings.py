@@ -9,8 +9,8 @@ from icekeep.catalog.base import Table
 from icekeep.events import Event, InRun, Listener, RunEnded, RunStarted, SnapshotCommitted
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.interrupts import Interrupts
+from icekeep.operations.jobs import Seams
 from icekeep.operations.outcomes import Begun
-from icekeep.operations.seams import Seams
 from icekeep.operations.shown.commands import CompletingListener
 from icekeep.runtime import Runtime
 

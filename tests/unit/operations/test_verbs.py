@@ -5,8 +5,7 @@ import pytest
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verb_values import About
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About
 from kit.cases import for_each
 
 TAKEN_FIRST = {

@@ -24,7 +24,8 @@ from icekeep.reports.histories import with_histories
 from icekeep.reports.job import LiveReport
 from icekeep.reports.page.page import Filled, filled_report, filled_runs
 from icekeep.reports.values import ReportResult
-from icekeep.run_records.values import FAILED, REFUSED, RUNNING, UNFINISHED, RunRecord
+from icekeep.run_records.values import RunRecord
+from icekeep.runs import FAILED, REFUSED, RUNNING, UNFINISHED
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.spec.times import format_moment
 from icekeep.spec.types import MINUTE_MS

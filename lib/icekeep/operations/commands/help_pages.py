@@ -5,8 +5,7 @@ import msgspec
 from icekeep.operations.console.plain_text import plain_text
 from icekeep.operations.help_texts import listing
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.known_words import LISTED
-from icekeep.operations.misspelt import unknown_command
+from icekeep.operations.misspelt import LISTED, unknown_command
 from icekeep.operations.runbooks import kinds, page, pages
 from icekeep.operations.verbs import VERBS
 

@@ -10,8 +10,8 @@ from icekeep.fleet.values import MaintainResult
 from icekeep.operations.arguments import Command
 from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.interrupts import passing_on
+from icekeep.operations.jobs import SEAMS
 from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.seams import SEAMS
 from icekeep.operations.surroundings import Surroundings
 from icekeep.operations.verbs import VERBS
 from icekeep.planning.spark.session import SparkSource, check_source, started

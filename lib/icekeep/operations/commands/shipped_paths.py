@@ -3,7 +3,7 @@
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.operations.known_words import require_known
+from icekeep.operations.misspelt import require_known
 from icekeep.shipped import shipped_file, shipped_files
 
 _LISTED = "`icekeep path` lists them"

@@ -12,11 +12,11 @@ import msgspec
 from icekeep.errors import NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
-from icekeep.operations.configuration import WHERE
 from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
 from icekeep.operations.configuration.runs import RunsSettings
 from icekeep.policies.values import MANY, Glob, parse_glob
+from icekeep.settings import CONFIG_PLACES
 from icekeep.spelling import did_you_mean, named_or_known, with_one_typo
 
 DEFAULT_CATALOG = "default"
@@ -119,7 +119,9 @@ class Catalogs:
         path = self._config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
-        return f"there is no configuration ({WHERE}); make one with `icekeep init`, or name a file with --config"
+        return (
+            f"there is no configuration ({CONFIG_PLACES}); make one with `icekeep init`, or name a file with --config"
+        )
 
     def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
         while len(self._asked) <= number:

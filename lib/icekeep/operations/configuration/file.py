@@ -15,13 +15,13 @@ import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration import CONFIG_VARIABLE, DEFAULT_PATH
 from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
 from icekeep.operations.configuration.receivers import LOG, METRICS, NOTIFICATIONS, TellingSettings, read_telling
 from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
 from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
+from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
 
 KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS, NOTIFICATIONS}) | RULES_KEYS
 """Of the file, at the top."""
@@ -116,7 +116,7 @@ def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Co
 
     Args:
         path: the file, which must exist; `None` for the one that `CONFIG_VARIABLE` names, which must exist too, or else the
-            first of `DEFAULT_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
+            first of `CONFIG_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
         checks_schedules: whether a wrong schedule of any policy is an error. Else it is in `Configuration.wrong_schedules`:
             what is done in the name of another policy depends on none, and the policy keeps its place, so that none after it
             takes its tables.
@@ -142,7 +142,7 @@ def _found_path() -> str | None:
     base = os.environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification has relative paths ignored.
     own = Path(base if os.path.isabs(base) else os.path.expanduser("~/.config")) / "icekeep" / "icekeep.yaml"
-    return next((path for path in (DEFAULT_PATH, str(own)) if Path(path).is_file()), None)
+    return next((path for path in (CONFIG_PATH, str(own)) if Path(path).is_file()), None)
 
 
 def _found_config(path: str, checks_schedules: bool) -> Configuration:

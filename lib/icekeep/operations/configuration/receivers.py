@@ -9,7 +9,7 @@ import msgspec
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.console.looks import FORMATS
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verb_values import tells_of_runs
+from icekeep.operations.verbs import tells_of_runs
 from icekeep.spelling import did_you_mean, near_words
 from icekeep.telemetry.figures import OF_RUN
 from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL, is_address, shown_address
