@@ -1,6 +1,6 @@
 """A world for the command line in which nothing is real but the command line: jobs, tables and Spark that only remember.
 
-`cli.main` and `running.run_job` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
+`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
 """
 
 import os

@@ -39,13 +39,13 @@ from icekeep.operations.console.streams import separate_stderr
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
+from icekeep.operations.job_run import JobRun, known_catalogs
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.lean_start import start_lean
 from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
 from icekeep.operations.policy_calls import HELD
 from icekeep.operations.receivers import chosen_format, notify, telling, telling_settings
 from icekeep.operations.runbooks import UNDELIVERED
-from icekeep.operations.running_jobs import known_catalogs, run_job
 from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
 from icekeep.operations.surroundings import Surroundings
@@ -146,7 +146,7 @@ class CommandRun:
         else:
             job = self._jobs[command.name]
             if command.match is None:
-                outcome, shows = run_job(command, job, surroundings), job.for_people
+                outcome, shows = JobRun(command, job, surroundings).outcome(), job.for_people
             else:
                 outcome, shows = resolve(_ON_MATCHING)(command, job, surroundings), _SHOWS_MATCHING
             changes, texts = job.plan is not None, {}

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import msgspec
 
 from icekeep.catalog.base import check_change, parse_identifier
 from icekeep.commit.retry import check_submitter
 from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
-from icekeep.events import SILENT, StepFinished, StepStarted
-from icekeep.health.prices import Prices
+from icekeep.events import StepFinished, StepStarted
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
 from icekeep.operations.arguments import Command
@@ -32,7 +31,7 @@ from icekeep.operations.plan_files.results import AppliedBefore, applied_before,
 from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
-from icekeep.operations.surroundings import StartsSpark, Surroundings
+from icekeep.operations.surroundings import Surroundings
 from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
@@ -47,115 +46,191 @@ _LOG = logging.getLogger(__name__)
 _START = "starting Spark"
 
 
-def run_job(
-    command: Command,
-    job: Job,
-    surroundings: Surroundings,
-    run: Run | None = None,
-    given: GivenPlan | None = None,
-) -> Outcome:
-    """Run a job or, with `--dry-run`, plan it; with `--plan-out` the plan is written to a file.
+class JobRun:
+    """One job on one table, from a command to its outcome.
 
     Args:
-        run: which run it is, where somebody has begun it already; by default one that begins here.
-        given: the plan that is to be carried out, or looked at, in place of a new one. Where it was carried out before the
-            result is `AppliedBefore`.
-
-    Raises:
-        UnavailableError: the process that started this one is gone already.
-        IcekeepError: any error of the configuration, the table or the job.
+        run: which run it is, where it has begun already; by default one that begins here.
+        given: the plan to carry out, or to look at, in place of a new one. Where it was carried out before, the result is
+            `AppliedBefore`.
     """
-    # A process that takes itself for abandoned would refuse to commit what hours of work made.
-    check_submitter(surroundings.runtime)
-    runtime, begun = surroundings.runtime, surroundings.begun
-    # Who made the run has set its pace too.
-    is_new = run is None
-    if given is not None:
-        run = run_of_plan(given, job.name, runtime)
-    run = run or new_run(command.name, runtime, policy=command.policy)
-    begun.begin(command.name, command.arguments, runtime, run)
-    begun.only_tells, surroundings = command.dry_run, surroundings.in_run(command.conf)
-    begun.changes_by_commits = job.asks is CatalogChange.COMMIT
-    shared = surroundings.shared
-    catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, surroundings)
-    reference = find_table(catalogs, command.table, command.catalog)
-    begun.table = reference.full_name
-    if command.policy is not None:
-        require_policy(catalogs.config, command.policy)
-    # What is wrong is told before a table is loaded.
-    now_ms = begun.started_ms if given is None else given.created_ms
-    parse_arguments(command.arguments, job, now_ms)
-    place = None if command.dry_run else place_of(catalogs, reference, surroundings)
-    if job.has_estimate and is_new:
-        pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
-        begun.run = msgspec.structs.replace(run, cpu_pace=pace)
-    with recorded(begun, place, surroundings) as recording:
-        load = partial(_load, reference, surroundings)
+
+    def __init__(
+        self,
+        command: Command,
+        job: Job,
+        surroundings: Surroundings,
+        run: Run | None = None,
+        given: GivenPlan | None = None,
+    ) -> None:
+        self._command, self._job, self._surroundings, self._run, self._given = command, job, surroundings, run, given
+        self._begun, self._runtime, self._seams = surroundings.begun, surroundings.runtime, surroundings.seams
+
+    def outcome(self) -> Outcome:
+        """Run the job or, with `--dry-run`, plan it; with `--plan-out` the plan is written to a file.
+
+        Raises:
+            UnavailableError: the process that started this one is gone already.
+            IcekeepError: any error of the configuration, the table or the job.
+        """
+        command, job, begun, runtime = self._command, self._job, self._begun, self._runtime
+        # A process that takes itself for abandoned would refuse to commit what hours of work made.
+        check_submitter(runtime)
+        run = self._run or new_run(command.name, runtime, policy=command.policy)
+        if self._given is not None:
+            run = run_of_plan(self._given, job.name, runtime)
+        begun.begin(command.name, command.arguments, runtime, run)
+        begun.only_tells, begun.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
+        surroundings = self._surroundings = self._surroundings.in_run(command.conf)
+        shared = surroundings.shared
+        catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, surroundings)
+        reference = find_table(catalogs, command.table, command.catalog)
+        begun.table = reference.full_name
         if command.policy is not None:
-            loaded = load()
-            load = partial(_itself, loaded)
+            require_policy(catalogs.config, command.policy)
+        # Wrong arguments are refused before a table is loaded.
+        now_ms = begun.started_ms if self._given is None else self._given.created_ms
+        arguments = parse_arguments(command.arguments, job, now_ms)
+        place = None if command.dry_run else place_of(catalogs, reference, surroundings)
+        # A run that has begun already has its pace too.
+        if job.has_estimate and self._run is None:
+            pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
+            begun.run = msgspec.structs.replace(run, cpu_pace=pace)
+        with recorded(begun, place, surroundings) as recording:
+            if command.policy is None:
+                return self._carried_out(reference, partial(self._load, reference), arguments, catalogs, recording)
+            table = self._load(reference)
             try:
-                wanted = wanted_now(command, job, catalogs.config, loaded, begun.started_ms)
+                wanted = wanted_now(command, job, catalogs.config, table, begun.started_ms)
             except UsageError:
-                # Somebody's own mistake is no failure of the policy's job, which would put off its next nights.
+                # The caller's own mistake is no failure of the policy's job, which would put off its next nights.
                 recording.goes_by(command.arguments, only_tells=True)
                 raise
             if isinstance(wanted, Held):
-                # A driver on a cluster has a session even so.
-                _with_spark(command, job, surroundings, _nothing)
-                return _not_begun(wanted, loaded, recording, surroundings)
-            command = wanted
-            recording.goes_by(command.arguments, only_tells=command.dry_run)
-        asked = _Asked(command, job, reference, surroundings, given)
-        outcome = _worked(asked, parse_arguments(command.arguments, job, now_ms), load, recording)
-    return outcome
+                return self._held(wanted, table, recording)
+            self._command = wanted
+            recording.goes_by(wanted.arguments, only_tells=wanted.dry_run)
+            arguments = parse_arguments(wanted.arguments, job, now_ms)
+            return self._carried_out(reference, lambda: table, arguments, catalogs, recording)
 
+    def _load(self, reference: TableReference) -> Any:
+        """The table, as the run that works on it carries it."""
+        shared = self._surroundings.shared
+        if shared is not None:
+            return shared.load(reference).for_run(self._begun.run)
+        return resolve(self._seams.load_table)(reference, runtime=self._runtime).for_run(self._begun.run)
 
-class _Asked(NamedTuple):
-    """A job that is to be run, and what it runs in."""
+    def _held(self, held: Held, table: Any, recording: Recording) -> Outcome:
+        """The outcome of a job that its policy holds: it is no run of the job, and so not written down."""
+        # A driver on a cluster has a session even so.
+        with self._session():
+            pass
+        recording.goes_by(self._begun.arguments, only_tells=True)
+        recording.found(position_of(table))
+        outcome = self._begun.outcome(held.status, held, self._runtime)
+        recording.ended(outcome)
+        return outcome
 
-    command: Command
-    job: Job
-    reference: TableReference
-    surroundings: Surroundings
-    given: GivenPlan | None
+    def _carried_out(
+        self,
+        reference: TableReference,
+        load: Callable[[], Any],
+        arguments: Mapping[str, Any],
+        catalogs: Catalogs,
+        recording: Recording,
+    ) -> Outcome:
+        """Do the work, or plan it, and say what came of it."""
+        command, branch = self._command, self._command.arguments.get("branch")
+        is_plan = command.dry_run and self._job.plan is not None
+        table, work = self._work(reference, load, arguments, is_plan=is_plan)
+        if table is None:
+            recording.began()
+        else:
+            recording.found(position_of(table, branch))
+        made = None if command.plan_out is None or table is None else self._plan_made(reference, table)
+        written: PlanWritten | msgspec.UnsetType = msgspec.UNSET
+        shared = self._surroundings.shared is not None
+        watched = telling_of_a_dead_jvm(self._runtime) if shared else looked_after(self._surroundings)
+        with watched, self._session() as spark:
+            result = work(spark)
+            if made is not None:
+                # While the session is there that the plan was made in.
+                written = write_exact(str(command.plan_out), result, made, catalogs.prices, self._surroundings.listener)
+                result = result.shown
+        status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
+        changes = self._job.plan is not None and not command.dry_run
+        after = position_after(table, branch) if changes and table is not None else None
+        outcome = self._begun.outcome(status, result, self._runtime, is_dry_run=command.dry_run, after=after)
+        recording.ended(outcome)
+        return msgspec.structs.replace(outcome, plan=written)
 
+    def _work(
+        self, reference: TableReference, load: Callable[[], Any], arguments: Mapping[str, Any], *, is_plan: bool
+    ) -> tuple[Any, Callable[["Session"], Any]]:
+        """The table, `None` where it cannot be loaded and the job goes on without it, and the work, which may start Spark."""
+        job, given, to_file = self._job, self._given, self._command.plan_out is not None
+        try:
+            table = load()
+        except InvalidTableError as error:
+            function = job.plan_unreadable if is_plan else job.unreadable
+            if job.unreadable is None or given is not None or to_file or function is None:
+                raise
+            name, without, unreadable = parse_identifier(reference.name), resolve(function), error
+            return None, lambda spark: without(
+                self._open(reference),
+                name,
+                unreadable,
+                spark=spark.started,
+                run=self._begun.run,
+                **self._with(arguments),
+            )
+        except NotFoundError as error:
+            if given is None:
+                raise
+            before = dropped_before(job.name, given, error, lambda: self._open(reference).identity)
+            return None, lambda spark: before
+        self._begun.location = table.metadata.location
+        if job.asks is not None:
+            check_change(table.catalog, job.asks)
+        if given is None:
+            check_arguments(arguments, table.metadata)
+            if job.check is not None:
+                resolve(job.check)(table.metadata, **arguments)
+            function = job.exact if to_file else job.plan if is_plan else job.run
+            return table, lambda spark: resolve(str(function))(table, spark.started, **self._with(arguments))
+        refuse_other_table(given, table)
 
-def _worked(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any], recording: Recording) -> Outcome:
-    """Do the work, or plan it, and say what came of it."""
-    command, job, surroundings = asked.command, asked.job, asked.surroundings
-    begun, runtime = surroundings.begun, surroundings.runtime
-    table, work = _loaded(asked, arguments, load)
-    if table is None:
-        recording.began()
-    else:
-        recording.found(position_of(table, command.arguments.get("branch")))
-    is_plan = command.dry_run and job.plan is not None
-    with telling_of_a_dead_jvm(runtime) if surroundings.shared is not None else looked_after(surroundings):
-        result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
-    result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
-    status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
-    changes = job.plan is not None and not command.dry_run
-    after = position_after(table, command.arguments.get("branch")) if changes and table is not None else None
-    outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
-    recording.ended(outcome)
-    return msgspec.structs.replace(outcome, plan=written)
+        def as_given(spark: "Session") -> Any:
+            function = str(job.plan if is_plan else job.run)
+            try:
+                return resolve(function)(table, spark.started, given=given, **self._with(arguments))
+            except AlreadyApplied as found:
+                return applied_before(found)
 
+        return table, as_given
 
-def _not_begun(held: Held, table: Any, recording: Recording, surroundings: Surroundings) -> Outcome:
-    """What is told of a job that a policy holds by now; it is no run of the job, and so not written down."""
-    recording.goes_by(surroundings.begun.arguments, only_tells=True)
-    recording.found(position_of(table))
-    outcome = surroundings.begun.outcome(held.status, held, surroundings.runtime)
-    recording.ended(outcome)
-    return outcome
+    def _with(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a job's function, with what all its functions take beside."""
+        return {**arguments, "listener": self._surroundings.listener} if self._job.takes_listener else {**arguments}
 
+    def _open(self, reference: TableReference) -> Any:
+        return resolve(self._seams.open_catalog)(reference.catalog, runtime=self._runtime)
 
-class Filed(msgspec.Struct, frozen=True):
-    """A public plan, and the file that has the real one."""
+    def _plan_made(self, reference: TableReference, table: Any) -> Made:
+        now_ms = self._begun.started_ms
+        told = absolute_arguments(self._job, self._command.arguments, now_ms)
+        return Made.of(self._job, reference.full_name, table, now_ms, told)
 
-    shown: Any
-    written: PlanWritten
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        """What starts Spark: of all jobs of this process, or of this run alone, with which it ends."""
+        shared = self._surroundings.shared
+        if shared is not None:
+            yield shared.session
+            return
+        with Session(f"icekeep {self._command.name} {self._command.table}", self._surroundings) as spark:
+            spark.start_on_cluster()
+            yield spark
 
 
 @contextmanager
@@ -177,62 +252,6 @@ def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surrou
         return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
 
     return RecordDestination(catalogs.runs, reference.catalog, open_catalog)
-
-
-def _load(reference: TableReference, surroundings: Surroundings) -> Any:
-    """The table, as the run that works on it carries it."""
-    run, shared = surroundings.begun.run, surroundings.shared
-    if shared is not None:
-        return shared.load(reference).for_run(run)
-    return resolve(surroundings.seams.load_table)(reference, runtime=surroundings.runtime).for_run(run)
-
-
-def _itself(table: Any) -> Any:
-    return table
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """The work of a job that is not begun."""
-
-
-def _loaded(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]) -> tuple[Any, Callable[..., Any]]:
-    """The table, `None` where it cannot be loaded and the job goes on without it; and the work of the job."""
-    command, job, reference, surroundings, given = asked
-    try:
-        table = load()
-    except InvalidTableError as error:
-        if job.unreadable is None or given is not None or command.plan_out is not None:
-            raise
-        return None, partial(_without_table, job, reference, surroundings, error)
-    except NotFoundError as error:
-        if given is None:
-            raise
-        opens = partial(resolve(surroundings.seams.open_catalog), reference.catalog, runtime=surroundings.runtime)
-        return None, partial(_without_dropped, dropped_before(job.name, given, error, lambda: opens().identity))
-    surroundings.begun.location = table.metadata.location
-    if job.asks is not None:
-        check_change(table.catalog, job.asks)
-    if given is not None:
-        refuse_other_table(given, table)
-        return table, partial(_as_given, partial(_with_table, job, table), given)
-    check_arguments(arguments, table.metadata)
-    if job.check is not None:
-        resolve(job.check)(table.metadata, **arguments)
-    if command.plan_out is not None:
-        return table, _filing(command, job, reference, table, surroundings)
-    return table, partial(_with_table, job, table)
-
-
-def _filing(
-    command: Command, job: Job, reference: TableReference, table: Any, surroundings: Surroundings
-) -> Callable[..., Any]:
-    """The work of a job whose plan is wanted in a file."""
-    assert command.plan_out is not None
-    now_ms = surroundings.begun.started_ms
-    told = absolute_arguments(job, command.arguments, now_ms)
-    made = Made.of(job, reference.full_name, table, now_ms, told)
-    exact = partial(_with_table, msgspec.structs.replace(job, plan=job.exact), table)
-    return partial(_to_file, command.plan_out, made, known_catalogs(command.conf, surroundings.seams).prices, exact)
 
 
 def position_after(table: Any, branch: str | None) -> Position:
@@ -297,80 +316,6 @@ def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str,
     return arguments
 
 
-def _with_spark(command: Command, job: Job, surroundings: Surroundings, work: Callable[..., Any]) -> Any:
-    """Do the work of a job, which is given what starts Spark, and what all its functions take beside."""
-    extras = {"listener": surroundings.listener} if job.takes_listener else {}
-    if surroundings.shared is not None:
-        return work(surroundings.shared.session, **extras)
-    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
-    try:
-        if is_in_cluster_mode(surroundings.seams):
-            spark.started()
-        return work(spark, **extras)
-    finally:
-        spark.stop()
-
-
-def _with_table(
-    job: Job, table: Any, is_plan: bool, arguments: Mapping[str, Any], spark: StartsSpark, **extras: Any
-) -> Any:
-    function = job.plan if is_plan and job.plan is not None else job.run
-    return resolve(function)(table, spark.started, **arguments, **extras)
-
-
-def _as_given(
-    work: Callable[..., Any],
-    given: GivenPlan,
-    is_plan: bool,
-    arguments: Mapping[str, Any],
-    spark: "Session",
-    **extras: Any,
-) -> Any:
-    """The work of a job that is given its plan; or how it shows that nothing of that is left."""
-    try:
-        return work(is_plan, {**arguments, "given": given}, spark, **extras)
-    except AlreadyApplied as found:
-        return applied_before(found)
-
-
-def _without_dropped(found: AppliedBefore, *_: Any, **__: Any) -> AppliedBefore:
-    return found
-
-
-def _to_file(
-    path: str,
-    made: Made,
-    prices: Prices | None,
-    work: Callable[..., Any],
-    is_plan: bool,
-    arguments: Mapping[str, Any],
-    spark: "Session",
-    **extras: Any,
-) -> Filed:
-    """The public plan of a job, whose real one is written to a file while the session is there that it was made in."""
-    exact = work(is_plan, arguments, spark, **extras)
-    listener = extras.get("listener", SILENT)
-    return Filed(exact.shown, write_exact(path, exact, made, prices, listener))
-
-
-def _without_table(
-    job: Job,
-    reference: TableReference,
-    surroundings: Surroundings,
-    error: InvalidTableError,
-    is_plan: bool,
-    arguments: Mapping[str, Any],
-    spark: StartsSpark,
-    **extras: Any,
-) -> Any:
-    """What a job does with a table that its catalog has, but whose metadata does not load."""
-    function = job.plan_unreadable if is_plan else job.unreadable
-    assert function is not None
-    catalog = resolve(surroundings.seams.open_catalog)(reference.catalog, runtime=surroundings.runtime)
-    identifier, run = parse_identifier(reference.name), surroundings.begun.run
-    return resolve(function)(catalog, identifier, error, spark=spark.started, run=run, **arguments, **extras)
-
-
 def is_in_cluster_mode(seams: Seams) -> bool:
     """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
     if SUBMITTED_VARIABLE not in os.environ:
@@ -394,8 +339,15 @@ class Session:
                 self._session = self._started()
             return self._session
 
-    def stop(self) -> None:
-        """Stop it, if the run has started it."""
+    def start_on_cluster(self) -> None:
+        """Start it where this driver was put on the cluster, as `is_in_cluster_mode` says."""
+        if is_in_cluster_mode(self._surroundings.seams):
+            self.started()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._session is not None and self._surroundings.spark is None:
             resolve(self._surroundings.seams.stop_session)(self._session)
 

@@ -13,8 +13,8 @@ from icekeep.operations.arguments import Command, flags_by_argument
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference
 from icekeep.operations.failures import our_error
 from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.job_run import JobRun
 from icekeep.operations.outcomes import Begun, how_it_ended
-from icekeep.operations.running_jobs import run_job
 from icekeep.operations.shown.commands import completed
 from icekeep.operations.surroundings import JobSurroundings, StartsSpark, Surroundings
 from icekeep.runs import INTERRUPTED, Run
@@ -56,7 +56,7 @@ class OneOfMany:
             told = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
                 within = msgspec.structs.replace(surroundings, begun=begun, shared=shared)
-                outcome = run_job(told, call.job, within, call.run)
+                outcome = JobRun(told, call.job, within, call.run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
             ended = how_it_ended(error, surroundings.interrupts.signal, begun, is_part=True)
             message, ours = ended.error.message, our_error(error)

@@ -17,7 +17,7 @@ from icekeep.operations import one_of_many
 from icekeep.operations.commands import maintain as maintain_verb
 from icekeep.operations.commands.maintaining import maintain, plan_maintain
 from icekeep.operations.commands.runs import list_runs
-from icekeep.operations.running_jobs import run_job
+from icekeep.operations.job_run import JobRun
 from icekeep.operations.shown.maintain import maintain_shown
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM
@@ -436,9 +436,9 @@ def after_the_first_job(monkeypatch, act):
         if not done:
             done.append(command.table)
             act({"a", "b", "c"} - {command.table.rpartition(".")[2]})
-        return run_job(command, *arguments)
+        return JobRun(command, *arguments)
 
-    monkeypatch.setattr(one_of_many, "run_job", run)
+    monkeypatch.setattr(one_of_many, "JobRun", run)
 
 
 @pytest.mark.slow

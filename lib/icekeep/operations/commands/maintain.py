@@ -23,19 +23,18 @@ from icekeep.operations.configuration.catalogs import Catalogs, TableReference, 
 from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.operations.job_interrupts import JobInterrupts
-from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
-from icekeep.operations.outcomes import Outcome
-from icekeep.operations.policy_calls import require_policy
-from icekeep.operations.recording import RecordDestination, recorded, records_of
-from icekeep.operations.running_jobs import (
+from icekeep.operations.job_run import (
     Session,
-    is_in_cluster_mode,
     known_of_policy,
     looked_after,
     place_of,
     spark_properties,
 )
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
+from icekeep.operations.outcomes import Outcome
+from icekeep.operations.policy_calls import require_policy
+from icekeep.operations.recording import RecordDestination, recorded, records_of
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.workers import expected_slots
@@ -80,25 +79,20 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     if wishes.lists and command.dry_run:
         raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
     asked = _asked(wishes, catalogs, command.catalog)
-    session, begun = Session("icekeep maintain", surroundings), surroundings.begun
-    writes = not command.dry_run and not wishes.lists
-    try:
-        with looked_after(surroundings), ExitStack() as records:
-            for settings in asked.chosen:
-                records.enter_context(settings.placing())
-            if is_in_cluster_mode(surroundings.seams):
-                session.started()
-            places = _places(catalogs, asked.chosen, surroundings) if writes else []
-            recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
-            for one in recordings:
-                one.began()
-            fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
-            result = result_of(fleet, wishes, is_dry_run=command.dry_run)
-            outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
-            for one in recordings:
-                one.ended(outcome)
-    finally:
-        session.stop()
+    begun, writes = surroundings.begun, not command.dry_run and not wishes.lists
+    with Session("icekeep maintain", surroundings) as session, looked_after(surroundings), ExitStack() as records:
+        for settings in asked.chosen:
+            records.enter_context(settings.placing())
+        session.start_on_cluster()
+        places = _places(catalogs, asked.chosen, surroundings) if writes else []
+        recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+        for one in recordings:
+            one.began()
+        fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
+        result = result_of(fleet, wishes, is_dry_run=command.dry_run)
+        outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+        for one in recordings:
+            one.ended(outcome)
     return outcome
 
 

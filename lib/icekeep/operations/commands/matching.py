@@ -21,16 +21,15 @@ from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.jobs import resolve
-from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
-from icekeep.operations.outcomes import Outcome
-from icekeep.operations.running_jobs import (
+from icekeep.operations.job_run import (
     Session,
-    is_in_cluster_mode,
     known_catalogs,
     looked_after,
     parse_arguments,
 )
+from icekeep.operations.jobs import resolve
+from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
+from icekeep.operations.outcomes import Outcome
 from icekeep.operations.surroundings import Surroundings
 from icekeep.reports.job import tables_matching
 from icekeep.reports.values import NotRead
@@ -53,15 +52,10 @@ def run_on_matching(command: Command, job: Job, surroundings: Surroundings) -> O
     began_ms = runtime.monotonic_ms()
     catalogs = known_catalogs(command.conf, surroundings.seams)
     parse_arguments(command.arguments, job, begun.started_ms)
-    session = Session(f"icekeep {command.name} {command.match}", surroundings)
-    try:
-        with looked_after(surroundings):
-            if is_in_cluster_mode(surroundings.seams):
-                session.started()
-            found, not_read = _matching(command, catalogs, surroundings)
-            done = _Matched(command, job, catalogs, session, surroundings).run(found)
-    finally:
-        session.stop()
+    with Session(f"icekeep {command.name} {command.match}", surroundings) as session, looked_after(surroundings):
+        session.start_on_cluster()
+        found, not_read = _matching(command, catalogs, surroundings)
+        done = _Matched(command, job, catalogs, session, surroundings).run(found)
     is_plan = command.dry_run and job.plan is not None
     result = MatchedTables(
         status=_status(done, not_read, is_plan=is_plan),
