@@ -1,4 +1,6 @@
-"""One command, from its words to an exit status: it is run, how it ended is said, and its answer is delivered.
+"""How a command makes its process its own: it leaves out what it has no use for, and chooses how Arrow takes its memory.
+
+One command, from its words to an exit status: it is run, how it ended is said, and its answer is delivered.
 
 stdout holds the result and nothing else, with `--output json` exactly one JSON object, also for an error; progress, logs
 and the one line of an error go to stderr. This is the only place that prints a result and decides an exit status.
@@ -8,13 +10,21 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from icekeep.errors import one_line
+from icekeep.formats.machine import (
+    LIMITED_POOL,
+    POOL_VARIABLE,
+    choose_pool,
+    imported_with,
+    is_limited,
+    leave_pandas_out,
+)
 from icekeep.operations.arguments import (
     CONFIG_SHOW,
     Command,
@@ -36,13 +46,11 @@ from icekeep.operations.console.output import (
     write_text,
 )
 from icekeep.operations.console.streams import separate_stderr
-from icekeep.operations.console.values import plain_values
-from icekeep.operations.failures import our_error
+from icekeep.operations.console.terminal import plain_values
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.job_run import JobRun, known_catalogs
 from icekeep.operations.jobs import Seams, resolve
-from icekeep.operations.lean_start import start_lean
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
+from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended, our_error
 from icekeep.operations.policy_calls import HELD
 from icekeep.operations.receivers import chosen_format, notify, telling, telling_settings
 from icekeep.operations.runbooks import UNDELIVERED
@@ -54,8 +62,27 @@ from icekeep.runs import INTERRUPTED
 from icekeep.runtime import Runtime
 from icekeep.settings import Job
 
+
+def start_lean() -> None:
+    """Prepare a process that belongs to the command alone, which will work on data.
+
+    NumPy comes with a library of linear algebra that starts a thread for each processor when it is loaded, and these spin for a
+    while: a twentieth of the processor time of a small job. No job has matrices that would need them.
+    """
+    # They need Arrow, which help and mistakes do without.
+    with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
+        import pyarrow  # noqa: F401 - imports NumPy too
+    leave_pandas_out()
+    choose_pool()
+
+
+def _arrow_of_a_limited_process() -> AbstractContextManager[None]:
+    """Arrow is loaded with the allocator that it keeps: some of it never asks again which one was chosen."""
+    return imported_with("pyarrow", POOL_VARIABLE, LIMITED_POOL) if is_limited() else nullcontext()
+
+
 _ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
-_SHOWS_MATCHING = "icekeep.operations.shown.matching:matching_shown"
+_SHOWS_MATCHING = "icekeep.operations.shown.results:matching_shown"
 
 
 class CommandResult(msgspec.Struct, frozen=True):

@@ -25,14 +25,21 @@ from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_ot
 from icekeep.operations.arguments import Command
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
 from icekeep.operations.configuration.file import read_config
+from icekeep.operations.interrupts import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files.results import AppliedBefore, applied_before, dropped_before
-from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, write_exact
+from icekeep.operations.plan_files.writing import (
+    AppliedBefore,
+    Made,
+    PlanWritten,
+    absolute_arguments,
+    applied_before,
+    dropped_before,
+    write_exact,
+)
 from icekeep.operations.policy_calls import Held, require_policy, wanted_now
 from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
 from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.watchdog import ending_when_abandoned, telling_of_a_dead_jvm
 from icekeep.planning.spark.session import SUBMITTED_VARIABLE, current_properties
 from icekeep.runs import Run, application_id, new_run
 from icekeep.runtime import SYSTEM

@@ -12,8 +12,13 @@ from typing import Any
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
-from icekeep.operations.configuration.file import read_config, resolve_references
-from icekeep.operations.configuration.receivers import METRICS, NotificationSettings, TellingSettings
+from icekeep.operations.configuration.file import (
+    METRICS,
+    NotificationSettings,
+    TellingSettings,
+    read_config,
+    resolve_references,
+)
 from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once

@@ -244,7 +244,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("since", SettingKind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
         ),
         changes=False,
-        for_people="icekeep.operations.shown.history:history_shown",
+        for_people="icekeep.operations.shown.results:history_shown",
     ),
     "restore": Verb(
         summary="undo a run: bring back files from the trash, and expired snapshots under tags; or undo a repair",
@@ -298,7 +298,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
-        run="icekeep.operations.commands.register:register",
+        run="icekeep.operations.commands.references:register",
         settings=(
             Setting(
                 "metadata_location",
@@ -429,14 +429,14 @@ VERBS: Mapping[str, Verb] = {
     ),
     "schema": Verb(
         summary="print the JSON schema of what commands print with --output json, or of the configuration file",
-        run="icekeep.operations.commands.document_schema:schema",
+        run="icekeep.operations.commands.config_show:schema",
         settings=(
             Setting("job", SettingKind.TEXT, "of one job or command (default: of each)", shown="JOB"),
             Setting("configuration", SettingKind.SWITCH, "the schema of the configuration file, for editors"),
         ),
         changes=False,
         about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},
+        texts={"table": Text(make="icekeep.operations.commands.config_show:schema_text")},
     ),
     "help": Verb(
         summary="say what to do after an error: the page on its kind, or on a situation; or show the help of a command",
@@ -457,7 +457,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "path": Verb(
         summary="print where a file is that is installed with icekeep: a job's script, a DAG's file, a configuration",
-        run="icekeep.operations.commands.shipped_paths:path",
+        run="icekeep.operations.commands.help_pages:path",
         settings=(
             Setting(
                 "name",
@@ -469,7 +469,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.shipped_paths:path_text")},
+        texts={"table": Text(make="icekeep.operations.commands.help_pages:path_text")},
         examples=("", "jobs/compact.py", "conf/log4j2.properties"),
     ),
     "completion": Verb(
@@ -523,13 +523,13 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         about=About.FLEET,
-        for_people="icekeep.operations.shown.maintain:maintain_shown",
+        for_people="icekeep.operations.shown.results:maintain_shown",
         examples=("--dry-run", "--max-minutes 240", "--policy nightly --tables local.demo.flights"),
         returns="icekeep.operations.commands.maintain:result_of",
     ),
     "policy explain": Verb(
         summary="show what policies say about one table: each job, each setting in force, and where it comes from",
-        run="icekeep.operations.commands.policy_explanation:explain",
+        run="icekeep.operations.commands.policy:explain",
         settings=(
             Setting(
                 "table", SettingKind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True
@@ -537,11 +537,11 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.POLICIES,
-        for_people="icekeep.operations.commands.policy_explanation:explanation_shown",
+        for_people="icekeep.operations.commands.policy:explanation_shown",
     ),
     "policy check": Verb(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
-        run="icekeep.operations.commands.policy_check:check_over",
+        run="icekeep.operations.commands.policy:check_over",
         changes=False,
         about=About.POLICIES,
     ),

@@ -11,13 +11,22 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.saved_plans import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
-from icekeep.operations.console.values import plain_values
+from icekeep.operations.console.terminal import plain_values
 from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.plan_files.format import PlanFile, read_plan_file
-from icekeep.operations.plan_files.results import AppliedBefore, ApplyResult, applied_before, dropped_before
-from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, given_of, write_exact
+from icekeep.operations.plan_files.writing import (
+    AppliedBefore,
+    ApplyResult,
+    Made,
+    PlanWritten,
+    absolute_arguments,
+    applied_before,
+    dropped_before,
+    given_of,
+    write_exact,
+)
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.settings import Job

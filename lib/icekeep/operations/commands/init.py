@@ -23,8 +23,8 @@ from icekeep.events import SILENT, Listener
 from icekeep.operations.configuration.file import config_words, is_catalog_name, parse_config
 from icekeep.operations.configuration.setting_values import parse_option
 from icekeep.operations.console.output import written_at_once
+from icekeep.operations.doctor.driver import OK, Finding
 from icekeep.operations.doctor.examination import examine_opening
-from icekeep.operations.doctor.findings import OK, Finding
 from icekeep.operations.loading import configured_catalogs
 from icekeep.secrets import MASK, is_secret, masked
 from icekeep.settings import CONFIG_PATH

@@ -9,8 +9,7 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
-from icekeep.operations.configuration.runs import RUNS
+from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration, config_words
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.misspelt import LISTED, require_known

@@ -8,8 +8,7 @@ import pytest
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration import file
-from icekeep.operations.configuration.file import Configuration, config_words, parse_config, read_config
-from icekeep.operations.configuration.runs import RunsSettings
+from icekeep.operations.configuration.file import Configuration, RunsSettings, config_words, parse_config, read_config
 from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
 from icekeep.spec.types import DAY_MS
 from kit.cases import for_each
