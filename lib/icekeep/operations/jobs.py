@@ -11,19 +11,13 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import UsageError
-from icekeep.maintenance import check as checking
-from icekeep.maintenance import compact as compaction
-from icekeep.maintenance import deletes as position_deletes
-from icekeep.maintenance import drop as purge
-from icekeep.maintenance import expire as expiration
-from icekeep.maintenance import manifests, orphans
-from icekeep.maintenance import repair as repairing
+from icekeep.maintenance import check, compact, deletes, drop, expire, manifests, orphans, repair
 from icekeep.planning import scan
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
     package.JOB.name: package.JOB
-    for package in (scan, compaction, position_deletes, manifests, expiration, orphans, purge, checking, repairing)
+    for package in (scan, compact, deletes, manifests, expire, orphans, drop, check, repair)
 }
 """By name, in the order in which help lists them."""
 

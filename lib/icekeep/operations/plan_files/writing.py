@@ -13,7 +13,7 @@ from icekeep.commit.summary import run_of
 from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
-from icekeep.maintenance import drop as purge
+from icekeep.maintenance import drop
 from icekeep.maintenance.saved_plans import AlreadyApplied, ExactPlan, GivenPlan
 from icekeep.operations.jobs import resolve
 from icekeep.operations.plan_files.format import (
@@ -218,7 +218,7 @@ def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity:
     Raises:
         NotFoundError: the plan does anything else, or was made of a table of another catalog.
     """
-    if job != purge.JOB.name:
+    if job != drop.JOB.name:
         raise missing
     asked = identity()
     if given.catalog != asked:
