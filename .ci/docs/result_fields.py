@@ -15,7 +15,7 @@ import msgspec
 from markdown_tables import code, meanings_of, prose, table
 
 from icekeep.fleet.values import MatchedTables
-from icekeep.operations.commands.config_show import result_types
+from icekeep.operations.commands.document_schema import result_types
 from icekeep.operations.console.terminal import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.policy_calls import Held

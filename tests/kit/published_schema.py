@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from icekeep.operations.commands.config_show import schema
+from icekeep.operations.commands.document_schema import schema
 
 
 def problems(document: Any) -> list[str]:

@@ -33,7 +33,6 @@ from icekeep.operations.arguments import (
     named_command,
     output_options,
 )
-from icekeep.operations.commands.config_show import show_config
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
 from icekeep.operations.console.looks import JSON
@@ -205,6 +204,8 @@ class CommandRun:
         return name in self._jobs or (name in VERBS and VERBS[name].may_start_spark)
 
     def _config(self, command: Command, surroundings: Surroundings) -> CommandResult:
+        from icekeep.operations.commands.config_show import show_config
+
         begun, runtime = self._begun, self._runtime
         begun.begin(command.name, command.arguments, runtime)
         known = known_catalogs(command.conf, surroundings.seams)

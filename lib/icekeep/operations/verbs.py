@@ -429,14 +429,14 @@ VERBS: Mapping[str, Verb] = {
     ),
     "schema": Verb(
         summary="print the JSON schema of what commands print with --output json, or of the configuration file",
-        run="icekeep.operations.commands.config_show:schema",
+        run="icekeep.operations.commands.document_schema:schema",
         settings=(
             Setting("job", SettingKind.TEXT, "of one job or command (default: of each)", shown="JOB"),
             Setting("configuration", SettingKind.SWITCH, "the schema of the configuration file, for editors"),
         ),
         changes=False,
         about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.config_show:schema_text")},
+        texts={"table": Text(make="icekeep.operations.commands.document_schema:schema_text")},
     ),
     "help": Verb(
         summary="say what to do after an error: the page on its kind, or on a situation; or show the help of a command",

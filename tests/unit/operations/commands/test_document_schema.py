@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from icekeep import cli
-from icekeep.operations.commands.config_show import schema
+from icekeep.operations.commands.document_schema import schema
 from icekeep.operations.outcomes import SCHEMA_VERSION
 from kit.lake import Lake
 from kit.published_schema import problems

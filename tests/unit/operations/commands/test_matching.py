@@ -15,7 +15,7 @@ from icekeep.events import RunEnded, RunStarted
 from icekeep.operations import job_run
 from icekeep.operations.commands import matching
 from icekeep.operations.commands import matching as one_of_many
-from icekeep.operations.commands.config_show import schema
+from icekeep.operations.commands.document_schema import schema
 from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
 from kit.lake import SCHEMA, Lake, events
