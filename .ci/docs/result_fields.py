@@ -16,7 +16,7 @@ from markdown_tables import code, meanings_of, prose, table
 
 from icekeep.fleet.values import MatchedTables
 from icekeep.operations.commands.document_schema import result_types
-from icekeep.operations.console.terminal import is_snapshot_id
+from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.policy_calls import Held
 

@@ -23,7 +23,7 @@ from icekeep.maintenance.jobs import JobResult
 from icekeep.maintenance.rewrite.run import TAG_PREFIX
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.console.output import format_json
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.runs import Run
 from icekeep.settings import BRANCH, Job

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.maintenance.compact.job import compact
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.reports.job import report
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import read_earlier, with_changes

@@ -7,7 +7,7 @@ import pytest
 from icekeep.health.job import table_health
 from icekeep.maintenance.check.job import check
 from icekeep.operations.console.output import format_json
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.tables.refs import create_tag
 from kit.foreign_tables import Origin, made, origins
 from kit.java import IcebergJava

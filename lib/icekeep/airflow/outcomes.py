@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from icekeep.airflow.units import JobOnTable
-from icekeep.operations.console.terminal import label, shown_value
+from icekeep.operations.console.values import label, shown_value
 from icekeep.operations.runbooks import INTERRUPTED, PARTIAL
 
 WORTH_RETRYING = frozenset({1, 3, 75, 137, 143})

@@ -45,7 +45,7 @@ from icekeep.operations.console.output import (
     write_text,
 )
 from icekeep.operations.console.streams import separate_stderr
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.job_run import JobRun, known_catalogs
 from icekeep.operations.jobs import Seams, resolve

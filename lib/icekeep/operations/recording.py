@@ -15,7 +15,7 @@ from icekeep.events import RunEnded, RunStarted, Warned
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import RUNS, CatalogSettings, RunsSettings, resolve_references
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended
 from icekeep.operations.surroundings import Surroundings

@@ -11,7 +11,7 @@ import pytest
 from icekeep import cli
 from icekeep.errors import ConflictError
 from icekeep.operations.configuration.file import CatalogSettings
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.recording import beside_warehouse
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UsageError
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.reports.page.page import report_page
 from icekeep.reports.values import TableChange, TableFigures, figure_changed, read_earlier, report_shown, with_changes
 from kit.cases import for_each

@@ -11,7 +11,7 @@ from icekeep.events import SILENT, Listener
 from icekeep.maintenance.saved_plans import AlreadyApplied, refuse_other_table, run_of_plan
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome

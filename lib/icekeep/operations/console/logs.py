@@ -34,7 +34,7 @@ from icekeep.events import (
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.progress import ByRun, PlainProgress, about_run, describe
 from icekeep.operations.console.streams import LossyStream, lines_of_stderr
-from icekeep.operations.console.terminal import plain_values
+from icekeep.operations.console.values import plain_values
 from icekeep.operations.runbooks import ending_of
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import without_secrets

@@ -12,14 +12,7 @@ from typing import Any, TextIO
 from icekeep.errors import printable
 from icekeep.events import Event, InRun, Listener, StepAdvanced, StepStarted, StepUnderWay
 from icekeep.operations.console.progress import PlainProgress
-from icekeep.operations.console.terminal import (
-    MAX_ROWS,
-    columns_of,
-    format_value,
-    plain_values,
-    shown_name,
-    split_values,
-)
+from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, plain_values, shown_name, split_values
 from icekeep.operations.jobs import resolve
 from icekeep.runtime import SYSTEM, Runtime
 

@@ -19,15 +19,8 @@ from rich.text import Text
 
 from icekeep.errors import UsageError, printable
 from icekeep.operations.console.looks import DEFAULT_LOOK, OutputStyle
-from icekeep.operations.console.terminal import (
-    COLOR_SYSTEMS,
-    MAX_ROWS,
-    columns_of,
-    format_value,
-    print_on_terminal,
-    shown_name,
-    split_values,
-)
+from icekeep.operations.console.terminal import COLOR_SYSTEMS, print_on_terminal
+from icekeep.operations.console.values import MAX_ROWS, columns_of, format_value, shown_name, split_values
 from icekeep.runtime import SYSTEM
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

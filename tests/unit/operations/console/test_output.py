@@ -18,7 +18,7 @@ from icekeep.operations.console.output import (
     write_text,
     written_at_once,
 )
-from icekeep.operations.console.terminal import format_value, plain_values
+from icekeep.operations.console.values import format_value, plain_values
 from icekeep.spec.types import format_bytes
 from kit.cases import for_each
 from kit.changes import thrown
