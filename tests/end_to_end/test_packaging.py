@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.operations.doctor.requirements import parse_requirement
+from icekeep.operations.doctor.driver import parse_requirement
 from icekeep.operations.runbooks import page
 from icekeep.shipped import shipped_files
 from kit.shell import BIN, ROOT, Operator

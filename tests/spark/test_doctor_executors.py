@@ -5,8 +5,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import icekeep
-from icekeep.operations.doctor.executors import look_at_executors
-from icekeep.operations.doctor.findings import Notes
+from icekeep.operations.doctor.driver import Notes
+from icekeep.operations.doctor.examination import look_at_executors
 from icekeep.planning.spark.executors import described_process, executor_answers, executor_processes
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage

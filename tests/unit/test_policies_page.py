@@ -94,7 +94,7 @@ def test_filters_that_the_page_shows_are_read_and_those_that_it_calls_wrong_are_
     refused = []
     for shown, line in commands:
         words = shlex.split(line)
-        parse_command(words[1:], None, NOW_MS, "0")
+        parse_command(words[1:], None, NOW_MS)
         text = words[words.index("--where") + 1]
         try:
             parse_where(text, NOW_MS)

@@ -40,7 +40,7 @@ ROOMS_WITH_OTHER_NAMES = ("airflow", "telemetry")
 NO_PROPERTIES = {
     "icekeep.yaml",
     "icekeep.events",  # a logger
-    "icekeep.operations.console.html",  # a module
+    "icekeep.operations.console.notebook",  # a module
     "icekeep.",
     "write.",
     "write.delete.",

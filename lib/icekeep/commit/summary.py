@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from icekeep.errors import InvalidTableError
-from icekeep.runs import Run, application_id, icekeep_version
+from icekeep.runs import Run, application_id
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
+from icekeep.version import ICEKEEP_VERSION
 
 COMMIT_ID = "icekeep.commit-id"
 """The commit that made a snapshot, by which its writer recognises it after a lost answer."""
@@ -165,7 +166,7 @@ def producer_keys(run: Run | None) -> dict[str, str]:
     """The summary keys that name the producer of our snapshots; without a run, the engine and application alone."""
     keys = {
         _ENGINE_KEY: "icekeep",
-        _ENGINE_VERSION_KEY: icekeep_version(),
+        _ENGINE_VERSION_KEY: ICEKEEP_VERSION,
         _APPLICATION_KEY: (run and run.app_id) or application_id(),
         JOB_KEY: run and run.job,
         RUN_KEY: run and run.run_id,

@@ -46,7 +46,8 @@ from icekeep.policies.values import Glob, Policy, Rules
 from icekeep.reports.job import look_over
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import BEAT_EVERY_MS, RUNNING, SILENT_MS, LastRuns, Paces, RunFilter
+from icekeep.run_records.values import BEAT_EVERY_MS, SILENT_MS, LastRuns, Paces, RunFilter
+from icekeep.runs import RUNNING
 from icekeep.runtime import Runtime
 from icekeep.storage.wrappers import CountedStorage, Meter
 

@@ -15,18 +15,16 @@ from icekeep.run_records import store
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
     CUT_OFF_MS,
-    INTERRUPTED,
     LEFT_ALONE_MS,
-    RUNNING,
     SILENT_MS,
     SKEW_MS,
-    UNFINISHED,
     JobPace,
     LastRuns,
     Paces,
     RunFilter,
     RunRecord,
 )
+from icekeep.runs import INTERRUPTED, RUNNING, UNFINISHED
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import cases, for_each
 from kit.runtime import FakeRuntime

@@ -39,5 +39,5 @@ JOB = Job(
     check="icekeep.maintenance.repair.job:check_arguments",
     unreadable="icekeep.maintenance.repair.job:repair_unreadable",
     plan_unreadable="icekeep.maintenance.repair.job:plan_repair_unreadable",
-    for_people="icekeep.operations.shown.repair:repair_shown",
+    for_people="icekeep.operations.shown.results:repair_shown",
 )

@@ -7,12 +7,13 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
-from icekeep.operations.configuration.file import WHERE, Configuration
+from icekeep.operations.configuration.file import Configuration
 from icekeep.operations.configuration.layers import layer_of_told
 from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import TableRules, rules_for
 from icekeep.policies.table_properties import OutsideSettings, Problem, settings_of_properties
 from icekeep.policies.values import Layer, LayerKind, Rules
+from icekeep.settings import CONFIG_PLACES
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ def require_file(config: Configuration) -> str:
     """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
     if config.path is None:
         raise NotFoundError(
-            f"there is no configuration ({WHERE}), and so there are no policies; make one, or name a file with --config"
+            f"there is no configuration ({CONFIG_PLACES}), and so there are no policies; make one, or name a file with --config"
         )
     return config.path
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.doctor.executors import look_at_clocks, look_at_differences, look_at_reach, package_problems
-from icekeep.operations.doctor.findings import Notes, NotTried
-from icekeep.operations.doctor.memory import configured_memory, machine_memory, settings_memory
-from icekeep.operations.doctor.store import StorePlace
+from icekeep.operations.doctor.driver import Notes, NotTried, configured_memory, machine_memory, settings_memory
+from icekeep.operations.doctor.examination import look_at_clocks, look_at_differences, look_at_reach, package_problems
+from icekeep.operations.doctor.places import StorePlace
 from icekeep.planning.spark.executors import ExecutorAnswer
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
 from icekeep.spec.types import GIB

@@ -5,8 +5,8 @@ from icekeep.errors import ExpressionError, InvalidTableError, NotFoundError, Op
 from icekeep.events import SILENT, InRun, RunEnded, RunStarted, unfailing
 from icekeep.operations.arguments import Command
 from icekeep.operations.interrupts import interrupts
+from icekeep.operations.job_run import JobRun, check_arguments
 from icekeep.operations.jobs import resolve
-from icekeep.operations.running_jobs import check_arguments, run_job
 from icekeep.operations.surroundings import Surroundings
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Operation, Predicate
 from icekeep.spec.filters.parsing import parse_where
@@ -55,7 +55,7 @@ def run(name, table="db.t", *, dry_run=False, runtime=None, seams=SEAMS, listene
     )
     with interrupts() as taken:
         surroundings = Surroundings(seams=seams, listener=listener, interrupts=taken, runtime=runtime or FakeRuntime())
-        return run_job(command, JOBS[name], surroundings)
+        return JobRun(command, JOBS[name], surroundings).outcome()
 
 
 def test_a_job_runs_on_its_table_in_a_session_that_is_stopped():
