@@ -1,17 +1,16 @@
-"""Which of the chosen equality deletes reach a data file, in a form that does not grow with the pairs of both.
-
-Within a scope, all partitions or a single one, deletes are in the order of what they reach: those that reach a data file are
-all from one on (`spec.delete_runs`). So of each data file two numbers are known, however many deletes reach it.
-
-Which equality deletes are converted, and which data files must be looked through for that.
+"""Which equality deletes are converted, and which data files must be looked through for that.
 
 All of a branch, or with a filter those of partitions that it may match; the deletes of all partitions only where everything
 that they reach is in such partitions. Few data files are held by the driver, many stay in Spark.
+
+Within a scope, all partitions or a single one, deletes are in the order of what they reach: those that reach a data file are
+all from one on (`spec.delete_runs`). So of each data file two numbers are known, however many deletes reach it, and nothing
+grows with the pairs of both.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from icekeep.planning.deletes import reaching
 from icekeep.planning.entries import (
     EntryFilter,
     ReadBy,
+    Reading,
     SpecFilter,
     chosen_reading,
     data_manifests,
@@ -158,12 +158,12 @@ class DataFiles(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> float:
-        """Of all of them; without an end where they are many."""
+        """Without an end where they are many."""
         return float("inf") if self.few is None else sum(row["file_size_in_bytes"] for row in self.few)
 
     @property
     def count(self) -> float:
-        """How many; without an end where they are many."""
+        """Without an end where they are many."""
         return float("inf") if self.few is None else len(self.few)
 
     def forget(self) -> None:
@@ -217,33 +217,37 @@ def plan(scan: Scan, spark: SparkSource, branch: str) -> ConversionPlan:
         UnsupportedError: a data file is encrypted, or data files are of a spec whose transform is not known.
         InvalidTableError, MissingFileError: manifests cannot be read whole, or deletes contradict one another or the data.
     """
-    return _Planner(scan, spark, branch).plan()
+    snapshot = scan.version.snapshot
+    preview = ConvertEqualityDeletesPlan(branch=branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id)
+    planner = _Planner(scan, spark)
+    found = planner.equality_deletes()
+    if snapshot is None or not found:
+        return ConversionPlan(preview=preview)
+    return msgspec.structs.replace(planner.plan(found, preview), sequence_number=snapshot.sequence_number)
 
 
 class _Planner:
     """Plans one round."""
 
-    def __init__(self, scan: Scan, spark: SparkSource, branch: str) -> None:
-        self._scan, self._spark, self._branch = scan, spark, branch
+    def __init__(self, scan: Scan, spark: SparkSource) -> None:
+        self._scan, self._spark = scan, spark
         self._metadata, self._storage = scan.table.metadata, scan.table.storage
         self._data, self._deletes = data_manifests(scan.listed), delete_manifests(scan.listed)
         self._partitions = _Partitions(scan)
         self._reading = chosen_reading(self._data, limits_of(spark).entries_count)
 
-    def plan(self) -> ConversionPlan:
-        snapshot = self._scan.version.snapshot
-        preview = ConvertEqualityDeletesPlan(
-            branch=self._branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id
-        )
-        found = self._equality_deletes()
-        if snapshot is None or not found:
-            return ConversionPlan(preview=preview)
-        held = self._held_data()
+    def plan(self, found: Sequence[EqualityDelete], preview: ConvertEqualityDeletesPlan) -> ConversionPlan:
+        """What to do with the equality deletes of the scan."""
+        # The live data files, where they are few.
+        held = None
+        if self._reading.by is ReadBy.DRIVER:
+            held = self._few_entries(self._data, DATA_COLUMNS, self._reading)
         try:
-            least = _min_numbers(self._all_data if held is None else held)
+            data = self._all_data if held is None else held
+            least = _min_numbers(data)
             chosen = self._chosen(found, least)
             if chosen:
-                _refuse_listed_twice(self._all_data if held is None else held)
+                _refuse_listed_twice(data)
                 refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
             reach = Reach.of(chosen, self._metadata.specs_by_id)
             files = self._files(held, reach)
@@ -262,19 +266,18 @@ class _Planner:
                 read_data_files_count=files_count,
                 read_records_count=records_count,
             ),
-            sequence_number=snapshot.sequence_number,
             deletes=tuple(chosen),
             reach=reach,
             files=files,
             read_bytes=size_bytes,
         )
 
-    def _equality_deletes(self) -> list[EqualityDelete]:
+    def equality_deletes(self) -> list[EqualityDelete]:
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         columns = {"content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "record_count"}
         columns |= {"file_size_in_bytes", "equality_ids", "key_metadata"}
         if reading.by is ReadBy.DRIVER:
-            some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
+            some = self._few_entries(self._deletes, columns, reading)
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
             some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
@@ -282,12 +285,8 @@ class _Planner:
             rows = [row.asDict() for row in collected(deletes, "looking for equality deletes")]
         return [EqualityDelete(delete_entry(row, self._partitions.codecs), bytes(row["partition"])) for row in rows]
 
-    def _held_data(self) -> pa.Table | None:
-        """The live data files, where they are few."""
-        if self._reading.by is not ReadBy.DRIVER:
-            return None
-        everything = self._everything(self._data)
-        return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
+    def _few_entries(self, manifests: Sequence[ManifestFile], columns: Collection[str], reading: Reading) -> pa.Table:
+        return few_entries(self._storage, manifests, self._everything(manifests), columns, reading.decoder)
 
     @cached_property
     def _all_data(self) -> "DataFrame":
@@ -348,8 +347,7 @@ class _Planner:
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         if reading.by is not ReadBy.DRIVER:
             return False
-        everything = self._everything(self._deletes)
-        some = few_entries(self._storage, self._deletes, everything, MATCHED_COLUMNS, reading.decoder)
+        some = self._few_entries(self._deletes, MATCHED_COLUMNS, reading)
         positions = some.filter(pc.equal(some["content"], int(FileContent.POSITION_DELETES)))
         found = reaching(files, positions, self._metadata.specs_by_id)
         if found is None:

@@ -1,10 +1,6 @@
-"""Options of Iceberg's `rewrite_position_delete_files`, under its own names, with its defaults; and properties of the table.
+"""Options and results of `rewrite_position_deletes` (Iceberg's names and defaults) and of the conversion of equality deletes.
 
-What a conversion of equality deletes did.
-
-The output columns of Iceberg's `rewrite_position_delete_files`, and what an operator wants to know besides.
-
-Options of the conversion, under the names that Iceberg's Spark writer has for the same.
+The options of the conversion have the names that Iceberg's Spark writer has for the same.
 """
 
 from collections.abc import Mapping
@@ -35,8 +31,7 @@ def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mappin
         OptionError: not `min < target < max`.
         PropertyError: the property is no size.
     """
-    target = whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1)
-    return file_sizes(options, target)
+    return file_sizes(options, whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1))
 
 
 class ConvertEqualityDeletesResult(JobResult, frozen=True, kw_only=True):
