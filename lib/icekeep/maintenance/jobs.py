@@ -117,8 +117,11 @@ def takes(
             fields = {"elapsed_ms": table.runtime.monotonic_ms() - began_ms, "run_id": mine.run and mine.run.run_id}
             return msgspec.structs.replace(result, **{k: v for k, v in fields.items() if k in result.__struct_fields__})
 
+        # What `help` shows: the function's first parameter, then the request's fields.
+        own = inspect.signature(function)
+        parameters = [next(iter(own.parameters.values())), *inspect.signature(request).parameters.values()]
         decorated: Any = call
-        decorated.__signature__ = _signature(function, request)
+        decorated.__signature__ = own.replace(parameters=parameters)
         return cast(Callable[Concatenate[Subject, P], Result], decorated)
 
     return decorate
@@ -143,13 +146,6 @@ _PLAN_PREFIXES = ("plan_", "exact_")
 _LOCK = threading.Lock()
 _TAKEN: "WeakValueDictionary[int, Run]" = WeakValueDictionary()
 """The runs by which a call works, or has worked, by identity: equal ones may be of different processes, or tests."""
-
-
-def _signature(function: Callable[..., Any], request: Callable[..., Any]) -> inspect.Signature:
-    """What `help` shows: the function's first parameter, then the request's fields."""
-    own = inspect.signature(function)
-    first = next(iter(own.parameters.values()))
-    return own.replace(parameters=[first, *inspect.signature(request).parameters.values()])
 
 
 class JobResult(Rendered, frozen=True, kw_only=True):

@@ -54,9 +54,10 @@ from icekeep.maintenance.compact.tasks import GroupWork, Metrics, MetricsInParts
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.jobs import CommittingRequest, or_warned, takes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result, warn_stopped_early
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
-from icekeep.maintenance.rewrite.run import WRITTEN, RewriteRun, retry_with_replan, run_name, sweep_runs
+from icekeep.maintenance.rewrite.run import WRITTEN, RewriteRun, retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import NOTE_OF_REMOVALS, ExactPlan, held_removals, of_data_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan

@@ -36,14 +36,8 @@ from icekeep.maintenance.deletes.options import (
 )
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite.run import (
-    RewriteRun,
-    WrittenFiles,
-    retry_with_replan,
-    run_name,
-    sweep_runs,
-    undoing,
-)
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.run import RewriteRun, WrittenFiles, retry_with_replan, run_name, undoing
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import refuse_encrypted_file, task_context
@@ -136,12 +130,7 @@ class _Shares:
         self._done_here: list[ConversionOutcome] = []
 
     def done(self) -> list[ConversionOutcome]:
-        """Look through all data files.
-
-        Raises:
-            JobFailedError: a share failed; what others wrote is removed.
-            UnsupportedError: the same, by what is not supported.
-        """
+        """Look through all data files."""
         if not self._plan.preview.read_data_files_count:
             return []
         with undoing(lambda: discard(self._done_here, self._written)):
@@ -337,7 +326,7 @@ class _Round:
             done = _Shares(
                 planned,
                 self._share_writer(planned, run_id),
-                chosen_workers(self._spark, planned.opened_bytes, planned.opened_count),
+                chosen_workers(self._spark, *planned.opened),
                 run.written,
             ).done()
             undo = partial(discard, done, run.written)

@@ -78,17 +78,17 @@ def deletes_tasks(group: DeleteGroup, context: TaskContext) -> list[RangeTask]:
     )
     tasks = []
     for number, (first, end) in enumerate(zip([None, *cuts], [*cuts, None], strict=True)):
-        sources = tuple(source for source in whole.sources if _may_hold(source.file, first, end))
+        # Only files that are for one data file say for certain that they have no rows of a range of paths.
+        paths = ((source, source.file.referenced_data_file) for source in whole.sources)
+        sources = tuple(
+            source
+            for source, path in paths
+            if path is None or ((first is None or first <= path) and (end is None or path < end))
+        )
         part = {"sources": sources, "first_path": first, "end_path": end, "partition_id": number}
         live = tuple(part for part in group.live if part.meets(first, end))
         tasks.append(RangeTask(msgspec.structs.replace(whole, **part), live))
     return tasks
-
-
-def _may_hold(file: DataFile, first: str | None, end: str | None) -> bool:
-    """Whether a file may have rows of a range of paths; only those that are for one data file say so for certain."""
-    path = file.referenced_data_file
-    return path is None or ((first is None or first <= path) and (end is None or path < end))
 
 
 def _cuts(group: DeleteGroup) -> list[str]:

@@ -45,9 +45,10 @@ from icekeep.maintenance.deletes.plan import (
 )
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result
 from icekeep.maintenance.rewrite.groups import run_groups
-from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, sweep_runs
+from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import ExactPlan, of_delete_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
@@ -191,16 +192,13 @@ def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
     table, swept_count = run.table, 0
     if run.given is None:
         swept_count = sweep_runs(table, table.runtime, keep="", listener=run.listener, is_plan=True)
-    groups = tuple(
-        msgspec.structs.replace(group, seems_dangling=group.seems_dangling and _is_of_its_paths(group, table.storage))
-        for group in planned.groups
-    )
-    shown = preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+    groups = []
+    for group in planned.groups:
+        files = [read.entry.data_file for read in group.files]
+        is_dangling = group.seems_dangling and len(hold_own_path(table.storage, files)) == len(files)
+        groups.append(msgspec.structs.replace(group, seems_dangling=is_dangling))
+    shown = preview(msgspec.structs.replace(planned, groups=tuple(groups)), table.metadata.format_version)
     return msgspec.structs.replace(shown, swept_files_count=swept_count)
-
-
-def _is_of_its_paths(group: DeleteGroup, storage: Storage) -> bool:
-    return len(hold_own_path(storage, [read.entry.data_file for read in group.files])) == group.files_count
 
 
 class _Run:
@@ -218,11 +216,7 @@ class _Run:
         self._has_stored = False
 
     def plan(self, directory: str | None) -> DeletesPlan:
-        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`.
-
-        Raises:
-            SafetyError: a delete file that is to be read lies in a place of another table.
-        """
+        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
         scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
         planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
         self._has_stored = self._has_stored or planned.has_stored

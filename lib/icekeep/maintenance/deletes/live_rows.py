@@ -125,11 +125,7 @@ class PackedLiveFiles:
 
 
 def load_live_files(parts: Sequence[LivePart], storage: Storage) -> PackedLiveFiles:
-    """The files of some parts.
-
-    Raises:
-        InvalidTableError, MissingFileError: what planning has put into storage cannot be read back.
-    """
+    """The files of some parts."""
     packed: list[bytes] = []
     for location, some in groupby(parts, attrgetter("location")):
         if location is None:
@@ -220,10 +216,6 @@ def live_data(scan: Scan, spark: SparkSource, asked: LiveRowsRequest, directory:
 
     Args:
         directory: where tasks put the parts if the files are many; with `None`, for a preview, they are kept nowhere.
-
-    Raises:
-        InvalidTableError: a data file is live more than once in a partition that delete files name several data files of.
-        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
     storage, opened = scan.table.storage, scan.data.opened
     wanted, columns = EntryFilter(specs=scan.data.specs), frozenset(_COLUMNS)
@@ -424,10 +416,6 @@ def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = Non
 
     Args:
         directory: as for `live_data`.
-
-    Raises:
-        InvalidTableError: a vector names no data file, or a delete file is for a data file of another partition.
-        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
     deletes = _live_deletes(scan, spark)
     if not deletes.num_rows:

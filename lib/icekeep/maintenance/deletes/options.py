@@ -25,12 +25,7 @@ class RewritePositionDeletesOptions(RewriteOptions, frozen=True, kw_only=True):
 
 
 def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mapping[str, str]) -> FileSizes:
-    """The sizes that planning goes by; the target is `write.delete.target-file-size-bytes` where no option says it.
-
-    Raises:
-        OptionError: not `min < target < max`.
-        PropertyError: the property is no size.
-    """
+    """The sizes that planning goes by; the target is `write.delete.target-file-size-bytes` where no option says it."""
     return file_sizes(options, whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1))
 
 

@@ -292,12 +292,6 @@ def plan(
         directory: of this run alone, where tasks put what is to be known of data files if these are many; whoever gave it
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
         given: a saved plan: its groups, in place of those that would be chosen.
-
-    Raises:
-        OptionError, UsageError: an option or a property of the table has a value that it cannot take.
-        InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`, or delete files are of a spec whose
-            transform is not known.
-        SafetyError: the saved plan does not hold any more.
     """
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     rules = group_rules(metadata, options)
@@ -313,6 +307,11 @@ def plan(
     if given is not None:
         wanted, dangling = saved_deletes(deletes, given, metadata, becomes_of(metadata.format_version))
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
+    asking = [
+        one
+        for some in deletes.by_partition.values()
+        for one in (*_asking(some, rules), *(one for one in some if one.is_idle))
+    ]
     groups = tuple(
         DeleteGroup(
             number=number,
@@ -327,7 +326,7 @@ def plan(
     )
     return msgspec.structs.replace(
         planned,
-        candidate_files_count=sum(_asking_count(some, rules) for some in deletes.by_partition.values()),
+        candidate_files_count=len({one.file.file_path for one in asking}),
         groups=groups,
         dangling=dangling,
     )
@@ -377,11 +376,6 @@ def tasks_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
     return for_size
 
 
-def _asking_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
-    some = [*_asking(files, rules), *(one for one in files if one.is_idle)]
-    return len({one.file.file_path for one in some})
-
-
 def _asking(files: Sequence[Candidate], rules: DeleteGroupRules) -> list[Candidate]:
     """The files that ask to be rewritten, each by itself."""
     if rules.makes_vectors or rules.options.rewrite_all:
@@ -412,7 +406,10 @@ class _Ranges:
         self._firsts: list[str] = []
         self._lasts: list[str] = []
         for one in sorted(files, key=_first_path):
-            first, last = _first_path(one), _last_path(one)
+            first, last = _first_path(one), _BEYOND
+            if one.upper is not None:
+                # Some writers cut the bound and forget to increment it.
+                last = one.upper if one.is_of_one_file else one.upper + _BEYOND
             if self._lasts and first <= self._lasts[-1]:
                 self._lasts[-1] = max(last, self._lasts[-1])
             else:
@@ -428,27 +425,18 @@ def _first_path(one: Candidate) -> str:
     return one.lower or ""
 
 
-def _last_path(one: Candidate) -> str:
-    """Nothing that the file names is beyond it; some writers cut the bound and forget to increment it."""
-    if one.upper is None:
-        return _BEYOND
-    return one.upper if one.is_of_one_file else one.upper + _BEYOND
-
-
 def _bins(files: list[Candidate], rules: DeleteGroupRules) -> Iterator[list[Candidate]]:
     """Neighbours by path; for vectors, files that may be for one data file are in one bin, since it gets one vector."""
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
-    items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
+    items = [[one] for one in ordered]
+    if rules.makes_vectors and any(one.lower is None or one.lower != one.upper for one in ordered):
+        # What bounds say of which data files these are for may be wrong.
+        items = [ordered]
+    elif rules.makes_vectors:
+        items = [list(some) for _, some in groupby(ordered, key=_first_path)]
     max_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
     for some in packed(items, (_bytes_of, max_bytes), (len, max_files)):
         yield [one for item in some for one in item]
-
-
-def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:
-    """Files of one data file; or all, where one may be for several: what bounds say of which these are may be wrong."""
-    if any(one.lower is None or one.lower != one.upper for one in ordered):
-        return [ordered]
-    return [list(some) for _, some in groupby(ordered, key=_first_path)]
 
 
 def _is_worth_it(files: Sequence[Candidate], rules: DeleteGroupRules) -> bool:

@@ -222,15 +222,7 @@ def report_none_chosen(chosen: ManifestCandidates, listener: Listener) -> None:
 
 
 def candidates(table: Table, rules: RewriteRules, spark: SparkSource, now_ms: int) -> ManifestCandidates:
-    """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for.
-
-    Raises:
-        ExpressionError: `where` is no filter over manifests.
-        NotFoundError: the table has no such branch.
-        UsageError: the branch is a tag.
-        SafetyError: the saved plan does not hold any more.
-        InvalidTableError: the list is not whole by the totals of its snapshot.
-    """
+    """Choose from the list of a branch's head. Few bytes of manifests are read, unless columns' bounds are asked for."""
     metadata = table.metadata
     snapshot = head_to_commit_to(metadata, rules.branch)
     reader = ManifestReader(table.storage)

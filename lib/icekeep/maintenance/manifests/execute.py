@@ -52,9 +52,6 @@ def rewritten(
 
     Args:
         written: takes in the files of tasks.
-
-    Raises:
-        IcekeepError: a manifest cannot be read or written; all that was written is removed.
     """
     done: list[RewrittenManifests] = []
     with undoing(lambda: discard(done, written)):
@@ -72,11 +69,7 @@ def discard(done: Sequence[RewrittenManifests], written: WrittenFiles) -> None:
 
 
 def foreseen(table: Table, chosen: ManifestCandidates, spark: SparkSource) -> list[RewrittenManifests]:
-    """What `rewritten` would write, without paths; of many entries it is what a survey lets expect.
-
-    Raises:
-        IcekeepError: a manifest cannot be read.
-    """
+    """What `rewritten` would write, without paths; of many entries it is what a survey lets expect."""
     done = []
     for group in chosen.groups:
         one = RewrittenManifests(group)
@@ -186,11 +179,7 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
 def filter_gains(
     table: Table, rules: RewriteRules, listed: Sequence[ManifestFile], done: Sequence[RewrittenManifests], now_ms: int
 ) -> tuple[FilterGain, ...]:
-    """What the filters of the workload gain.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the table's schema.
-    """
+    """What the filters of the workload gain."""
     gone = {m.manifest_path for one in done for m in one.group.rewritten}
     after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
     counts = (manifests_opened(rules.workload, some, table.metadata, now_ms) for some in (listed, after))

@@ -41,7 +41,8 @@ from icekeep.maintenance.manifests.execute import (
     rewritten,
 )
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
-from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, sweep_runs, undoing
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, undoing
 from icekeep.maintenance.saved_plans import ExactPlan, held_removals, of_manifests
 from icekeep.rendered import Rendered
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
@@ -86,11 +87,7 @@ _LOG = logging.getLogger(__name__)
 def _rewrite(
     table: Table, request: RewriteManifestsRequest, rules: RewriteRules, number: int
 ) -> RewriteManifestsResult:
-    """Rewrite what is worth it of the table as it is, by the plan of a number; raises what the job raises.
-
-    Raises:
-        ConflictError: others changed what was to be replaced; nothing is left.
-    """
+    """Rewrite what is worth it of the table as it is, by the plan of a number; raises what the job raises."""
     spark, listener = request.spark, request.listener
     chosen = candidates(table, rules, spark, table.runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
@@ -173,11 +170,7 @@ def _gains(
 
 
 def _dangling(table: Table, rules: RewriteRules) -> list[Removed]:
-    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
-
-    Raises:
-        SafetyError: the saved plan names one that is not among them.
-    """
+    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written."""
     if not rules.options.remove_dangling_deletes:
         return []
     found = removed_deletes(lambda: _dropping(rules.branch), table, rules.branch)

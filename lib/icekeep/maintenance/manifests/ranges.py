@@ -226,20 +226,17 @@ def _runs(line: _Line, target_bytes: int) -> list[_Line]:
 
 
 def _is_worth_it(run: _Line, target_bytes: int) -> bool:
-    is_to_be_split = bool(run.too_large(target_bytes).any())
-    return is_to_be_split or _gains_in_count(run, target_bytes) or _gains_in_cost(run, target_bytes)
+    if run.too_large(target_bytes).any() or _gains_in_count(run, target_bytes):
+        return True
+    # A filter on one partition of the run, any byte of it as likely as another, would read so much less.
+    now = float(np.average(run.intervals.overlapping(run.lengths + _OPEN_BYTES), weights=run.lengths))
+    afterwards = run.total_bytes / expected_manifests_count(run.total_bytes, target_bytes) + _OPEN_BYTES
+    return afterwards <= (1 - WORTH_COST) * now
 
 
 def _gains_in_count(run: _Line, target_bytes: int) -> bool:
     expected = max(1, -(-run.total_bytes // target_bytes))
     return expected < len(run) and expected <= (1 - WORTH_COUNT) * len(run)
-
-
-def _gains_in_cost(run: _Line, target_bytes: int) -> bool:
-    """Whether a filter on one partition of the run, any byte of it as likely as another, would read so much less."""
-    now = float(np.average(run.intervals.overlapping(run.lengths + _OPEN_BYTES), weights=run.lengths))
-    afterwards = run.total_bytes / expected_manifests_count(run.total_bytes, target_bytes) + _OPEN_BYTES
-    return afterwards <= (1 - WORTH_COST) * now
 
 
 def _badly_sized_together(run: _Line, target_bytes: int) -> list[ManifestFile]:
@@ -309,11 +306,6 @@ def overlap(
 _Order = Callable[[Any], Any]
 
 
-def _orders(type_: Type) -> tuple[_Order | None, ...]:
-    """The orders that bounds may be in: those of UUIDs are least and greatest as bytes, or as two signed longs."""
-    return (None, java_order) if type_ == UUID else (None,)
-
-
 class _Admission:
     """Which partitions the summaries of one field admit, by the ranks of the values that are looked for.
 
@@ -336,8 +328,10 @@ class _Admission:
         ]
         self._null, self._nan, self._other = (np.array(some, dtype=np.bool_) for some in (nulls, nans, values_too))
         pairs = [bounds.pair(summary) for summary in found]
+        # Bounds of UUIDs are least and greatest as bytes, or as two signed longs.
+        orders = (None, java_order) if type_ == UUID else (None,)
         distinct = {value for value in values if value is not None and value == value}
-        self._ranges = [self._ranks(values, distinct, pairs, order) for order in _orders(type_)]
+        self._ranges = [self._ranks(values, distinct, pairs, order) for order in orders]
 
     @staticmethod
     def _ranks(

@@ -177,9 +177,6 @@ def rewritten_here(
 
     Args:
         foresees: nothing is written, and the manifests have no paths.
-
-    Raises:
-        IcekeepError: a manifest cannot be read or written; what was written is removed.
     """
     make = writer.foresee if foresees else writer.write
     with TemporaryDirectory(prefix="icekeep-") as directory:
@@ -303,9 +300,6 @@ def rewritten_in_tasks(
 
     Args:
         found: how the entries lie.
-
-    Raises:
-        IcekeepError: a task failed; what the others wrote is removed.
     """
     parts = cut_weights(found.weights(), tasks_count(spark, expected_count, NEW_MANIFESTS))
     points = tuple(part[0].key for part in parts[1:])

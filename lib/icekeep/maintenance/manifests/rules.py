@@ -105,10 +105,6 @@ def manifests_that_match(
     Args:
         where: a filter over `COLUMNS`, as text or as an unbound expression.
         now_ms: what `now` in the text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError: the text is no filter, names a column that manifests do not have, or compares one with what it
-            cannot be.
     """
     expression = parse_where(where, now_ms) if isinstance(where, str) else where
     try:
@@ -155,9 +151,6 @@ def sort_by_of_workload(filters: Sequence[str | Expression], schema: Schema, spe
         filters: over the table's columns, as text or as unbound expressions.
         schema: the table's current one.
         spec: of the manifests that are to be sorted.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the schema.
     """
     counts: Counter[int] = Counter()
     predicates: list[BoundPredicate] = []
@@ -180,9 +173,6 @@ def manifests_opened(
     Args:
         filters: over the table's columns, as text or as unbound expressions.
         now_ms: what `now` in their text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the current schema.
     """
     listed = [manifest for manifest in data_manifests(manifests) if manifest.may_have_live_files]
     counts = []
@@ -241,12 +231,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     given: GivenPlan | None = None
 
     def sort_of(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> tuple[SortPart, ...]:
-        """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them.
-
-        Raises:
-            NotFoundError: there is no such partition field or column, or the workload names one.
-            UsageError: a name is there twice.
-        """
+        """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them."""
         names: Sequence[str] | None = self.sort_by
         if self.workload:
             names = sort_by_of_workload(self.workload, metadata.schema, metadata.specs_by_id[spec_id])

@@ -102,11 +102,7 @@ class Survey:
 def survey(
     manifests: Sequence[ManifestFile], spec_id: int, target: RecordTarget, storage: Storage, spark: SparkSource
 ) -> Survey:
-    """How the live entries of manifests of one spec lie; few are read here, many in Spark tasks.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole.
-    """
+    """How the live entries of manifests of one spec lie; few are read here, many in Spark tasks."""
     wanted = EntryFilter(specs={spec_id: SpecFilter(target.partition)})
     columns = {"manifest_path", "partition"} | ({"lower_bounds"} if needs_bounds(target.sort) else set())
     return folded(storage, spark, manifests, wanted, columns, partial(Survey, target))

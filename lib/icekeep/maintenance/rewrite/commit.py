@@ -226,11 +226,6 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         Args:
             groups_count: how many come.
             has_more: there is something to commit beside groups, so that a last commit is made though no group is left.
-
-        Raises:
-            JobFailedError: a group failed, and partial progress is off.
-            UnsupportedError: the same, by what is not supported.
-            ConflictError, OutcomeUnknownError: as `commit` raises them.
         """
         if self._options.partial_progress_enabled:
             self._commit_in_batches(finished, groups_count, has_more=has_more)
@@ -238,12 +233,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             self._commit_at_once(finished)
 
     def check_failures(self) -> None:
-        """Warn where more commits failed than are allowed.
-
-        Raises:
-            JobFailedError: so it is, or all groups or the only commit failed, and no commit landed.
-            UnsupportedError: the same, and the most severe failure is that something is not supported.
-        """
+        """Warn where more commits failed than are allowed; where none landed, or nothing came of the run, that is an error."""
         options = self._options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed

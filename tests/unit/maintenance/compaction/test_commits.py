@@ -33,8 +33,9 @@ from icekeep.maintenance.compact.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.alive import LOOK_AFTER_MS
 from icekeep.maintenance.rewrite.commit import FailedGroup
-from icekeep.maintenance.rewrite.run import LOOK_AFTER_MS, RewriteRun
+from icekeep.maintenance.rewrite.run import RewriteRun
 from icekeep.planning.spark.failures import known_error
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent

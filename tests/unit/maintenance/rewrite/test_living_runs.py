@@ -12,7 +12,8 @@ from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, TAG_PREFIX, RewriteRun, living_runs, sweep_runs
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, living_runs, sweep_runs
+from icekeep.maintenance.rewrite.run import TAG_PREFIX, RewriteRun
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark

@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
-from icekeep.events import SILENT
-from icekeep.maintenance.rewrite.run import WrittenFiles
+from icekeep.events import SILENT, Warned
+from icekeep.maintenance.rewrite.run import WrittenFiles, discard_files
 from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.lake import Lake
@@ -160,3 +160,36 @@ def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
     assert table.storage.head(live) is not None
     assert table.storage.head(strange) is not None
     assert table.storage.head(data(table, "unheard")) is None
+
+
+class Storage:
+    def __init__(self, denied):
+        self.denied = denied
+
+    def delete_many(self, locations):
+        return [
+            DeleteOutcome(one, DeleteStatus.FAILED, "the store denies access")
+            if one in self.denied
+            else DeleteOutcome(one, DeleteStatus.DELETED)
+            for one in sorted(locations)
+        ]
+
+
+class Heard(list):
+    on = list.append
+
+
+def test_files_that_cannot_be_removed_are_warned_of():
+    heard = Heard()
+    discard_files(Storage({"s3://b/2", "s3://b/3"}), ["s3://b/1", "s3://b/2", "s3://b/3", "s3://b/3"], heard)
+    (warning,) = heard
+    assert isinstance(warning, Warned)
+    assert warning.message.startswith("2 new files")
+    assert "'s3://b/2'" in warning.message
+    assert "the store denies access" in warning.message
+
+
+def test_nothing_is_said_of_files_that_are_gone():
+    heard = Heard()
+    discard_files(Storage(set()), ["s3://b/1"], heard)
+    assert heard == []

@@ -15,7 +15,7 @@ from icekeep.spec.evolution import AddColumn
 from icekeep.tables.verbs import update_schema, upgrade_format_version
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions
-from unit.maintenance.position_deletes.test_job_contract import TestRewritePositionDeletes as Contract
+from unit.maintenance.deletes.test_job_contract import TestRewritePositionDeletes as Contract
 
 pytestmark = pytest.mark.slow
 

@@ -8,14 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.rewrite.run import (
-    DEAD_AFTER_MS,
-    LOOK_AFTER_MS,
-    Beat,
-    Heartbeat,
-    living_runs,
-    sweep_runs,
-)
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, LOOK_AFTER_MS, Beat, Heartbeat, living_runs, sweep_runs
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog

@@ -20,7 +20,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, Heartbeat, pin_snapshot
+from icekeep.maintenance.rewrite.alive import Heartbeat
+from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, pin_snapshot
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.job_interrupts import JobInterrupts
 from icekeep.spec.metadata import format_metadata
