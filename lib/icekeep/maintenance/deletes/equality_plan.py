@@ -164,7 +164,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deletes: that go.
         reach: which of them reach a data file.
-        files: that are looked through; whoever has the plan forgets them in the end.
+        files: that are looked through; `forget` them in the end.
         read_bytes: of these data files.
     """
 
@@ -189,7 +189,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared_bytes(self) -> int:
-        """Of deletes that are for the whole table, which whoever looks through any of its files reads."""
+        """Of deletes that are for the whole table, which are read for any of its files."""
         of_table = (self.reach.scopes[number] for scope, number in self.reach.numbers.items() if scope == EVERYWHERE)
         return sum(file.file_size_in_bytes for files in of_table for file in files)
 

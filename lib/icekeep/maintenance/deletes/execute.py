@@ -207,7 +207,7 @@ class DeletesRewriter(GroupRewriter[DeleteGroup, Finished]):
 
 
 def is_small(group: DeleteGroup, limits: Limits) -> bool:
-    """Whether the driver rewrites a group by itself, whoever does the others."""
+    """Whether the driver rewrites a group by itself, also where Spark does the others."""
     is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
     return group.tasks_count == 1 and is_little
 
@@ -259,7 +259,7 @@ class DeletesCommitter(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
 
         Raises:
             JobFailedError: a group failed, and partial progress is off.
-            ConflictError: no other plan helps (`is_outpaced`); where one may, `conflict` and `deferred` tell.
+            ConflictError: no other plan helps (`is_outpaced`); where one may, `conflict` and `deferred` say so.
             OutcomeUnknownError: as `commit` raises it.
         """
         self.conflict, self._format_version = None, format_version

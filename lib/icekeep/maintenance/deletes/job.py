@@ -104,7 +104,7 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
         ConflictError: others kept changing what was to be replaced, however often it was planned again.
-        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+        SafetyError: the table was dropped and made again meanwhile, or moved; or the saved plan does not hold any more; or a
             delete file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
@@ -230,7 +230,7 @@ class _Run:
         try:
             yield
         except BaseException:
-            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            # Tasks that succeeded beside one that failed have not reported what they wrote.
             self._has_stored = True
             raise
         finally:
@@ -320,7 +320,7 @@ class _Plans:
                 both: Iterator[Finished] = chain(_handed_over(waiting), finished)
                 committer.run(planned, both, metadata.format_version)
         finally:
-            # Those that the committer has not seen, since something ended the plan before.
+            # Those that never came to the committer, since something ended the plan before.
             committer.discard(waiting)
         run.listener.on(StepFinished(STEP, counted(files_count, "files")))
 

@@ -244,7 +244,7 @@ def saved_deletes(
         raise moved(given, metadata, "delete files of several partitions would become one")
     others = {line.says.get("becomes") for line in lines if line.kind == GROUP} - {becomes}
     if others:
-        raise moved(given, metadata, f"the delete files would become {becomes} by now")
+        raise moved(given, metadata, f"the delete files would become {becomes} now")
     if has_landed and not groups and not removed:
         raise already(given, metadata)
     hold_decided(given, metadata, of_delete_files(metadata))
@@ -263,7 +263,7 @@ _POSITION_BYTES = 16
 """The most that a position takes in a file that holds nothing else."""
 
 _FILES_A_TASK = 500
-"""Tasks that need not make one file each share the paths so that each reads about so many files."""
+"""Tasks that need not make one file each share the paths so that each reads about this number of files."""
 
 _BEYOND = "\U0010ffff"
 
@@ -289,7 +289,7 @@ def plan(
     """Say what a run does with the position deletes of a scan of a branch.
 
     Args:
-        directory: of this run alone, where tasks put what is to be known of data files if these are many; whoever gave it
+        directory: of this run alone, where tasks put what is to be known of data files if these are many; the caller
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
         given: a saved plan: its groups, in place of those that would be chosen.
     """

@@ -51,7 +51,7 @@ class ManifestInterval(msgspec.Struct, frozen=True):
 def intervals(
     manifests: Sequence[ManifestFile], fields: Sequence[NestedField], sort_fields: Sequence[int] | None = None
 ) -> list[ManifestInterval | None]:
-    """The interval of each manifest by its partition summaries, `None` where they do not tell it.
+    """The interval of each manifest by its partition summaries, `None` where they do not show it.
 
     A manifest of several values of a field may hold any values of the next one with each of them; then the interval is the
     narrowest that it can be, so that manifests which were sorted and cut never seem to overlap.
@@ -79,7 +79,7 @@ def worth_rewriting(
     *,
     header_bytes: int = 0,
 ) -> list[list[ManifestFile]]:
-    """The runs of manifests that are worth being sorted and cut anew, each by itself; all others stay as they are.
+    """The runs of manifests that are worth being sorted and cut again, each by itself; all others stay as they are.
 
     A well-sized manifest that overlaps no other is a wall, and what lies between two walls is a run. It is worth it where
     the manifests would be 15 % fewer, where one is too large, or where a filter on one partition would cost 20 % less.
@@ -124,7 +124,7 @@ class _FieldBounds:
         return self._values[bound]
 
     def keys(self, summary: FieldSummary) -> tuple[bytes, bytes] | None:
-        """The keys of the lowest and the highest value, `None` where the summary does not tell them."""
+        """The keys of the lowest and the highest value, `None` where the summary does not show them."""
         stored = [bound for bound in (summary.lower_bound, summary.upper_bound) if bound is not None]
         values = [self.value(bound) for bound in stored]
         # NaN is no bound.
@@ -321,7 +321,7 @@ class _Admission:
         found = [m.partitions[index] if m.partitions and index < len(m.partitions) else None for m in manifests]
         nulls = [summary is None or summary.contains_null for summary in found]
         nans = [summary is None or (bounds.is_floating and summary.contains_nan is not False) for summary in found]
-        # Both bounds are null where all values are null or NaN; where they cannot be, the summary tells nothing.
+        # Both bounds are null where all values are null or NaN; where they cannot be, the summary says nothing.
         values_too = [
             summary is None or summary.lower_bound is not None or summary.upper_bound is not None or not (null or nan)
             for summary, null, nan in zip(found, nulls, nans, strict=True)

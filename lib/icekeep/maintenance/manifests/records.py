@@ -144,7 +144,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         self.storage.delete_many([manifest.manifest_path for manifest in manifests])
 
     def packed_ratio(self, samples: Iterable[bytes]) -> float:
-        """How many bytes of a manifest a byte of records takes, as far as some samples tell."""
+        """How many bytes of a manifest a byte of records takes, as far as some samples show."""
         pack = fast_packer(self.codec, self.level)
         pairs = [(len(pack(sample)), len(sample)) for sample in samples]
         return sum(packed for packed, _ in pairs) / max(1, sum(size for _, size in pairs))
@@ -155,7 +155,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sample_places(lengths: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where some blocks would be that tell how well records pack: first and last row, evenly over all of them."""
+    """Where some blocks would be that show how well records pack: first and last row, evenly over all of them."""
     ends = np.cumsum(lengths)
     if not len(ends) or ends[-1] <= _SAMPLES_COUNT * BLOCK_BYTES:
         return [(0, len(ends))] if len(ends) else []
@@ -201,7 +201,7 @@ def rewritten_here(
 
 
 class _HeldRecords:
-    """Batches of records, in any order, and all of them seen as one sorted list."""
+    """Batches of records, in any order, and all of them as one sorted list."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -237,7 +237,7 @@ class _HeldRecords:
         return np.lexsort((self._column("place").to_numpy(), ranks[keys.indices.to_numpy()]))
 
     def parts(self, order: NDArray[np.int64], writer: RunWriter) -> list[slice]:
-        """Which rows of an order make a manifest each, as far as samples tell how well they pack."""
+        """Which rows of an order make a manifest each, as far as samples show how well they pack."""
         lengths = np.concatenate([np.diff(value_offsets(batch["record"])) for batch in self._batches])[order]
         samples = [self.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
         ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)

@@ -219,7 +219,7 @@ def _names(field_id: int, predicates: Sequence[BoundPredicate], schema: Schema, 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given.
 
-    A plan that was `given` says which, in place of the rest.
+    A saved plan that is `given` names them, in place of the rest.
     """
 
     spec_ids: tuple[int, ...]

@@ -21,11 +21,11 @@ from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.storage.base import Storage
 
 _MAX_WEIGHTS = 10_000
-"""So many from each task are held on the driver together."""
+"""This number from each task are held on the driver together."""
 
 
 class Weight(msgspec.Struct, frozen=True, order=True):
-    """So many entries have about this key; `partition` is that of one of them."""
+    """`count` entries have about this key; `partition` is that of one of them."""
 
     key: bytes
     partition: bytes
@@ -109,7 +109,7 @@ def survey(
 
 
 def cut_weights(weights: Sequence[Weight], count: int) -> list[Sequence[Weight]]:
-    """Neighbours in so many parts of about as many entries; a weight that is more than a part is cut as well."""
+    """Neighbours in `count` parts of about as many entries; a weight that is more than a part is cut as well."""
     ends = [0, *accumulate(weight.count for weight in weights)]
     parts: list[Sequence[Weight]] = []
     for number in range(count):
@@ -123,7 +123,7 @@ def cut_weights(weights: Sequence[Weight], count: int) -> list[Sequence[Weight]]
 
 
 def sampled(partitions: Iterable[bytes], count: int = 1000) -> list[bytes]:
-    """So many of the distinct keys, those with the least hash: the same ones in whatever order and parts they come.
+    """`count` of the distinct keys, those with the least hash: the same ones in whatever order and parts they come.
 
     Samples of parts together, sampled again, are the sample of the whole.
     """

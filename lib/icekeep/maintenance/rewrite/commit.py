@@ -98,7 +98,7 @@ def of_partition(partition: str) -> str:
 
 
 def _severity(error: IcekeepError) -> int:
-    """Which of several failures explains a failed run: a fault of ours before others that stay, these before all else."""
+    """Which of several failures explains a failed run: a bug of icekeep before others that stay, these before all else."""
     if isinstance(error, IcekeepBug):
         return 2
     return int(says_why(error) and not isinstance(error, TryAgainError))
@@ -168,7 +168,7 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             except OutcomeUnknownError:
                 raise
             except IcekeepError as error:
-                # Only an error of ours proves that nothing landed.
+                # Only an error of icekeep proves that nothing landed.
                 with undoing(partial(self.discard, left)):
                     if not isinstance(error, ConflictError) or error.is_outpaced:
                         raise
@@ -256,7 +256,13 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         with undoing(lambda: self.discard(done)):
             for group in finished:
                 if isinstance(group, FailedGroup):
-                    raise self._failed_job(group) from group.error
+                    error = group.error
+                    text = f"cannot rewrite {self._named(group.group)}: {error.message}"
+                    if error.facts.get("kept_files"):
+                        # It says itself what became of the old files and the new.
+                        raise JobFailedError(text) from error
+                    what = "its files are as they were and the new files are removed"
+                    raise job_failed(f"{text}; {what}", error) from error
                 done.append(group)
         try:
             self.commit(done, is_last=True)
@@ -303,14 +309,6 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         self._first_error = self._first_error or error
         if self._most_severe is None or _severity(error) > _severity(self._most_severe):
             self._most_severe = error
-
-    def _failed_job(self, failed: FailedGroup[Any]) -> IcekeepError:
-        cannot = f"cannot rewrite {self._named(failed.group)}"
-        if failed.error.facts.get("kept_files"):
-            # It says itself what became of the old files and the new.
-            return JobFailedError(f"{cannot}: {failed.error.message}")
-        text = f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
-        return job_failed(text, failed.error)
 
     def _named(self, group: Any) -> str:
         return f"{counted(group.files_count, self.files)}{of_partition(group.partition)}"

@@ -53,10 +53,10 @@ _JOBS_AT_ONCE = 5
 """Of groups that are a job each, and of jobs of many groups; Iceberg's default of `max-concurrent-file-group-rewrites`."""
 
 TASKS_A_JOB = 10_000
-"""The driver holds what it tells the tasks of a job, and what Spark knows of them."""
+"""The driver holds the payloads of the tasks of a job, and what Spark knows of them."""
 
 _MAX_JOBS = 10
-"""After so many jobs that ended as a whole it is the cluster that fails, not a group."""
+"""After this number of jobs that ended as a whole it is the cluster that fails, not a group."""
 
 
 class GroupResults(msgspec.Struct, Generic[GroupT, R], frozen=True):

@@ -202,7 +202,7 @@ class RewriteRun:
     ) -> CommitResult:
         """Commit a change that adds new files of the run.
 
-        An error of ours that leaves here proves that it did not land, unless it is an unknown outcome; its caller undoes.
+        An error of icekeep that leaves here proves that it did not land, unless it is an unknown outcome; its caller undoes.
 
         Args:
             undo: removes the new files, where an interrupt or any other error came before the commit.
@@ -431,7 +431,7 @@ class WrittenFiles:
         return cast(Storage, NamingStorage(storage, self._directory, self._own))
 
     def report(self, locations: Iterable[str]) -> None:
-        """Take in files of attempts that told the driver what they did; called before any of them is committed."""
+        """Take in files of attempts that reported to the driver; called before any of them is committed."""
         self._reported.update(_digest(_name_of(location, self._directory)) for location in locations)
 
     def discard(self, locations: Iterable[str]) -> None:
@@ -470,7 +470,7 @@ class WrittenFiles:
             self._storage.delete_many(removed)
 
     def _file_of(self, name: str) -> str | None:
-        """The file of a name; `None` where that is none of this run's: whoever may write below the table may write names too."""
+        """The file of a name; `None` where that is none of this run's: others may write below the table, and so write names."""
         try:
             location = self._storage.read(name).decode()
         except (IcekeepError, UnicodeDecodeError):

@@ -49,7 +49,7 @@ class TestPlan(PlanContract):
         world = Contract.fill(2)
         self.write(world, path)
         upgrade_format_version(world.table, 3)
-        self.refused(world, path, "the delete files would become vectors by now")
+        self.refused(world, path, "the delete files would become vectors now")
 
     def test_another_format_matters_and_the_schema_does_not(self, path: Path) -> None:
         world = Contract.fill(2)
