@@ -12,7 +12,7 @@ from icekeep.maintenance.manifests.candidates import ManifestCandidates, Manifes
 from icekeep.maintenance.manifests.ranges import overlap
 from icekeep.maintenance.manifests.records import RunWriter, rewritten_here, rewritten_in_tasks
 from icekeep.maintenance.manifests.rules import RewriteRules, manifests_opened
-from icekeep.maintenance.manifests.survey import Survey, sampled, survey
+from icekeep.maintenance.manifests.survey import sampled, survey
 from icekeep.maintenance.rewrite.run import WrittenFiles, undoing
 from icekeep.planning.entries import ReadBy, chosen_reading
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
@@ -46,12 +46,17 @@ class RewrittenManifests(msgspec.Struct, frozen=True):
 
 
 def rewritten(
-    table: Table, chosen: ManifestCandidates, spark: SparkSource, run_id: str, written: WrittenFiles
+    table: Table,
+    chosen: ManifestCandidates,
+    spark: SparkSource,
+    run_id: str = "",
+    written: WrittenFiles | None = None,
 ) -> list[RewrittenManifests]:
     """Write new manifests for all runs, one run after another; `run_id` is in their names.
 
     Args:
-        written: takes in the files of tasks.
+        written: takes in the files of tasks. Without it nothing is written, and the manifests have no paths; of many entries
+            they are what a survey lets expect.
     """
     done: list[RewrittenManifests] = []
     with undoing(lambda: discard(done, written)):
@@ -59,25 +64,14 @@ def rewritten(
             done.append(RewrittenManifests(group))
             for run in group.runs:
                 writing = ManifestsWriting.of(table, group, run, chosen.target_bytes, limits_of(spark), run_id)
-                done[-1] = done[-1].followed_by(*writing.write(spark, written))
+                done[-1] = done[-1].followed_by(*writing.done(spark, written))
     return done
 
 
-def discard(done: Sequence[RewrittenManifests], written: WrittenFiles) -> None:
+def discard(done: Sequence[RewrittenManifests], written: WrittenFiles | None) -> None:
     """Remove manifests that this run wrote and that no snapshot lists."""
-    written.discard(manifest.manifest_path for one in done for manifest in one.added)
-
-
-def foreseen(table: Table, chosen: ManifestCandidates, spark: SparkSource) -> list[RewrittenManifests]:
-    """What `rewritten` would write, without paths; of many entries it is what a survey lets expect."""
-    done = []
-    for group in chosen.groups:
-        one = RewrittenManifests(group)
-        for run in group.runs:
-            writing = ManifestsWriting.of(table, group, run, chosen.target_bytes, limits_of(spark))
-            one = one.followed_by(*writing.foresee(spark))
-        done.append(one)
-    return done
+    if written is not None:
+        written.discard(manifest.manifest_path for one in done for manifest in one.added)
 
 
 class ManifestsWriting(msgspec.Struct, frozen=True):
@@ -100,23 +94,17 @@ class ManifestsWriting(msgspec.Struct, frozen=True):
         )
         return cls(group, run, reading.by, task, writer)
 
-    def write(self, spark: SparkSource, written: WrittenFiles) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
+    def done(self, spark: SparkSource, written: WrittenFiles | None) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
+        """Carry it out, or foresee what would come of it."""
         if self.by is ReadBy.DRIVER:
-            return rewritten_here(self.task, self.writer)
-        found = self._survey(spark)
+            return rewritten_here(self.task, self.writer, foresees=written is None)
+        found = survey(self.run.manifests, self.group.spec_id, self.run.target, self.task.storage, spark)
+        if written is None:
+            return expected_manifests(self.group, self.run, found.weights()), found.partitions
         writer = msgspec.structs.replace(self.writer, storage=written.naming(self.writer.storage))
         added = rewritten_in_tasks(self.task, writer, found, self.run.expected_count, started(spark))
         written.report(manifest.manifest_path for manifest in added)
         return added, found.partitions
-
-    def foresee(self, spark: SparkSource) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
-        if self.by is ReadBy.DRIVER:
-            return rewritten_here(self.task, self.writer, foresees=True)
-        found = self._survey(spark)
-        return expected_manifests(self.group, self.run, found.weights()), found.partitions
-
-    def _survey(self, spark: SparkSource) -> Survey:
-        return survey(self.run.manifests, self.group.spec_id, self.run.target, self.task.storage, spark)
 
 
 class GroupGain(msgspec.Struct, frozen=True, kw_only=True):

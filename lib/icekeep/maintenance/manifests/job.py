@@ -36,7 +36,6 @@ from icekeep.maintenance.manifests.execute import (
     RewrittenManifests,
     discard,
     filter_gains,
-    foreseen,
     group_gain,
     rewritten,
 )
@@ -269,7 +268,7 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     rules = checked_rules(table.metadata, request)
     chosen = candidates(table, rules, request.spark, table.runtime.now_ms())
     report_none_chosen(chosen, request.listener)
-    done = foreseen(table, chosen, request.spark)
+    done = rewritten(table, chosen, request.spark)
     gains, workload = _gains(table, rules, chosen, done, request.listener)
     drops = rules.options.remove_dangling_deletes
     dangling = _dangling(table, rules)

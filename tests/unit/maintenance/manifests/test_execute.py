@@ -52,7 +52,7 @@ def test_a_filter_on_one_partition_opens_fewer_manifests_than_before(table: Any)
 
 def test_what_is_foreseen_gains_what_is_then_gained(table: Any):
     plan = chosen(table)
-    [foreseen] = execute.foreseen(table, plan, no_spark)
+    [foreseen] = execute.rewritten(table, plan, no_spark)
     [done] = execute.rewritten(table, plan, no_spark, "run", WrittenFiles(table, "run", SILENT))
     assert group_gain(table, foreseen) == group_gain(table, done)
     assert [m.manifest_path for m in foreseen.added] == [""]
@@ -61,7 +61,7 @@ def test_what_is_foreseen_gains_what_is_then_gained(table: Any):
 def test_manifests_that_stay_are_opened_as_before(table: Any):
     paths = [m.manifest_path for m in chosen(table).listed]
     plan = chosen(table, where=f"manifest_path NOT IN ('{paths[0]}', '{paths[5]}')")
-    [done] = execute.foreseen(table, plan, no_spark)
+    [done] = execute.rewritten(table, plan, no_spark)
     gain = group_gain(table, done)
     assert (gain.manifests_count, gain.mean_opened_before_count, gain.mean_opened_after_count) == (6, 8, 3)
     assert [m.manifest_path for m in done.listed] == ["", paths[0], paths[5]]
@@ -77,7 +77,7 @@ def test_a_group_that_stays_as_it_is_gains_nothing(table: Any):
 def test_each_filter_of_the_workload_is_told_what_it_opens(table: Any):
     filters = ["kind = 'a'", "kind > 'z'", "score > 3"]
     requested, plan = asked(table, workload=filters), chosen(table, workload=filters)
-    done = execute.foreseen(table, plan, no_spark)
+    done = execute.rewritten(table, plan, no_spark)
     assert filter_gains(table, requested, plan.listed, done, 0) == (
         FilterGain(filter="kind = 'a'", opened_before_count=8, opened_after_count=1),
         FilterGain(filter="kind > 'z'", opened_before_count=0, opened_after_count=0),
@@ -128,7 +128,7 @@ def outline(manifests: Any) -> list[Any]:
 @pytest.mark.slow
 def test_counts_and_summaries_of_one_manifest_are_those_of_what_is_written():
     table = filled(8 << 20)
-    [foreseen], [one] = execute.foreseen(table, chosen(table), no_spark), foretold(table)
+    [foreseen], [one] = execute.rewritten(table, chosen(table), no_spark), foretold(table)
     assert outline([one]) == outline(foreseen.added)
     assert (one.manifest_path, one.existing_files_count) == ("", 210)
     assert one.manifest_length == sum(m.manifest_length for m in chosen(table).replaced)
@@ -153,7 +153,7 @@ def test_many_entries_are_foretold_as_few_are_foreseen(monkeypatch: pytest.Monke
     """Where tasks would write them, a survey stands for what the driver would work out."""
     table = filled(8 << 20)
     plan = chosen(table)
-    [few] = execute.foreseen(table, plan, no_spark)
+    [few] = execute.rewritten(table, plan, no_spark)
     reading = execute.chosen_reading
 
     def many(*arguments: Any) -> Any:
@@ -161,7 +161,7 @@ def test_many_entries_are_foretold_as_few_are_foreseen(monkeypatch: pytest.Monke
         return type(found)(by=ReadBy.TASKS, decoder=found.decoder, reason="")
 
     monkeypatch.setattr(execute, "chosen_reading", many)
-    [foreseen] = execute.foreseen(table, plan, no_spark)
+    [foreseen] = execute.rewritten(table, plan, no_spark)
     assert outline(foreseen.added) == outline(few.added)
     assert sorted(foreseen.partitions) == sorted(few.partitions)
 
