@@ -108,12 +108,12 @@ def holds_nothing() -> AbstractContextManager[Any]:
     """Rewrites without a tag on the snapshot that it reads."""
 
     @contextmanager
-    def hold_start(
+    def pin_snapshot(
         table: Any, snapshot_id: int, run_id: str, runtime: Any, listener: Any, heartbeat: Any = None
     ) -> Iterator[str]:
         yield run_id
 
-    return replaced(compaction_operations, "hold_start", hold_start)
+    return replaced(compaction_operations, "pin_snapshot", pin_snapshot)
 
 
 def leaves_its_tag() -> AbstractContextManager[Any]:
@@ -137,6 +137,6 @@ def holds_for_no_time() -> AbstractContextManager[Any]:
 
     def create(table: Any, name: str, snapshot_id: int, runtime: Any, listener: Any) -> None:
         ref = start_tag.SnapshotRef(snapshot_id=snapshot_id, type="tag", max_ref_age_ms=1)
-        commit(table, start_tag._Hold(name, ref), runtime=runtime)
+        commit(table, start_tag._Pin(name, ref), runtime=runtime)
 
     return replaced(start_tag, "_create", create)

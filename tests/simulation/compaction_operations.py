@@ -7,7 +7,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.events import Event, Warned
-from icekeep.maintenance.rewrite.run import TAG_PREFIX, hold_start
+from icekeep.maintenance.rewrite.run import TAG_PREFIX, pin_snapshot
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
 from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
@@ -139,7 +139,7 @@ class CompactHoldingItsStart(Compact):
         runs = {name for name in table.metadata.refs if name.startswith(TAG_PREFIX)}
         self.moves_refs |= {self.tag, *runs}
         warnings = _Warnings()
-        with hold_start(table, self.start_id, run_id, client, warnings):
+        with pin_snapshot(table, self.start_id, run_id, client, warnings):
             for _ in range(self.random.randint(1, 4)):
                 client.sleep_ms(self.random.choice([1_000, 30_000]))
                 self._check_held()

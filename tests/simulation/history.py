@@ -16,7 +16,7 @@ from icekeep.events import SILENT
 from icekeep.maintenance.delete.options import ReclaimOptions
 from icekeep.maintenance.delete.pending import DeletionRequest, finish_earlier
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.maintenance.rewrite.run import sweep_runs
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
 from kit.no_spark import no_spark
 from kit.runtime import with_runtime

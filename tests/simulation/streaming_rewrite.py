@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
-from icekeep.events import SILENT, CommitRetried, Event, Warned
+from icekeep.events import CommitRetried, Event, Warned
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import MovedPiece, OriginsWriter, RowMoves
 from icekeep.maintenance.compact.commit import CompactionCommits, commit_groups
@@ -29,7 +29,7 @@ from icekeep.maintenance.compact.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
+from icekeep.maintenance.rewrite.run import RewriteRun
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.manifests.write import PartitionCodec
@@ -37,6 +37,7 @@ from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
 from icekeep.spec.snapshots import MAIN
+from kit.runtime import with_runtime
 from simulation.client import Client
 from simulation.file_operations import live_entries
 from simulation.streaming_table import Found, Row, StreamingTable
@@ -92,23 +93,19 @@ class Rewrite:
         )
         run_id = str(client.new_uuid())
         commits = CompactionCommits(
-            table=read,
-            run_id=run_id,
+            run=RewriteRun(with_runtime(read, client), "compact", run_id, self),
             plan=plan,
             options=options,
             reader=ManifestReader(client.storage),
             store=_stores_nothing,
-            listener=self,
-            runtime=client,
-            written=WrittenFiles(read, run_id, self),
         )
         self._directory = own_directory(read.metadata, f"runs/{run_id}")
         finished = self._rewritten(client, read, groups, self.table.found(read.metadata))
-        done = commit_groups(
-            finished, commits, Heartbeat(commits.table, commits.run_id, "compact", commits.runtime, SILENT)
-        )
+        done = commit_groups(finished, commits)
         self.carried_count = done.result.carried_delete_files_count
-        self.table.require(done.refusal is None, "C11", f"{len(done.refused)} groups are planned again: {done.refusal}")
+        self.table.require(
+            done.conflict is None, "C11", f"{len(done.deferred)} groups are planned again: {done.conflict}"
+        )
         self.table.require(done.result.commits_count == len(self.attempts), "C2", "commits are not counted right")
         assert self.table.current is not None
         old = {file.file_path for group in groups for file in self._files[group.number]}

@@ -18,7 +18,7 @@ from kit.naive_scan import naive_rows
 from kit.numbered_rows import deletes_of
 from kit.our_histories import ByIcekeep
 from kit.row_histories import History
-from unit.maintenance.equality_deletes.test_convert_equality_deletes import KINDS
+from unit.maintenance.deletes.test_convert_equality_deletes import KINDS
 
 
 @pytest.mark.parametrize("version", thinned([3, 2], 2))

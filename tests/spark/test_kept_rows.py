@@ -13,7 +13,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import JobFailedError
 from icekeep.events import SILENT
 from icekeep.maintenance.orphans.listing import Look, keeping_rows
-from icekeep.maintenance.rewrite.run import sweep_runs
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.types import DAY_MS
 from kit.lake import Lake

@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Any:
 def work_of(table: Any, plan: Any) -> Any:
     [group] = plan.groups
     [run] = group.runs
-    return execute._Work.of(table, group, run, plan.target_bytes, NOTHING_HERE)
+    return execute.ManifestsWriting.of(table, group, run, plan.target_bytes, NOTHING_HERE)
 
 
 def found(table: Any, plan: Any) -> Survey:

@@ -113,7 +113,7 @@ class RewriteManifestsOperator(JobOperator):
         where: only manifests that match, e.g. "manifest_length < 1000000"; Iceberg's rewriteIf. Templated.
         workload: cluster for these filters over the table, separated by semicolons. Templated.
         use_caching: for compatibility with Iceberg's, without effect: entries are read once. Templated.
-        options: remove-dangling-deletes, measure-planning; may be repeated. Templated.
+        options: remove-dangling-deletes; may be repeated. Templated.
         branch: the branch to work on and to commit to (default: main). Templated.
         snapshot_properties: a key of your own in the summaries of the new snapshots, e.g. ticket=OPS-7; may be
             repeated. Templated.

@@ -62,8 +62,8 @@ from icekeep.maintenance.check.metadata import check_metadata
 from icekeep.maintenance.compact.job import chosen_sizes
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.jobs import JobRequest, takes
-from icekeep.maintenance.manifests.candidates import expected_manifests_count
-from icekeep.maintenance.manifests.survey import Overlap, overlap, sampled
+from icekeep.maintenance.manifests.ranges import Overlap, expected_manifests_count, overlap
+from icekeep.maintenance.manifests.survey import sampled
 from icekeep.maintenance.orphans.metadata import may_be_found_by_name
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rewrite.options import WELL_SIZED, FileSizes, file_sizes

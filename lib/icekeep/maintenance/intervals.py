@@ -40,7 +40,6 @@ class Intervals(msgspec.Struct, frozen=True):
 
     @property
     def are_points(self) -> Mask:
-        """Which of them are points."""
         return (self.first == self.last) & (self.first % 2 == 0)
 
     def taken(self, numbers: NDArray[Any]) -> "Intervals":
@@ -60,7 +59,11 @@ class Intervals(msgspec.Struct, frozen=True):
         """
         if not len(self):
             return np.empty(0, np.int64)
-        counts = self._counts(np.ones(len(self), np.bool_) if among is None else among)
+        among = np.ones(len(self), np.bool_) if among is None else among
+        # How many intervals hold each place.
+        wide, points = among & ~self.are_points, among & self.are_points
+        counts = np.cumsum(self._sums(self.first[wide], 1) - self._sums(self.last[wide] + 1, 1))
+        counts[np.unique(self.first[points])] += 1
         if covered is not None:
             counts[covered[0] : covered[1] + 1] += 1
         return _greatest(counts, self.first, self.last)
@@ -73,15 +76,8 @@ class Intervals(msgspec.Struct, frozen=True):
         equal = self._sums(self.first[points], weights[points])[self.first] - weights
         return begun - ended - np.where(points, equal, 0)
 
-    def _counts(self, among: Mask) -> Places:
-        """How many intervals hold each place."""
-        wide, points = among & ~self.are_points, among & self.are_points
-        counts = np.cumsum(self._sums(self.first[wide], 1) - self._sums(self.last[wide] + 1, 1))
-        counts[np.unique(self.first[points])] += 1
-        return counts
-
     def _sums(self, places: Places, weights: Places | int) -> Places:
-        """For each place the weights that are given for it, together."""
+        """For each place its weights, together."""
         sums = np.zeros(int(self.last.max(initial=0)) + 2, np.int64)
         np.add.at(sums, places, weights)
         return sums

@@ -1,17 +1,13 @@
-"""A job's arguments, listed once: as a frozen value, of which the public functions make keyword arguments.
+"""What jobs have in common: their arguments as values, their results, and what they cost.
+
+A job's arguments are listed once, as a frozen value, of which the public functions make keyword arguments:
 
     @takes(CompactRequest)
     def compact(table: Table, request: CompactRequest) -> ...
 
-is called as `compact(table, spark, where=...)`. The job, its plan and its check take the same request, so that none of them
-spells the list anew, and what a policy, a command line or a caller asks for is the same value everywhere. Here, too, the time is
-taken that a run needs, and the run is opened that its Spark jobs belong to.
-
-What the results of jobs have in common.
-
-What work on metadata and on names of files takes, as docs/performance.md has it measured; milliseconds of a core.
-
-What a run only tells about itself: that it cannot be found out ends no run, least of all one that has committed.
+is called as `compact(table, spark, where=...)`. The job, its plan and its check take the same request, and what a policy, a
+command line or a caller asks for is the same value everywhere. `takes` also measures how long a run needs, and opens the run
+that its Spark jobs belong to. Costs are milliseconds of a core, as docs/performance.md has them measured.
 """
 
 import inspect
@@ -40,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class _OnSpark(msgspec.Struct, frozen=True):
-    """What may be given without its name."""
+    """What may be passed without its name."""
 
     spark: SparkSource = None
 
@@ -50,14 +46,14 @@ class JobRequest(_OnSpark, frozen=True, kw_only=True):
 
     Attributes:
         spark: a session, or a function that starts one; by default the session that runs, or a new one where one is needed.
-        listener: is told of steps, warnings and commits; by default nobody is.
+        listener: hears of steps, warnings and commits; by default nobody does.
     """
 
     listener: Listener = SILENT
 
 
 class PlannedRequest(JobRequest, frozen=True, kw_only=True):
-    """What a job is asked with that can be given its plan; `given` is `None` for a job that makes its own."""
+    """What a job is asked with that can carry out a saved plan; `given` is `None` for a job that makes its own."""
 
     given: GivenPlan | None = None
 
@@ -109,17 +105,23 @@ def takes(
             began_ms = table.runtime.monotonic_ms()
             name = job or function.__name__.removeprefix("plan_")
             # A job that another one calls is a part of its run.
-            if table.run is not None and not is_in_run() and not function.__name__.startswith(_ONLY_TELLS):
+            if table.run is not None and not is_in_run() and not function.__name__.startswith(_PLAN_PREFIXES):
                 _take(table.run, name)
             mine: Any = table if table.run is not None else table.for_run(new_run(name, table.runtime))
             if properties:
                 mine = mine.for_run(msgspec.structs.replace(mine.run, snapshot_properties=properties))
             with spark_run(name, table.name, asked.listener):
                 result = function(mine, asked)
-            return _told(result, table.runtime.monotonic_ms() - began_ms, mine.run)
+            if not isinstance(result, msgspec.Struct):
+                return result
+            fields = {"elapsed_ms": table.runtime.monotonic_ms() - began_ms, "run_id": mine.run and mine.run.run_id}
+            return msgspec.structs.replace(result, **{k: v for k, v in fields.items() if k in result.__struct_fields__})
 
+        # What `help` shows: the function's first parameter, then the request's fields.
+        own = inspect.signature(function)
+        parameters = [next(iter(own.parameters.values())), *inspect.signature(request).parameters.values()]
         decorated: Any = call
-        decorated.__signature__ = _signature(function, request)
+        decorated.__signature__ = own.replace(parameters=parameters)
         return cast(Callable[Concatenate[Subject, P], Result], decorated)
 
     return decorate
@@ -140,25 +142,10 @@ def _take(run: Run, job: str) -> None:
         _TAKEN[id(run)] = run
 
 
-_ONLY_TELLS = ("plan_", "exact_")
+_PLAN_PREFIXES = ("plan_", "exact_")
 _LOCK = threading.Lock()
 _TAKEN: "WeakValueDictionary[int, Run]" = WeakValueDictionary()
-"""The runs by which a call works, or has worked, each by its identity: equal ones may be of different processes, or tests."""
-
-
-def _told(result: Result, elapsed_ms: int, run: Run | None) -> Result:
-    """The result with what it has fields for."""
-    if not isinstance(result, msgspec.Struct):
-        return result
-    known = {"elapsed_ms": elapsed_ms, "run_id": run and run.run_id}
-    return msgspec.structs.replace(result, **{k: v for k, v in known.items() if k in result.__struct_fields__})
-
-
-def _signature(function: Callable[..., Any], request: Callable[..., Any]) -> inspect.Signature:
-    """What `help` shows: the function's first parameter, then the request's fields."""
-    own = inspect.signature(function)
-    first = next(iter(own.parameters.values()))
-    return own.replace(parameters=[first, *inspect.signature(request).parameters.values()])
+"""The runs by which a call works, or has worked, by identity: equal ones may be of different processes, or tests."""
 
 
 class JobResult(Rendered, frozen=True, kw_only=True):
@@ -174,11 +161,8 @@ class JobResult(Rendered, frozen=True, kw_only=True):
     @property
     def is_idle(self) -> bool:
         """Whether the run did nothing of what the job is for, and left nothing of it to a later run."""
-        return not any(_has_work(getattr(self, name)) for name in self.work)
-
-
-def _has_work(value: Any) -> bool:
-    return not value.is_idle if isinstance(value, JobResult) else bool(value)
+        values = (getattr(self, name) for name in self.work)
+        return all(value.is_idle if isinstance(value, JobResult) else not value for value in values)
 
 
 ENTRY_CPU_MS = 0.02
@@ -187,13 +171,12 @@ ENTRY_CPU_MS = 0.02
 FILE_CPU_MS = 0.02
 """Of expiration and orphan removal, for each file: 190 s for ten million."""
 
-
 Figure = TypeVar("Figure")
 Default = TypeVar("Default")
 
 
 def or_warned(what: str, measure: Callable[[], Figure], default: Default, listener: Listener) -> Figure | Default:
-    """What `measure` finds; `default` and a warning where it fails, whatever the reason."""
+    """A figure of the result; `default` and a warning where it cannot be found out, whatever the reason: that ends no run."""
     try:
         return measure()
     except Exception as error:  # noqa: BLE001 - a number in the result is not worth the work of the run

@@ -50,12 +50,10 @@ def parse_options(cls: type[O], given: Mapping[str, Any] | O) -> O:
 
 
 def _plain(name: str, text: str, choices: Sequence[str]) -> str | int:
+    """A size in bytes, or a choice in any case, and with underscores for dashes, as Iceberg's enums have them; else the text."""
     size = parse_bytes(text) if name.endswith(_BYTES) and not text.strip().isdigit() else None
-    return _choice(text, choices) if size is None else size
-
-
-def _choice(text: str, choices: Sequence[str]) -> str:
-    """The choice that a text is in any case, and with underscores for dashes, as Iceberg's enums have them; else the text."""
+    if size is not None:
+        return size
     by_spelling = {choice.replace("-", "_"): choice for choice in choices}
     return by_spelling.get(text.lower().replace("-", "_"), text)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import UnavailableError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, sweep_runs
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import FileInfo
 from icekeep.storage.local.storage import LocalStorage

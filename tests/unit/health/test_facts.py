@@ -67,7 +67,7 @@ def test_snapshots_that_tags_and_branches_name_make_no_expiration_due():
 
 WITH_WORK = {
     "compact": "compaction.test_job_contract:TestCompact",
-    "rewrite_position_deletes": "position_deletes.test_job_contract:TestRewritePositionDeletes",
+    "rewrite_position_deletes": "deletes.test_job_contract:TestRewritePositionDeletes",
     "rewrite_manifests": "manifests.test_job_contract:TestRewriteManifests",
 }
 """Of each job that the conditions of a policy can be known to be idle for, a table that it has work on."""

@@ -10,18 +10,17 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt, Change
+from icekeep.commit.changes.snapshots import DropRef
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import ConflictError, SafetyError
 from icekeep.events import Event, StepStarted
 from icekeep.maintenance.compact.job import compact
-from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.expire import run as expiration
 from icekeep.maintenance.expire.job import expire_snapshots
-from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.rewrite import commit as group_commits
+from icekeep.maintenance.rewrite import run as runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import SetProperties, Update
@@ -70,10 +69,10 @@ def with_old_snapshots(lake: Lake) -> Table:
 
 ALL = {"rewrite-all": "true"}
 JOBS = {
-    "compact": Job(with_equality_deletes, compact, group_commits, {"options": ALL}),
-    "rewrite_position_deletes": Job(with_position_deletes, rewrite_position_deletes, group_commits, {"options": ALL}),
-    "convert_equality_deletes": Job(with_equality_deletes, convert_equality_deletes, equality_deletes),
-    "rewrite_manifests": Job(with_equality_deletes, rewrite_manifests, rewriting),
+    "compact": Job(with_equality_deletes, compact, runs, {"options": ALL}),
+    "rewrite_position_deletes": Job(with_position_deletes, rewrite_position_deletes, runs, {"options": ALL}),
+    "convert_equality_deletes": Job(with_equality_deletes, convert_equality_deletes, runs),
+    "rewrite_manifests": Job(with_equality_deletes, rewrite_manifests, runs),
     "expire_snapshots": Job(
         with_old_snapshots,
         expire_snapshots,
@@ -108,6 +107,8 @@ class Others:
         patch.setattr(module, "commit", self.commit)
 
     def commit(self, table: Table, change: Any, **named: Any) -> Any:
+        if isinstance(change, runs._Pin | DropRef):
+            return self._commit(table, change, **named)
         number = len(self.bases)
         self.bases.append(table.catalog.load(table.identifier).metadata_location)
         if number not in self._hindered:

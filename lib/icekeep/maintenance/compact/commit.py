@@ -28,7 +28,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import removed_deletes
 from icekeep.commit.changes.rewrites import Carried, RewriteFiles
 from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, StoredFileSet, StoredPart, store_part
-from icekeep.commit.manifests import ChangedDeletes
+from icekeep.commit.manifests import ChangedDeletes, ManifestReader
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError, InvalidTableError
 from icekeep.formats.deletes.read import (
@@ -49,8 +49,8 @@ from icekeep.maintenance.compact.execute import Finished, RewrittenGroup, discar
 from icekeep.maintenance.compact.method import GroupMethod
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions, RewriteDataFilesResult
 from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, RewritePlan, group_files
-from icekeep.maintenance.rewrite.commit import GroupCommits, GroupCommitter, partial_once_landed, tell_early_end
-from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
+from icekeep.maintenance.rewrite.commit import GroupCommitter, keep_partial_result, warn_stopped_early
+from icekeep.maintenance.rewrite.run import RewriteRun
 from icekeep.planning.spark.rows import record_batches
 from icekeep.planning.spark.session import SparkSource, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
@@ -347,36 +347,35 @@ def _write(batches: Iterable[pa.RecordBatch], shared: tuple[Storage, str]) -> li
     return parts
 
 
-class CompactionCommits(GroupCommits, frozen=True, kw_only=True):
+class CompactionCommits(msgspec.Struct, frozen=True, kw_only=True):
     """What all commits of a plan are made with.
 
     Attributes:
-        table: as it was planned.
-        run_id: names the directory where the run keeps things.
+        run: on the table as it was planned.
+        reader: how they read manifests.
         store: writes the files of many groups as a set to a directory.
         summary: what the snapshots say beside their counts.
-        written: what hears of the files of tasks.
         only_dangling: which of the delete files that reach nothing may go; `None` for all.
     """
 
-    run_id: str
+    run: RewriteRun
     plan: RewritePlan
     options: RewriteDataFilesOptions
+    reader: ManifestReader
     store: Callable[[Sequence[FileGroup], str], StoredFileSet]
     summary: Mapping[str, str] = {}
-    written: WrittenFiles
     only_dangling: frozenset[Digest] | None = None
 
 
 class CommittedGroups(msgspec.Struct, frozen=True):
-    """What the commits of a plan did, and the groups that they left out, with nothing left of their new files, and why."""
+    """What the commits of a plan did, and the groups that they deferred, with nothing left of their new files, and why."""
 
     result: RewriteDataFilesResult
-    refused: tuple[FileGroup, ...] = ()
-    refusal: ConflictError | None = None
+    deferred: tuple[FileGroup, ...] = ()
+    conflict: ConflictError | None = None
 
 
-def commit_groups(finished: Iterator[Finished], commits: CompactionCommits, heartbeat: Heartbeat) -> CommittedGroups:
+def commit_groups(finished: Iterator[Finished], commits: CompactionCommits) -> CommittedGroups:
     """Commit groups as they come; what the result says of time and of the plan is for whoever knows it.
 
     Once a commit has landed no error but an unknown outcome leaves: the result is `partial`, and a warning says why.
@@ -386,11 +385,11 @@ def commit_groups(finished: Iterator[Finished], commits: CompactionCommits, hear
         ConflictError: each attempt of a commit met other writers (`is_outpaced`).
         OutcomeUnknownError: as `commit` raises it.
     """
-    committer = _Committer(commits, heartbeat)
-    with partial_once_landed(lambda: committer.has_landed, committer.end_early):
+    committer = _Committer(commits)
+    with keep_partial_result(lambda: committer.has_landed, committer.end_early):
         committer.commit_finished(finished, len(commits.plan.groups), has_more=commits.options.remove_dangling_deletes)
         committer.check_failures()
-    return CommittedGroups(committer.result(), tuple(one.group for one in committer.refused), committer.refusal)
+    return CommittedGroups(committer.result(), tuple(one.group for one in committer.deferred), committer.conflict)
 
 
 class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
@@ -398,16 +397,16 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
 
     files = "data files"
 
-    def __init__(self, commits: CompactionCommits, heartbeat: Heartbeat) -> None:
-        super().__init__(commits, heartbeat)
-        self._commits, self._table = commits, commits.table
+    def __init__(self, commits: CompactionCommits) -> None:
+        super().__init__(commits.run, commits.options, commits.reader)
+        self._commits, self._table = commits, commits.run.table
         self._done = RewriteDataFilesResult()
 
     def end_early(self, error: Exception) -> None:
         """Take all groups that are in no commit for failed, but for those that another plan may do, and say why."""
-        done = self._done.rewritten_data_files_count + self.refused_files_count
+        done = self._done.rewritten_data_files_count + self.deferred_files_count
         self.failed_files_count = _files_count(self._commits.plan.groups) - done
-        tell_early_end(self.commits_count, error, self._listener)
+        warn_stopped_early(self.commits_count, error, self._listener)
 
     def send(self, change: RewriteFiles, groups: Sequence[RewrittenGroup]) -> CommitResult:
         try:
@@ -420,30 +419,30 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
     def count(self, groups: Sequence[RewrittenGroup], change: RewriteFiles, result: CommitResult) -> None:
         super().count(groups, change, result)
         self._done = self._done.followed_by(_sums(groups, result.summary if result.changed else {}))
-        settle(self._table, _outcomes(groups), self._commits.written)
+        settle(self._table, _outcomes(groups), self._run.written)
 
-    def hindered(self, groups: Sequence[RewrittenGroup], error: ConflictError) -> list[RewrittenGroup]:
+    def conflicting(self, groups: Sequence[RewrittenGroup], error: ConflictError) -> list[RewrittenGroup]:
         storage, paths = self._table.storage, error.data_files
         if not paths:
             return [*groups]
         found = [one for one in groups if any(f.file_path in paths for f in group_files(one.group, storage).files)]
         return found or [*groups]
 
-    def refuse(self, groups: Sequence[RewrittenGroup]) -> None:
-        """As ever, but nothing that was written is of use to another plan."""
+    def defer(self, groups: Sequence[RewrittenGroup]) -> None:
+        """Defer groups and remove their new files: these are of no use to another plan."""
         self.discard(groups)
-        super().refuse(groups)
+        super().defer(groups)
 
     def discard(self, groups: Iterable[RewrittenGroup]) -> None:
         """Remove the new files of groups that are not committed."""
-        discard(self._table, _outcomes(groups), self._commits.written)
+        discard(self._table, _outcomes(groups), self._run.written)
 
     def result(self) -> RewriteDataFilesResult:
         return msgspec.structs.replace(
             self._done,
             status="partial" if self.has_failures else "done",
             failed_data_files_count=self.failed_files_count,
-            planned_anew_files_count=self.refused_files_count,
+            planned_anew_files_count=self.deferred_files_count,
             commits_count=self.commits_count,
             failed_commits_count=self.failed_commits_count,
         )
@@ -454,7 +453,9 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
         removed: FileSet
         held: tuple[ReadFile, ...] = ()
         if _files_count(replaced) > HELD_MAX_COUNT:
-            removed = work.store(replaced, own_directory(metadata, f"runs/{work.run_id}/{work.runtime.new_uuid()}"))
+            removed = work.store(
+                replaced, own_directory(metadata, f"runs/{self._run.run_id}/{self._table.runtime.new_uuid()}")
+            )
         else:
             held = tuple(_commits_read(replaced, self._table))
             removed = tuple(file.entry for file in held)
@@ -467,7 +468,7 @@ class _Committer(GroupCommitter[RewrittenGroup, RewriteFiles]):
             format_version=metadata.format_version,
             remove_dangling=is_last and work.options.remove_dangling_deletes,
             only_dangling=work.only_dangling,
-            carrier=CarriedDeletes(groups, self._table, str(work.runtime.new_uuid())),
+            carrier=CarriedDeletes(groups, self._table, str(self._table.runtime.new_uuid())),
             summary=work.summary,
         )
 

@@ -13,7 +13,6 @@ import msgspec
 
 from icekeep.catalog.base import Table, log_context
 from icekeep.errors import IcekeepBug, IcekeepError
-from icekeep.events import Listener
 from icekeep.formats.rewrite.proof import problem_of_rows
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import moves_locations
@@ -32,24 +31,14 @@ from icekeep.maintenance.compact.tasks import (
     run_ordered,
 )
 from icekeep.maintenance.rewrite.commit import FailedGroup, of_partition
-from icekeep.maintenance.rewrite.groups import (
-    TASKS_A_JOB,
-    ByteProgress,
-    groups_at_once,
-    in_one_job,
-    jobs_of,
-    side_by_side,
-    told,
-)
-from icekeep.maintenance.rewrite.run import WrittenFiles
+from icekeep.maintenance.rewrite.groups import TASKS_A_JOB, ByteProgress, GroupRewriter, in_one_job, run_groups
+from icekeep.maintenance.rewrite.run import RewriteRun, WrittenFiles
 from icekeep.planning.spark.failures import spark_failed
 from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.tasks import finished_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spelling import counted
-from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,103 +84,64 @@ class RewrittenGroup(msgspec.Struct, frozen=True, kw_only=True):
 Finished = RewrittenGroup | FailedGroup[FileGroup]
 
 
-class CompactionExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """What all groups of a run are rewritten with.
+class CompactionRewriter(GroupRewriter[FileGroup, Finished]):
+    """Rewrites the groups of a plan: those whose tasks need nothing of each other in one Spark job, others each by itself.
 
-    Attributes:
+    Args:
         work: what tasks share, but for metrics; its groups are those of the plan.
         metrics: of the files that are put together byte for byte.
-        concurrency: how many groups are rewritten at a time; `None` for as many as fill the slots.
-        written: what hears of the files of tasks.
     """
 
-    table: Table
-    workers: Workers
-    work: GroupWork
-    metrics: MetricsInParts
-    shuffle_partitions_per_file: int
-    concurrency: int | None
-    written: WrittenFiles
-    listener: Listener
-
-
-def execute(plan: RewritePlan, execution: CompactionExecution) -> Generator[Finished, None, None]:
-    """Rewrite the groups of a plan, at most `concurrency` at a time, and yield each as it is finished.
-
-    When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
-    that were not yielded are removed.
-    """
-    workers, table = execution.workers, execution.table
-    storage, stop = stopping(table.storage, in_threads=workers.spark is None)
-    if workers.spark is not None:
-        storage = execution.written.telling(storage)
-    progress = ByteProgress(
-        execution.listener,
-        STEP,
-        plan.rewritten_bytes_count,
-        are_workers_here=workers.spark is not None and workers.is_local,
-    )
-    running = _Running(plan, execution, progress.counting(storage))
-
-    def undo(finished: Finished) -> None:
-        if isinstance(finished, RewrittenGroup):
-            discard(table, finished.outcomes, execution.written)
-
-    def tell(finished: Finished) -> None:
-        number, line = finished.group.number + 1, _outcome_line(finished)
-        context = log_context(table, STEP)
-        _LOG.info("%s: group %d of %d: %s", table.name, number, len(plan.groups), line, extra=context)
-        added = finished.added if isinstance(finished, RewrittenGroup) else ()
-        progress.finish(finished.group.bytes, sum(file.file_size_in_bytes for file in added))
-
-    finished_groups = side_by_side(
-        running.items(),
-        running.rewrite,
-        workers.spark,
-        tag=f"icekeep-rewrite-{execution.work.context.run_id}",
-        concurrency=running.concurrency,
-        stop=stop,
-        undo=undo,
-    )
-    with progress:
-        yield from told(finished_groups, tell, undo)
-
-
-class _Running:
-    """The groups of a plan on their way: those whose tasks need nothing of each other in one Spark job, others each by itself."""
-
-    def __init__(self, plan: RewritePlan, execution: CompactionExecution, storage: Storage) -> None:
-        self._plan, self._execution = plan, execution
-        self._work = msgspec.structs.replace(execution.work, storage=storage)
-        self.concurrency = execution.concurrency or groups_at_once(execution.workers)
-
-    def items(self) -> list[Sequence[FileGroup]]:
-        """Groups that go together, and groups alone."""
-        workers, groups = self._execution.workers, self._plan.groups
-        if workers.spark is None or self._execution.concurrency is not None:
-            return [(group,) for group in groups]
-        methods = self._work.methods
-        return jobs_of(
-            groups,
-            self._is_alone,
-            (lambda group: methods[group.number].tasks_count, TASKS_A_JOB),
-            (lambda group: methods[group.number].stitched_files_count, STITCHED_FILES_A_JOB),
+    def __init__(
+        self,
+        run: RewriteRun,
+        plan: RewritePlan,
+        workers: Workers,
+        work: GroupWork,
+        metrics: MetricsInParts,
+        *,
+        concurrency: int | None,
+        shuffle_partitions_per_file: int,
+    ) -> None:
+        super().__init__(run, workers, concurrency)
+        self._plan, self._metrics, self._parts_a_file = plan, metrics, shuffle_partitions_per_file
+        are_workers_here = workers.spark is not None and workers.is_local
+        self._progress = ByteProgress(run.listener, STEP, plan.rewritten_bytes_count, are_workers_here=are_workers_here)
+        self._work = msgspec.structs.replace(work, storage=self._progress.counting(self.storage))
+        self.limits = (
+            (lambda group: work.methods[group.number].tasks_count, TASKS_A_JOB),
+            (lambda group: work.methods[group.number].stitched_files_count, STITCHED_FILES_A_JOB),
         )
 
+    def finished(self) -> Generator[Finished, None, None]:
+        """All groups, each as it is finished; see `run_groups`."""
+        with self._progress:
+            yield from run_groups(self._plan.groups, self, f"icekeep-rewrite-{self._work.context.run_id}")
+
+    def report(self, finished: Finished) -> None:
+        table, number = self.run.table, finished.group.number + 1
+        text, context = "%s: group %d of %d: %s", log_context(table, STEP)
+        _LOG.info(text, table.name, number, len(self._plan.groups), _outcome_line(finished), extra=context)
+        added = finished.added if isinstance(finished, RewrittenGroup) else ()
+        self._progress.finish(finished.group.bytes, sum(file.file_size_in_bytes for file in added))
+
+    def undo(self, finished: Finished) -> None:
+        if isinstance(finished, RewrittenGroup):
+            discard(self.run.table, finished.outcomes, self.run.written)
+
     def rewrite(self, groups: Sequence[FileGroup]) -> Generator[Finished, None, None]:
-        """Rewrite groups that go together."""
-        spark = self._execution.workers.spark
+        spark = self.workers.spark
         with described(f"rewriting {_groups_text(groups, len(self._plan.groups))}"):
-            if spark is None or self._is_alone(groups[0]):
+            if spark is None or self.is_alone(groups[0]):
                 for group in groups:
                     yield self._rewritten_alone(group)
             else:
                 yield from self._rewritten_together(groups, spark)
 
-    def _is_alone(self, group: FileGroup) -> bool:
+    def is_alone(self, group: FileGroup) -> bool:
         """Whether its rows are divided among tasks by keys that are not known yet."""
         method = self._work.methods[group.number].method
-        return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self._execution.workers.is_local)
+        return method is RewriteMethod.SHUFFLE or (method is RewriteMethod.SORT and self.workers.is_local)
 
     def _rewritten_together(
         self, groups: Sequence[FileGroup], spark: "SparkSession"
@@ -213,7 +163,7 @@ class _Running:
     def _part(self, groups: Sequence[FileGroup]) -> GroupWork:
         """What the tasks of some groups share."""
         part = self._work.part([group.number for group in groups])
-        return msgspec.structs.replace(part, metrics=self._execution.metrics.of(groups))
+        return msgspec.structs.replace(part, metrics=self._metrics.of(groups))
 
     def _rewritten_alone(self, group: FileGroup) -> Finished:
         try:
@@ -225,7 +175,7 @@ class _Running:
         return self._finished(group, ran.done, ran.errors)
 
     def _run(self, group: FileGroup) -> TaskOutcomes:
-        work, workers = self._work, self._execution.workers
+        work, workers = self._work, self.workers
         if ordering_of(group, work.context) is None:
             return rewritten(workers, work.storage, self._part([group]).tasks(group))
         return run_ordered(
@@ -235,20 +185,20 @@ class _Running:
             workers,
             work.storage,
             slots=max(1, workers.slots // min(len(self._plan.groups), self.concurrency)),
-            parts_a_file=self._execution.shuffle_partitions_per_file,
+            parts_a_file=self._parts_a_file,
         )
 
     def _finished(self, group: FileGroup, done: Sequence[Done], errors: Sequence[IcekeepError]) -> Finished:
-        execution = self._execution
+        table, written = self.run.table, self.run.written
         outcomes = tuple(one.outcome for one in done)
-        execution.written.hear(_locations(outcomes))
+        written.report(_locations(outcomes))
         wrong = errors[0] if errors else _count_problem(group, done)
         if wrong is not None:
-            discard(execution.table, outcomes, execution.written)
+            discard(table, outcomes, written)
             return FailedGroup(group, wrong)
         if (wrong := _content_problem(outcomes)) is not None:
             # The new files are kept as evidence.
-            settle(execution.table, outcomes, execution.written)
+            settle(table, outcomes, written)
             return FailedGroup(group, wrong)
         return RewrittenGroup(group=group, outcomes=outcomes, cpu_ms=sum(one.cpu_ms for one in done))
 

@@ -29,7 +29,7 @@ from icekeep.maintenance.compact.commit import (
     foreseen_removals,
     store_removed_files,
 )
-from icekeep.maintenance.compact.execute import STEP, CompactionExecution, execute
+from icekeep.maintenance.compact.execute import STEP, CompactionRewriter
 from icekeep.maintenance.compact.method import GroupContext, GroupMethod, choose_methods
 from icekeep.maintenance.compact.options import (
     CompactionEstimate,
@@ -54,18 +54,10 @@ from icekeep.maintenance.compact.tasks import GroupWork, Metrics, MetricsInParts
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.jobs import CommittingRequest, or_warned, takes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite.commit import files_text, partial_once_landed, tell_early_end
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.commit import keep_partial_result, warn_stopped_early
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
-from icekeep.maintenance.rewrite.run import (
-    WRITTEN,
-    WrittenFiles,
-    beating,
-    hold_start,
-    plan_till_done,
-    run_name,
-    sweep_runs,
-    written_files,
-)
+from icekeep.maintenance.rewrite.run import WRITTEN, RewriteRun, retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import NOTE_OF_REMOVALS, ExactPlan, held_removals, of_data_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
@@ -319,31 +311,26 @@ class CompactionRun:
                 manifests.update(files[position].manifest_path for position in some)
         return metrics_of(self.scan, self.spark, paths, manifests) if paths else {}
 
-    def execution(
-        self,
-        planned: RewritePlan,
-        methods: Mapping[int, GroupMethod],
-        workers: Workers,
-        written: WrittenFiles,
-        listener: Listener,
-    ) -> CompactionExecution:
-        """What all groups are rewritten with."""
-        return CompactionExecution(
-            table=self.table,
-            workers=workers,
-            work=GroupWork(
-                context=self.context(workers),
-                groups={group.number: group for group in planned.groups},
-                methods=methods,
-                metrics={},
-                may_reencode=self.options.stitch != "always",
-                storage=self.table.storage,
-            ),
-            metrics=MetricsInParts(planned.groups, methods, partial(self.metrics, methods=methods)),
-            shuffle_partitions_per_file=self.strategy.shuffle_partitions_per_file,
+    def rewriter(
+        self, rewrite: RewriteRun, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers
+    ) -> CompactionRewriter:
+        """What rewrites all groups."""
+        work = GroupWork(
+            context=self.context(workers),
+            groups={group.number: group for group in planned.groups},
+            methods=methods,
+            metrics={},
+            may_reencode=self.options.stitch != "always",
+            storage=self.table.storage,
+        )
+        return CompactionRewriter(
+            rewrite,
+            planned,
+            workers,
+            work,
+            MetricsInParts(planned.groups, methods, partial(self.metrics, methods=methods)),
             concurrency=self.options.max_concurrent_file_group_rewrites,
-            written=written,
-            listener=listener,
+            shuffle_partitions_per_file=self.strategy.shuffle_partitions_per_file,
         )
 
     def removals(self, planned: RewritePlan, methods: Mapping[int, GroupMethod]) -> list[ManifestEntry] | None:
@@ -361,20 +348,16 @@ class CompactionRun:
         return None if found is None else frozenset(map(entry_digest, found))
 
     def commits(
-        self, planned: RewritePlan, written: WrittenFiles, only_dangling: frozenset[Digest] | None, listener: Listener
+        self, rewrite: RewriteRun, planned: RewritePlan, only_dangling: frozenset[Digest] | None
     ) -> CompactionCommits:
         """What all commits are made with."""
         return CompactionCommits(
-            table=self.table,
-            run_id=self.run_id,
+            run=rewrite,
             plan=planned,
             options=self.options,
             reader=SparkManifestReader(self.spark, self.table.storage),
             store=partial(store_removed_files, self.table, self.spark),
-            listener=listener,
-            runtime=self.runtime,
             summary=order_summary(self.strategy),
-            written=written,
             only_dangling=only_dangling,
         )
 
@@ -474,8 +457,8 @@ def compact(table: Table, request: CompactRequest) -> RewriteDataFilesResult:
         listener.on(Warned(warning))
     swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if request.given is None else 0
     plans = _Plans(run, listener)
-    with partial_once_landed(plans.has_landed, plans.end_early):
-        plan_till_done(
+    with keep_partial_result(plans.has_landed, plans.end_early):
+        retry_with_replan(
             table, plans.plan_and_commit, what=plans.what, listener=listener, only_once=request.given is not None
         )
     return msgspec.structs.replace(plans.result(), swept_files_count=swept_count)
@@ -568,13 +551,13 @@ class _Plans:
             depth = run.overlap_after(self._listener)
             assert self._result is not None
             self._result = msgspec.structs.replace(self._result, overlap_depth_after=depth)
-            self._left = _paths(committed.refused, run.table.storage)
-        if committed.refusal is not None:
-            raise committed.refusal
+            self._left = _paths(committed.deferred, run.table.storage)
+        if committed.conflict is not None:
+            raise committed.conflict
 
     def what(self) -> str:
         """What another plan is for."""
-        return files_text(self._left_count, "data files")
+        return counted(self._left_count, "data files") if self._left_count else "data files"
 
     def has_landed(self) -> bool:
         """Whether a commit is in the table."""
@@ -583,7 +566,7 @@ class _Plans:
     def end_early(self, error: Exception) -> None:
         """Leave what is left as it is, and say why."""
         self._is_cut_short = True
-        tell_early_end(self.result().commits_count, error, self._listener)
+        warn_stopped_early(self.result().commits_count, error, self._listener)
 
     def result(self) -> RewriteDataFilesResult:
         """What came of all plans; files that are left are failed ones."""
@@ -631,14 +614,11 @@ def _rewritten(run: CompactionRun, planned: RewritePlan, listener: Listener, cou
     run_id = run.run_id
     only_dangling = run.only_dangling(planned, methods)
     with (
-        beating(run.table, run_id, "compact", run.runtime, listener) as heartbeat,
-        hold_start(run.table, planned.snapshot_id, run_id, run.runtime, listener, heartbeat)
-        if planned.groups
-        else nullcontext(),
-        written_files(run.table, run_id, listener) as written,
-        closing(execute(planned, run.execution(planned, methods, workers, written, listener))) as finished,
+        RewriteRun(run.table, "compact", run_id, listener) as rewrite,
+        rewrite.pinned(planned.snapshot_id) if planned.groups else nullcontext(),
+        closing(run.rewriter(rewrite, planned, methods, workers).finished()) as finished,
     ):
-        committed = commit_groups(finished, run.commits(planned, written, only_dangling, listener), heartbeat)
+        committed = commit_groups(finished, run.commits(rewrite, planned, only_dangling))
         result = committed.result
         replaced = counted(result.rewritten_data_files_count, "files")
         listener.on(StepFinished(STEP, f"{replaced} -> {result.added_data_files_count:,}"))
@@ -647,5 +627,5 @@ def _rewritten(run: CompactionRun, planned: RewritePlan, listener: Listener, cou
             overlap_depth_before=planned.overlap_depth_before,
             estimated=estimated,
         )
-        count(result, committed.refused)
+        count(result, committed.deferred)
     return committed

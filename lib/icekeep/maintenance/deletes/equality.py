@@ -1,11 +1,8 @@
-"""Data files -> deletes of their positions, in Spark tasks that each take a share of the data files.
+"""Equality deletes -> deletes of positions: the same rows stay, and readers need not compare values any more.
 
-Nothing is committed here. Either every share is done, or nothing that was written is left.
-
-Equality deletes -> deletes of positions: the same rows stay, and readers need not compare values any more.
-
-equality deletes of a branch -> plan (which go, what they reach) -> data files looked through in their key columns -> position
-delete files or vectors -> `ConvertDeletes` -> result; planned anew where others changed what the deletes reach
+equality deletes of a branch -> plan (which go, what they reach) -> data files looked through in their key columns, by Spark tasks
+that each take a share of them -> position delete files or vectors -> `ConvertDeletes` -> result; planned again where others
+changed what the deletes reach
 """
 
 import logging
@@ -20,8 +17,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table, log_context
 from icekeep.commit.changes.deletes import ConvertDeletes, EntryDigests
 from icekeep.commit.manifests import without_history
-from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepBug, IcekeepError, OutcomeUnknownError, job_failed
+from icekeep.errors import IcekeepBug, IcekeepError, job_failed
 from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.rewrite import (
     ConversionOutcome,
@@ -46,22 +42,13 @@ from icekeep.maintenance.deletes.options import (
 )
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite.run import (
-    Heartbeat,
-    WrittenFiles,
-    beating,
-    hold_start,
-    plan_till_done,
-    run_name,
-    sweep_runs,
-    written_files,
-)
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.run import RewriteRun, WrittenFiles, retry_with_replan, run_name, undoing
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan, refuse_encrypted_file
 from icekeep.planning.spark.session import task_context
 from icekeep.planning.spark.tasks import attempt_id, run_over_partitions, run_tasks
 from icekeep.planning.spark.workers import DATA_BYTES, Workers, chosen_workers, in_turns, tasks_count
-from icekeep.runtime import Runtime
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
@@ -133,102 +120,81 @@ class ShareWriter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def share_writer(
-    plan: ConversionPlan,
-    metadata: TableMetadata,
-    storage: Storage,
-    *,
-    delete_format: str,
-    granularity: Granularity,
-    operation_id: str,
-) -> ShareWriter:
-    """What the tasks of a plan have in common."""
-    return ShareWriter(
-        metadata=without_history(metadata),
-        reach=plan.reach,
-        delete_format=delete_format,
-        granularity=granularity,
-        operation_id=operation_id,
-        storage=storage,
-    )
-
-
-def execute(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers, written: WrittenFiles
-) -> list[ConversionOutcome]:
-    """Look through the data files of a plan.
+class _Shares:
+    """The data files of a plan on their way through tasks. Either every share is done, or nothing that was written is left.
 
     Args:
-        written: hears of the files of tasks.
-
-    Raises:
-        JobFailedError: a share failed; what others wrote is removed.
-        UnsupportedError: the same, by what is not supported.
+        written: takes in the files of tasks.
     """
-    if not plan.preview.read_data_files_count:
-        return []
-    if workers.spark is not None:
-        writer = msgspec.structs.replace(writer, storage=written.telling(writer.storage))
-    seen: list[ConversionOutcome] = []
-    try:
-        done, errors = _run_all(plan, writer, workers, seen)
-    except BaseException:
-        discard(seen, written)
-        raise
-    written.hear(file.file_path for file in added_files(done))
-    problem = errors[0] if errors else _count_problem(plan, done)
-    if problem is not None:
-        discard(done, written)
-        raise job_failed(
-            f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed",
-            problem,
-        ) from problem
-    return done
 
+    def __init__(self, plan: ConversionPlan, writer: ShareWriter, workers: Workers, written: WrittenFiles) -> None:
+        self._plan, self._workers, self._written = plan, workers, written
+        is_here = workers.spark is None
+        storage = writer.storage if is_here else written.naming(writer.storage)
+        self._writer = msgspec.structs.replace(writer, storage=storage)
+        # What threads of this process did, also where an interrupt ends the run.
+        self._done_here: list[ConversionOutcome] = []
 
-def _run_all(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers, seen: list[ConversionOutcome]
-) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    """What all shares came to; `seen` has what those of this process did, also where an interrupt ends this."""
-    if workers.spark is None or plan.files.few is not None:
-        return _run_few(plan, writer, workers, seen)
-    return _run_many(plan, writer, workers.spark)
+    def done(self) -> list[ConversionOutcome]:
+        """Look through all data files."""
+        if not self._plan.preview.read_data_files_count:
+            return []
+        with undoing(lambda: discard(self._done_here, self._written)):
+            spark = self._workers.spark
+            done, errors = self._few() if spark is None or self._plan.files.few is not None else self._many(spark)
+        self._written.report(file.file_path for file in added_files(done))
+        problem = errors[0] if errors else self._count_problem(done)
+        if problem is not None:
+            discard(done, self._written)
+            raise job_failed(
+                f"cannot convert equality deletes: {problem.message}; the table is as it was and the new files are removed",
+                problem,
+            ) from problem
+        return done
+
+    def _few(self) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
+        files, spark, slots = self._plan.files.few, self._workers.spark, self._workers.slots
+        assert files is not None
+        count = _SHARES_A_SLOT * slots if spark is None else self._shares_count(spark)
+        shares = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, count)
+        tasks = [self._writer.task(share, number) for number, share in enumerate(shares)]
+        storage, stop = stopping(self._writer.storage, in_threads=spark is None)
+        work = in_turns(self._converted_here if spark is None else _converted, self._workers)
+        return run_tasks(spark, tasks, work, storage, step=_STEP, threads=slots, stop=stop)
+
+    def _converted_here(self, task: ConversionTask, storage: Storage) -> ConversionOutcome:
+        outcome = _converted(task, storage)
+        self._done_here.append(outcome)
+        return outcome
+
+    def _many(self, spark: "SparkSession") -> tuple[list[ConversionOutcome], list[IcekeepError]]:
+        assert self._plan.files.many is not None
+        order = ("spec_id", "partition", "sequence_number", "file_path")
+        shares = self._plan.files.many.repartitionByRange(self._shares_count(spark), *order)
+        in_order = shares.sortWithinPartitions(*order)
+        done, errors = run_over_partitions(in_order, _converted_rows, self._writer, step=_STEP)
+        return [one for one in done if one is not None], errors
+
+    def _shares_count(self, spark: "SparkSession") -> int:
+        """By the data that is read; deletes of the whole table are read for each share."""
+        files_count = self._plan.preview.read_data_files_count
+        size_bytes = self._plan.read_bytes + files_count * _OPEN_COST_BYTES
+        by_bytes = tasks_count(spark, size_bytes, DATA_BYTES, a_slot=_SHARES_A_SLOT, beside=self._plan.shared_bytes)
+        return max(by_bytes, -(-files_count // _MAX_FILES))
+
+    def _count_problem(self, done: Sequence[ConversionOutcome]) -> IcekeepError | None:
+        """Every data file was looked through, and all of its rows; else no equality delete may go."""
+        files = sum(len(one.data_files) for one in done)
+        records = sum(one.read_count for one in done)
+        planned = self._plan.preview.read_data_files_count, self._plan.preview.read_records_count
+        if (files, records) != planned:
+            return IcekeepBug(f"{files} data files of {records} rows were looked through where {planned} were planned")
+        return None
 
 
 def discard(outcomes: Iterable[ConversionOutcome], written: WrittenFiles) -> None:
     """Remove new delete files that no snapshot names."""
     written.discard(file.file_path for file in added_files(outcomes))
-
-
-def _run_few(
-    plan: ConversionPlan, writer: ShareWriter, workers: Workers, seen: list[ConversionOutcome]
-) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    assert plan.files.few is not None
-    spark, files = workers.spark, plan.files.few
-    shares_count = _SHARES_A_SLOT * workers.slots if spark is None else _shares_count(plan, spark)
-    some = cut_evenly(files, lambda row: row["file_size_in_bytes"] + _OPEN_COST_BYTES, shares_count)
-    tasks = [writer.task(share, number) for number, share in enumerate(some)]
-    storage, stop = stopping(writer.storage, in_threads=spark is None)
-    work = in_turns(_converted if spark is not None else partial(_converted_here, seen), workers)
-    return run_tasks(spark, tasks, work, storage, step=_STEP, threads=workers.slots, stop=stop)
-
-
-def _run_many(
-    plan: ConversionPlan, writer: ShareWriter, spark: "SparkSession"
-) -> tuple[list[ConversionOutcome], list[IcekeepError]]:
-    assert plan.files.many is not None
-    order = ("spec_id", "partition", "sequence_number", "file_path")
-    in_order = plan.files.many.repartitionByRange(_shares_count(plan, spark), *order).sortWithinPartitions(*order)
-    done, errors = run_over_partitions(in_order, _converted_rows, writer, step=_STEP)
-    return [one for one in done if one is not None], errors
-
-
-def _shares_count(plan: ConversionPlan, spark: "SparkSession") -> int:
-    """By the data that is read; deletes of the whole table are read for each share."""
-    files_count = plan.preview.read_data_files_count
-    size_bytes = plan.read_bytes + files_count * _OPEN_COST_BYTES
-    by_bytes = tasks_count(spark, size_bytes, DATA_BYTES, a_slot=_SHARES_A_SLOT, beside=plan.shared_bytes)
-    return max(by_bytes, -(-files_count // _MAX_FILES))
 
 
 def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> ConversionOutcome | None:
@@ -239,24 +205,8 @@ def _converted_rows(batches: Iterable[pa.RecordBatch], writer: ShareWriter) -> C
 
 
 def _converted(task: ConversionTask, storage: Storage) -> ConversionOutcome:
-    """One attempt: only the files of the attempt that won are told, so each attempt names its own."""
+    """One attempt: only the files of the attempt that won are reported, so each attempt names its own."""
     return convert(msgspec.structs.replace(task, task_attempt_id=attempt_id()), storage)
-
-
-def _converted_here(seen: list[ConversionOutcome], task: ConversionTask, storage: Storage) -> ConversionOutcome:
-    outcome = _converted(task, storage)
-    seen.append(outcome)
-    return outcome
-
-
-def _count_problem(plan: ConversionPlan, done: Sequence[ConversionOutcome]) -> IcekeepError | None:
-    """Every data file was looked through, and all of its rows; else no equality delete may go."""
-    files = sum(len(one.data_files) for one in done)
-    records = sum(one.read_count for one in done)
-    planned = plan.preview.read_data_files_count, plan.preview.read_records_count
-    if (files, records) != planned:
-        return IcekeepBug(f"{files} data files of {records} rows were looked through where {planned} were planned")
-    return None
 
 
 def added_files(outcomes: Iterable[ConversionOutcome]) -> tuple[DataFile, ...]:
@@ -303,18 +253,19 @@ def convert_equality_deletes(table: Table, request: ConvertEqualityDeletesReques
         ConflictError: others kept changing what the deletes reach.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    runtime = table.runtime
 
     def converted(now: Table, number: int) -> ConvertEqualityDeletesResult:
-        return msgspec.structs.replace(_Run(now, request, runtime, number).convert(), attempts_count=number)
+        round_ = _Round(now, request)
+        with round_.planned() as planned:
+            return msgspec.structs.replace(round_.convert(planned, number), attempts_count=number)
 
-    return plan_till_done(table, converted, what=lambda: "equality deletes", listener=request.listener)
+    return retry_with_replan(table, converted, what=lambda: "equality deletes", listener=request.listener)
 
 
 @takes(ConvertEqualityDeletesRequest)
 def plan_convert_equality_deletes(table: Table, request: ConvertEqualityDeletesRequest) -> ConvertEqualityDeletesPlan:
     """Say what `convert_equality_deletes` with the same arguments would do; raises as it does, and writes nothing."""
-    with _Run(table, request, table.runtime).planned() as planned:
+    with _Round(table, request).planned() as planned:
         return planned.preview
 
 
@@ -326,14 +277,13 @@ def check_arguments(metadata: TableMetadata, request: ConvertEqualityDeletesRequ
     data_layout(metadata.location, metadata.properties)
 
 
-class _Run:
-    """One round: its arguments, understood, and the version of the table that it works on, that of its `number`th plan."""
+class _Round:
+    """The conversion on one version of the table: its arguments, understood."""
 
-    def __init__(self, table: Table, request: ConvertEqualityDeletesRequest, runtime: Runtime, number: int = 1) -> None:
+    def __init__(self, table: Table, request: ConvertEqualityDeletesRequest) -> None:
         check_arguments(table.metadata, options=request.options)
         head_to_commit_to(table.metadata, request.branch)
-        self._table, self._branch, self._spark = table, request.branch, request.spark
-        self._listener, self._runtime, self._number = request.listener, runtime, number
+        self._table, self._branch, self._spark, self._listener = table, request.branch, request.spark, request.listener
         self._granularity = chosen_granularity(
             parse_options(ConvertEqualityDeletesOptions, request.options or {}), table.metadata.properties
         )
@@ -350,11 +300,8 @@ class _Run:
             with suppress(Exception):
                 found.files.forget()
 
-    def convert(self) -> ConvertEqualityDeletesResult:
-        with self.planned() as planned:
-            return self._converted(planned)
-
-    def _converted(self, planned: ConversionPlan) -> ConvertEqualityDeletesResult:
+    def convert(self, planned: ConversionPlan, number: int) -> ConvertEqualityDeletesResult:
+        """Carry out a plan, that of a number."""
         preview = planned.preview
         if left_count := preview.left_equality_delete_files_count:
             left = "they lie in partitions that `where` leaves out, or reach data files there"
@@ -365,7 +312,7 @@ class _Run:
                 left_equality_delete_files_count=preview.left_equality_delete_files_count
             )
         assert preview.snapshot_id is not None
-        run_id = run_name(self._table, self._number)
+        run_id = run_name(self._table, number)
         _LOG.info(
             "%s: run %s on snapshot %d: %d equality delete files, %d data files of %d rows to look through",
             self._table.name,
@@ -376,52 +323,37 @@ class _Run:
             preview.read_records_count,
             extra=log_context(self._table),
         )
-        sweep_runs(self._table, self._runtime, keep=run_id, listener=self._listener)
+        sweep_runs(self._table, self._table.runtime, keep=run_id, listener=self._listener)
         self._listener.on(StepStarted(STEP, len(planned.deletes), "delete files"))
         with (
-            beating(self._table, run_id, "convert_equality_deletes", self._runtime, self._listener) as heartbeat,
-            hold_start(self._table, preview.snapshot_id, run_id, self._runtime, self._listener, heartbeat),
-            written_files(self._table, run_id, self._listener) as written,
+            RewriteRun(self._table, "convert_equality_deletes", run_id, self._listener) as run,
+            run.pinned(preview.snapshot_id),
         ):
-            done = self._execute(planned, run_id, written)
-            self._commit(planned, done, heartbeat, written)
+            done = _Shares(
+                planned,
+                self._share_writer(planned, run_id),
+                chosen_workers(self._spark, *planned.opened),
+                run.written,
+            ).done()
+            undo = partial(discard, done, run.written)
+            with undoing(undo):
+                change, reader = self._change(planned, done), SparkManifestReader(self._spark, self._table.storage)
+            run.commit(change, [file.file_path for file in change.added], undo, reader)
         result = _result(planned, done)
         note = f"{counted(len(planned.deletes), 'equality delete files')} -> {result.added_delete_files_count:,} of positions"
         self._listener.on(StepFinished(STEP, note))
         return result
 
-    def _execute(self, planned: ConversionPlan, run_id: str, written: WrittenFiles) -> list[ConversionOutcome]:
+    def _share_writer(self, planned: ConversionPlan, run_id: str) -> ShareWriter:
         metadata = self._table.metadata
-        writer = share_writer(
-            planned,
-            metadata,
-            self._table.storage,
+        return ShareWriter(
+            metadata=without_history(metadata),
+            reach=planned.reach,
             delete_format=delete_format(metadata.properties),
             granularity=self._granularity,
             operation_id=run_id,
+            storage=self._table.storage,
         )
-        workers = chosen_workers(self._spark, planned.opened_bytes, planned.opened_count)
-        return execute(planned, writer, workers, written)
-
-    def _commit(
-        self, planned: ConversionPlan, done: list[ConversionOutcome], heartbeat: Heartbeat, written: WrittenFiles
-    ) -> None:
-        undo = partial(discard, done, written)
-        try:
-            change, reader = self._change(planned, done), SparkManifestReader(self._spark, self._table.storage)
-        except BaseException:
-            undo()
-            raise
-        looking = heartbeat.looking(change, [file.file_path for file in change.added])
-        try:
-            commit(self._table, looking, reader=reader, runtime=self._runtime, listener=self._listener, undo=undo)
-        except OutcomeUnknownError:
-            raise
-        except IcekeepError:
-            # Only an error of ours proves that nothing landed.
-            undo()
-            raise
-        written.settle(file.file_path for file in change.added)
 
     def _change(self, planned: ConversionPlan, done: list[ConversionOutcome]) -> ConvertDeletes:
         return ConvertDeletes(

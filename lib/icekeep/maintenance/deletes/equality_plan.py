@@ -1,17 +1,16 @@
-"""Which of the chosen equality deletes reach a data file, in a form that does not grow with the pairs of both.
-
-Within a scope, all partitions or a single one, deletes are in the order of what they reach: those that reach a data file are
-all from one on (`spec.delete_runs`). So of each data file two numbers are known, however many deletes reach it.
-
-Which equality deletes are converted, and which data files must be looked through for that.
+"""Which equality deletes are converted, and which data files must be looked through for that.
 
 All of a branch, or with a filter those of partitions that it may match; the deletes of all partitions only where everything
 that they reach is in such partitions. Few data files are held by the driver, many stay in Spark.
+
+Within a scope, all partitions or a single one, deletes are in the order of what they reach: those that reach a data file are
+all from one on (`spec.delete_runs`). So of each data file two numbers are known, however many deletes reach it, and nothing
+grows with the pairs of both.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from icekeep.planning.deletes import reaching
 from icekeep.planning.entries import (
     EntryFilter,
     ReadBy,
+    Reading,
     SpecFilter,
     chosen_reading,
     delete_file,
@@ -68,11 +68,7 @@ class EqualityDelete(msgspec.Struct, frozen=True):
     partition: bytes
 
     def scope(self, specs: Specs) -> Scope | None:
-        """The partition that it is for; `None` for all of the table.
-
-        Raises:
-            InvalidTableError: its partition spec is missing.
-        """
+        """The partition that it is for; `None` for all of the table."""
         file = self.entry.data_file
         return None if is_global(file, specs) else (file.spec_id, self.partition)
 
@@ -159,16 +155,6 @@ class DataFiles(msgspec.Struct, frozen=True):
     few: list[dict[str, Any]] | None = None
     many: "DataFrame | None" = None
 
-    @property
-    def bytes(self) -> float:
-        """Of all of them; without an end where they are many."""
-        return float("inf") if self.few is None else sum(row["file_size_in_bytes"] for row in self.few)
-
-    @property
-    def count(self) -> float:
-        """How many; without an end where they are many."""
-        return float("inf") if self.few is None else len(self.few)
-
     def forget(self) -> None:
         """Let Spark forget many files: their rows are kept on executors' disks, so that they are planned once."""
         if self.many is not None:
@@ -181,7 +167,7 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deletes: that go.
         reach: which of them reach a data file.
-        files: that are looked through; whoever has the plan forgets them in the end.
+        files: that are looked through; `forget` them in the end.
         read_bytes: of these data files.
     """
 
@@ -193,65 +179,67 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
 
     @property
-    def opened_bytes(self) -> float:
-        """Of the files that are looked through and of the deletes; 0 where the deletes reach no file, and only go."""
-        if not self.files.count:
-            return 0
-        return self.files.bytes + sum(one.entry.data_file.file_size_in_bytes for one in self.deletes)
-
-    @property
-    def opened_count(self) -> float:
-        """How many files are looked through, and deletes read; 0 where the deletes reach no file, and only go."""
-        if not self.files.count:
-            return 0
-        return self.files.count + len(self.deletes) - self.preview.removed_dangling_equality_delete_files_count
+    def opened(self) -> tuple[float, float]:
+        """Bytes and number of files that are looked through and of deletes that are read; without an end where Spark has them."""
+        if self.files.few is None:
+            return float("inf"), float("inf")
+        if not self.files.few:
+            # The deletes reach no file, and only go.
+            return 0, 0
+        deletes_bytes = sum(one.entry.data_file.file_size_in_bytes for one in self.deletes)
+        deletes_count = len(self.deletes) - self.preview.removed_dangling_equality_delete_files_count
+        return self.read_bytes + deletes_bytes, len(self.files.few) + deletes_count
 
     @property
     def shared_bytes(self) -> int:
-        """Of deletes that are for the whole table, which whoever looks through any of its files reads."""
+        """Of deletes that are for the whole table, which are read for any of its files."""
         of_table = (self.reach.scopes[number] for scope, number in self.reach.numbers.items() if scope == EVERYWHERE)
         return sum(file.file_size_in_bytes for files in of_table for file in files)
 
 
 def plan(scan: Scan, spark: SparkSource, branch: str) -> ConversionPlan:
-    """Say what a run does with the equality deletes of a scan, whose filter chooses partitions.
-
-    Raises:
-        UnsupportedError: a data file is encrypted, or data files are of a spec whose transform is not known.
-        InvalidTableError, MissingFileError: manifests cannot be read whole, or deletes contradict one another or the data.
-    """
-    return _Planner(scan, spark, branch).plan()
+    """Say what a run does with the equality deletes of a scan, whose filter chooses partitions."""
+    snapshot = scan.version.snapshot
+    preview = ConvertEqualityDeletesPlan(branch=branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id)
+    planner = _Planner(scan, spark)
+    found = planner.equality_deletes()
+    if snapshot is None or not found:
+        return ConversionPlan(preview=preview)
+    return msgspec.structs.replace(planner.plan(found, preview), sequence_number=snapshot.sequence_number)
 
 
 class _Planner:
     """Plans one round."""
 
-    def __init__(self, scan: Scan, spark: SparkSource, branch: str) -> None:
-        self._scan, self._spark, self._branch = scan, spark, branch
+    def __init__(self, scan: Scan, spark: SparkSource) -> None:
+        self._scan, self._spark = scan, spark
         self._metadata, self._storage = scan.table.metadata, scan.table.storage
         self._data, self._deletes = data_manifests(scan.listed), delete_manifests(scan.listed)
-        self._partitions = _Partitions(scan)
+        self._codecs = PartitionCodecs(self._metadata.partition_types)
+        self._matching: dict[Scope, bool] = {}
         self._reading = chosen_reading(self._data, limits_of(spark).entries_count)
 
-    def plan(self) -> ConversionPlan:
-        snapshot = self._scan.version.snapshot
-        preview = ConvertEqualityDeletesPlan(
-            branch=self._branch, snapshot_id=None if snapshot is None else snapshot.snapshot_id
-        )
-        found = self._equality_deletes()
-        if snapshot is None or not found:
-            return ConversionPlan(preview=preview)
-        held = self._held_data()
+    def plan(self, found: Sequence[EqualityDelete], preview: ConvertEqualityDeletesPlan) -> ConversionPlan:
+        """What to do with the equality deletes of the scan."""
+        # The live data files, where they are few.
+        held = None
+        if self._reading.by is ReadBy.DRIVER:
+            held = self._few_entries(self._data, DATA_COLUMNS, self._reading)
         try:
-            least = _min_numbers(self._all_data if held is None else held)
+            data = self._all_data if held is None else held
+            least = _min_numbers(data)
             chosen = self._chosen(found, least)
             if chosen:
-                _refuse_listed_twice(self._all_data if held is None else held)
+                _refuse_listed_twice(data)
                 refuse_unknown_transforms({m.partition_spec_id for m in self._data}, self._metadata.specs_by_id)
             reach = Reach.of(chosen, self._metadata.specs_by_id)
             files = self._files(held, reach)
             files_count, records_count, size_bytes = _amounts(files)
-            dangling_count = sum(self._is_dangling(delete, least) for delete in chosen)
+            dangling_count, least_of_all = 0, min(least.values(), default=None)
+            for delete in chosen:
+                scope = delete.scope(self._metadata.specs_by_id)
+                number = least_of_all if scope is None else least.get(scope)
+                dangling_count += number is None or max_reached(delete.entry) < number
         finally:
             if "_all_data" in self.__dict__:
                 self._all_data.unpersist()
@@ -265,32 +253,27 @@ class _Planner:
                 read_data_files_count=files_count,
                 read_records_count=records_count,
             ),
-            sequence_number=snapshot.sequence_number,
             deletes=tuple(chosen),
             reach=reach,
             files=files,
             read_bytes=size_bytes,
         )
 
-    def _equality_deletes(self) -> list[EqualityDelete]:
+    def equality_deletes(self) -> list[EqualityDelete]:
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         columns = {"content", "file_path", "file_format", "spec_id", "partition", "sequence_number", "record_count"}
         columns |= {"file_size_in_bytes", "equality_ids", "key_metadata"}
         if reading.by is ReadBy.DRIVER:
-            some = few_entries(self._storage, self._deletes, self._everything(self._deletes), columns, reading.decoder)
+            some = self._few_entries(self._deletes, columns, reading)
             rows = some.filter(pc.equal(some["content"], int(FileContent.EQUALITY_DELETES))).to_pylist()
         else:
             some = entries(self._storage, self._spark, self._deletes, self._everything(self._deletes), columns, reading)
             deletes = some.where(F.col("content") == int(FileContent.EQUALITY_DELETES))
             rows = [row.asDict() for row in collected(deletes, "looking for equality deletes")]
-        return [EqualityDelete(delete_entry(row, self._partitions.codecs), bytes(row["partition"])) for row in rows]
+        return [EqualityDelete(delete_entry(row, self._codecs), bytes(row["partition"])) for row in rows]
 
-    def _held_data(self) -> pa.Table | None:
-        """The live data files, where they are few."""
-        if self._reading.by is not ReadBy.DRIVER:
-            return None
-        everything = self._everything(self._data)
-        return few_entries(self._storage, self._data, everything, DATA_COLUMNS, self._reading.decoder)
+    def _few_entries(self, manifests: Sequence[ManifestFile], columns: Collection[str], reading: Reading) -> pa.Table:
+        return few_entries(self._storage, manifests, self._everything(manifests), columns, reading.decoder)
 
     @cached_property
     def _all_data(self) -> "DataFrame":
@@ -306,24 +289,26 @@ class _Planner:
     def _chosen(self, found: Sequence[EqualityDelete], least: Mapping[Scope, int]) -> list[EqualityDelete]:
         """Those whose data files are all in partitions that the filter may match."""
         specs = self._metadata.specs_by_id
-        outside = min(
-            (number for place, number in least.items() if not self._partitions.may_match(place)), default=None
-        )
+        outside = min((number for place, number in least.items() if not self._may_match(place)), default=None)
         chosen = []
         for delete in found:
             scope = delete.scope(specs)
-            if scope is None:
-                is_chosen = outside is None or max_reached(delete.entry) < outside
-            else:
-                is_chosen = self._partitions.may_match(scope)
-            if is_chosen:
+            reaches_none_outside = outside is None or max_reached(delete.entry) < outside
+            if reaches_none_outside if scope is None else self._may_match(scope):
                 chosen.append(delete)
         return chosen
 
-    def _is_dangling(self, delete: EqualityDelete, least: Mapping[Scope, int]) -> bool:
-        scope = delete.scope(self._metadata.specs_by_id)
-        number = min(least.values(), default=None) if scope is None else least.get(scope)
-        return number is None or max_reached(delete.entry) < number
+    def _may_match(self, place: Scope) -> bool:
+        """Whether the filter of the scan may match a partition."""
+        rows = self._scan.rows
+        if rows is ALWAYS_TRUE:
+            return True
+        if place not in self._matching:
+            spec_id, partition = place
+            projected = project_inclusive(rows, self._metadata.specs_by_id[spec_id], self._scan.version.schema)
+            fields = self._metadata.partition_type(spec_id).fields
+            self._matching[place] = partition_matches(projected, fields, self._codecs.decode(spec_id, partition))
+        return self._matching[place]
 
     def _files(self, held: pa.Table | None, reach: Reach) -> DataFiles:
         """The reached data files, in version 3 each with the deletes of its positions."""
@@ -351,8 +336,7 @@ class _Planner:
         reading = chosen_reading(self._deletes, limits_of(self._spark).entries_count)
         if reading.by is not ReadBy.DRIVER:
             return False
-        everything = self._everything(self._deletes)
-        some = few_entries(self._storage, self._deletes, everything, MATCHED_COLUMNS, reading.decoder)
+        some = self._few_entries(self._deletes, MATCHED_COLUMNS, reading)
         positions = some.filter(pc.equal(some["content"], int(FileContent.POSITION_DELETES)))
         found = reaching(files, positions, self._metadata.specs_by_id)
         if found is None:
@@ -361,28 +345,6 @@ class _Planner:
         for number, row in enumerate(rows):
             row["deletes"] = [deletes[place] for place in found.of_row(number)]
         return True
-
-
-class _Partitions:
-    """Which partitions a scan's filter may match."""
-
-    def __init__(self, scan: Scan) -> None:
-        self._metadata, self._schema, self._rows = scan.table.metadata, scan.version.schema, scan.rows
-        self._known: dict[Scope, bool] = {}
-
-    @cached_property
-    def codecs(self) -> PartitionCodecs:
-        return PartitionCodecs(self._metadata.partition_types)
-
-    def may_match(self, place: Scope) -> bool:
-        if self._rows is ALWAYS_TRUE:
-            return True
-        if place not in self._known:
-            spec_id, partition = place
-            projected = project_inclusive(self._rows, self._metadata.specs_by_id[spec_id], self._schema)
-            fields = self._metadata.partition_type(spec_id).fields
-            self._known[place] = partition_matches(projected, fields, self.codecs.decode(spec_id, partition))
-        return self._known[place]
 
 
 def data_entry(row: Mapping[str, Any], codecs: PartitionCodecs) -> ManifestEntry:
@@ -432,7 +394,11 @@ def _refuse_listed_twice(data: "pa.Table | DataFrame") -> None:
 def _amounts(files: DataFiles) -> tuple[int, int, int]:
     """How many data files, how many rows, and how many bytes."""
     if files.few is not None:
-        return len(files.few), sum(row["record_count"] for row in files.few), int(files.bytes)
+        return (
+            len(files.few),
+            sum(row["record_count"] for row in files.few),
+            sum(row["file_size_in_bytes"] for row in files.few),
+        )
     assert files.many is not None
     sums = (F.coalesce(F.sum(name), F.lit(0)) for name in ("record_count", "file_size_in_bytes"))
     try:

@@ -1,13 +1,10 @@
-"""A group of delete files as tasks: each takes the rows for a range of the paths of data files. Pure.
+"""Groups of position delete files -> new delete files or vectors -> commits.
 
-Groups of delete files -> new delete files or vectors; small groups on the driver, others in Spark tasks.
+A group becomes tasks that each take the rows for a range of the paths of data files; small groups are done on the driver. It
+either comes back with all its new files, or none of them is left.
 
-Nothing is committed here. A group either comes back with all its new files, or none of them is left.
-
-Finished groups of delete files -> commits.
-
-A commit that is refused since the table is not as it was planned on leaves its groups for the next plan, with what was
-written for them: a group that is planned again as it was need not be rewritten again.
+A commit that is refused since the table is not as it was planned on defers its groups to the next plan, with what was written for
+them: a group that is planned again as it was need not be rewritten again.
 """
 
 import logging
@@ -17,28 +14,21 @@ from functools import partial
 
 import msgspec
 
-from icekeep.catalog.base import Table, log_context
+from icekeep.catalog.base import log_context
 from icekeep.commit.changes.deletes import AddedDeletes, NamedFile, RewriteDeletes
 from icekeep.commit.file_sets import ReadFile
+from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import IcekeepError, InvalidTableError
-from icekeep.events import Listener, StepAdvanced
+from icekeep.events import StepAdvanced
 from icekeep.formats.deletes.rewrite import DeleteSource, DeletesOutcome, DeletesTask, Granularity, rewrite_deletes
 from icekeep.maintenance.deletes.live_rows import LivePart, load_live_files
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, RewritePositionDeletesResult
 from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan
-from icekeep.maintenance.rewrite.commit import FailedGroup, GroupCommits, GroupCommitter, of_partition, tell_early_end
-from icekeep.maintenance.rewrite.groups import (
-    TASKS_A_JOB,
-    GroupResults,
-    groups_at_once,
-    in_one_job,
-    jobs_of,
-    side_by_side,
-    told,
-)
+from icekeep.maintenance.rewrite.commit import FailedGroup, GroupCommitter, of_partition, warn_stopped_early
+from icekeep.maintenance.rewrite.groups import TASKS_A_JOB, GroupRewriter, in_one_job
 from icekeep.maintenance.rewrite.options import FileSizes
-from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
+from icekeep.maintenance.rewrite.run import RewriteRun
 from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import attempt_id, finished_tasks
@@ -49,7 +39,6 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PathDigest, sequence_number
 from icekeep.spelling import counted
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import stopping
 
 
 class TaskContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,28 +57,12 @@ class RangeTask(msgspec.Struct, frozen=True):
     task: DeletesTask
     live: tuple[LivePart, ...]
 
-    def loaded(self, storage: Storage) -> DeletesTask:
-        """The task with its live data files; raises as `load_live_files`."""
-        return msgspec.structs.replace(self.task, live=load_live_files(self.live, storage))
-
 
 def deletes_tasks(group: DeleteGroup, context: TaskContext) -> list[RangeTask]:
     """Tasks that together read all rows of a group's files, those for one data file in one task."""
-    whole = _whole_task(group, context)
-    cuts = _cuts(group)
-    tasks = []
-    for number, (first, end) in enumerate(zip([None, *cuts], [*cuts, None], strict=True)):
-        sources = tuple(source for source in whole.sources if _may_hold(source.file, first, end))
-        part = {"sources": sources, "first_path": first, "end_path": end, "partition_id": number}
-        live = tuple(part for part in group.live if part.meets(first, end))
-        tasks.append(RangeTask(msgspec.structs.replace(whole, **part), live))
-    return tasks
-
-
-def _whole_task(group: DeleteGroup, context: TaskContext) -> DeletesTask:
-    metadata = context.metadata
-    return DeletesTask(
-        sources=tuple(_source(read) for read in group.files),
+    metadata, cuts = context.metadata, _cuts(group)
+    whole = DeletesTask(
+        sources=tuple(DeleteSource(read.entry.data_file, sequence_number(read.entry)) for read in group.files),
         live={},
         makes_vectors=metadata.format_version > 2,
         file_format=context.file_format,
@@ -103,16 +76,19 @@ def _whole_task(group: DeleteGroup, context: TaskContext) -> DeletesTask:
         properties=metadata.properties,
         operation_id=f"{context.run_id}-{group.number}",
     )
-
-
-def _source(read: ReadFile) -> DeleteSource:
-    return DeleteSource(read.entry.data_file, sequence_number(read.entry))
-
-
-def _may_hold(file: DataFile, first: str | None, end: str | None) -> bool:
-    """Whether a file may have rows of a range of paths; only those that are for one data file say so for certain."""
-    path = file.referenced_data_file
-    return path is None or ((first is None or first <= path) and (end is None or path < end))
+    tasks = []
+    for number, (first, end) in enumerate(zip([None, *cuts], [*cuts, None], strict=True)):
+        # Only files that are for one data file say for certain that they have no rows of a range of paths.
+        paths = ((source, source.file.referenced_data_file) for source in whole.sources)
+        sources = tuple(
+            source
+            for source, path in paths
+            if path is None or ((first is None or first <= path) and (end is None or path < end))
+        )
+        part = {"sources": sources, "first_path": first, "end_path": end, "partition_id": number}
+        live = tuple(part for part in group.live if part.meets(first, end))
+        tasks.append(RangeTask(msgspec.structs.replace(whole, **part), live))
+    return tasks
 
 
 def _cuts(group: DeleteGroup) -> list[str]:
@@ -161,152 +137,96 @@ class RewrittenDeletes(msgspec.Struct, frozen=True, kw_only=True):
 Finished = RewrittenDeletes | FailedGroup[DeleteGroup]
 
 
-class DeletesExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """What all groups of a run are rewritten with.
+class DeletesRewriter(GroupRewriter[DeleteGroup, Finished]):
+    """Rewrites the groups of a plan; files of each plan have names of their own."""
 
-    Attributes:
-        concurrency: how many groups at a time; `None` as many as fill the slots.
-        written: what hears of the files of tasks.
-    """
+    limits = ((lambda group: group.tasks_count, TASKS_A_JOB),)
 
-    table: Table
-    workers: Workers
-    context: TaskContext
-    concurrency: int | None
-    written: WrittenFiles
-    listener: Listener
+    def __init__(self, run: RewriteRun, workers: Workers, context: TaskContext, concurrency: int | None) -> None:
+        super().__init__(run, workers, concurrency)
+        self._context = context
 
+    def is_alone(self, group: DeleteGroup) -> bool:
+        return is_small(group, self.workers.limits)
 
-def execute(groups: Sequence[DeleteGroup], execution: DeletesExecution) -> Generator[Finished, None, None]:
-    """Rewrite groups, at most `concurrency` at a time, and yield each as it is finished.
+    def rewrite(self, groups: Sequence[DeleteGroup]) -> Generator[Finished, None, None]:
+        workers = self.workers
+        spark = None if is_small(groups[0], workers.limits) else workers.spark
+        where = f" of {groups[0].partition}" if groups[0].partition else ""
+        where = f" of {len(groups)} groups" if len(groups) > 1 else where
+        files_count = sum(group.files_count for group in groups)
+        try:
+            with_tasks = [(group, deletes_tasks(group, self._context)) for group in groups]
+        except IcekeepError as error:
+            yield from (FailedGroup(group, error) for group in groups)
+            return
+        work = in_turns(_rewrite, workers)
+        run = partial(finished_tasks, spark, work=work, shared=self.storage, threads=workers.slots)
+        with (
+            described(f"rewriting {counted(files_count, 'delete files')}{where}"),
+            closing(in_one_job(with_tasks, run)) as answered,
+        ):
+            for one in answered:
+                yield self._checked(one.group, one.results, one.errors)
 
-    When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
-    that were not yielded are removed.
-    """
-    workers, table = execution.workers, execution.table
-    storage, stop = stopping(table.storage, in_threads=workers.spark is None)
-    if workers.spark is not None:
-        storage = execution.written.telling(storage)
+    def report(self, finished: Finished) -> None:
+        group, table = finished.group, self.run.table
+        if isinstance(finished, FailedGroup):
+            what, outcome = "failed", finished.error.message
+        else:
+            what, outcome = "are rewritten", counted(len(finished.added), "files")
+        text = "%s: %d delete files of partition %r %s: %s"
+        context = log_context(table, STEP)
+        _LOG.info(text, table.name, group.files_count, group.partition, what, outcome, extra=context)
+        self.run.listener.on(StepAdvanced(STEP, group.files_count))
 
-    def run(some: Sequence[DeleteGroup]) -> Generator[Finished, None, None]:
-        return _rewrite_groups(some, execution, storage)
-
-    def undo(finished: Finished) -> None:
+    def undo(self, finished: Finished) -> None:
         if isinstance(finished, RewrittenDeletes):
-            discard(finished.added, execution.written)
+            self.run.written.discard(file.file_path for file in finished.added)
 
-    def tell(finished: Finished) -> None:
-        group, is_done = finished.group, isinstance(finished, RewrittenDeletes)
-        outcome = (
-            counted(len(finished.added), "files") if isinstance(finished, RewrittenDeletes) else finished.error.message
+    def _checked(self, group: DeleteGroup, done: Sequence[DeletesOutcome], errors: Sequence[IcekeepError]) -> Finished:
+        """A group whose tasks have read all rows; else nothing of it is left."""
+        added = tuple(file for one in done for file in one.files)
+        paths = [file.file_path for file in added]
+        self.run.written.report(paths)
+        read_count = sum(one.read_count for one in done)
+        if not errors and read_count != group.record_count:
+            where = of_partition(group.partition)
+            text = f"delete files{where} hold {read_count} rows, but manifests say {group.record_count}"
+            errors = (InvalidTableError(text),)
+        if errors:
+            self.run.written.discard(paths)
+            return FailedGroup(group, errors[0])
+        return RewrittenDeletes(
+            group=group,
+            added=added,
+            named={digest: named for one in done for digest, named in one.named.items()},
+            dangling_count=sum(one.dangling_count for one in done),
+            replaced_count=sum(one.replaced_count for one in done),
         )
-        _LOG.info(
-            "%s: %d delete files of partition %r %s: %s",
-            table.name,
-            group.files_count,
-            group.partition,
-            "are rewritten" if is_done else "failed",
-            outcome,
-            extra=log_context(table, STEP),
-        )
-        execution.listener.on(StepAdvanced(STEP, group.files_count))
-
-    running = side_by_side(
-        _items(groups, execution),
-        run,
-        workers.spark,
-        tag=f"icekeep-rewrite-deletes-{execution.context.run_id}",
-        concurrency=execution.concurrency or groups_at_once(workers),
-        stop=stop,
-        undo=undo,
-    )
-    yield from told(running, tell, undo)
-
-
-def discard(files: Sequence[DataFile], written: WrittenFiles) -> None:
-    """Remove new files that no snapshot names."""
-    written.discard({file.file_path for file in files})
-
-
-def _items(groups: Sequence[DeleteGroup], execution: DeletesExecution) -> list[Sequence[DeleteGroup]]:
-    """Groups that are one Spark job together, and groups alone."""
-    if execution.workers.spark is None or execution.concurrency is not None:
-        return [(group,) for group in groups]
-    return jobs_of(
-        groups, lambda group: is_small(group, execution.workers.limits), (lambda group: group.tasks_count, TASKS_A_JOB)
-    )
 
 
 def is_small(group: DeleteGroup, limits: Limits) -> bool:
-    """Whether the driver rewrites a group by itself, whoever does the others."""
+    """Whether the driver rewrites a group by itself, also where Spark does the others."""
     is_little = group.files_count <= limits.delete_group_files_count and group.bytes <= limits.delete_group_bytes
     return group.tasks_count == 1 and is_little
 
 
-def _rewrite_groups(
-    groups: Sequence[DeleteGroup], execution: DeletesExecution, storage: Storage
-) -> Generator[Finished, None, None]:
-    workers = execution.workers
-    spark = None if is_small(groups[0], execution.workers.limits) else workers.spark
-    where = (
-        f" of {len(groups)} groups" if len(groups) > 1 else f" of {groups[0].partition}" if groups[0].partition else ""
-    )
-    files_count = sum(group.files_count for group in groups)
-    try:
-        with_tasks = [(group, deletes_tasks(group, execution.context)) for group in groups]
-    except IcekeepError as error:
-        yield from (FailedGroup(group, error) for group in groups)
-        return
-    run = partial(finished_tasks, spark, work=in_turns(_rewrite, workers), shared=storage, threads=workers.slots)
-    with (
-        described(f"rewriting {counted(files_count, 'delete files')}{where}"),
-        closing(in_one_job(with_tasks, run)) as answered,
-    ):
-        for one in answered:
-            yield _finished(one, execution)
-
-
-def _finished(ran: GroupResults[DeleteGroup, DeletesOutcome], execution: DeletesExecution) -> Finished:
-    group, done, errors = ran.group, ran.results, ran.errors
-    added = tuple(file for one in done for file in one.files)
-    execution.written.hear(file.file_path for file in added)
-    read_count = sum(one.read_count for one in done)
-    if not errors and read_count != group.record_count:
-        where = of_partition(group.partition)
-        text = f"delete files{where} hold {read_count} rows, but manifests say {group.record_count}"
-        errors = (InvalidTableError(text),)
-    if errors:
-        discard(added, execution.written)
-        return FailedGroup(group, errors[0])
-    return RewrittenDeletes(
-        group=group,
-        added=added,
-        named={digest: named for one in done for digest, named in one.named.items()},
-        dangling_count=sum(one.dangling_count for one in done),
-        replaced_count=sum(one.replaced_count for one in done),
-    )
-
-
 def _rewrite(task: RangeTask, storage: Storage) -> DeletesOutcome:
-    return rewrite_deletes(msgspec.structs.replace(task.loaded(storage), task_attempt_id=attempt_id()), storage)
+    live = load_live_files(task.live, storage)
+    return rewrite_deletes(msgspec.structs.replace(task.task, live=live, task_attempt_id=attempt_id()), storage)
 
 
-class DeletesCommits(GroupCommits, frozen=True, kw_only=True):
-    """What all commits of a run are made with; `table` is any version of it, `written` hears of the files of tasks."""
-
-    options: RewritePositionDeletesOptions
-    branch: str
-    written: WrittenFiles
-
-
-class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
-    """Commits groups of the plans of one run, and keeps count; refused ones keep their new files for the next plan."""
+class DeletesCommitter(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
+    """Commits groups of the plans of one run, and keeps count; deferred ones keep their new files for the next plan."""
 
     files = "delete files"
 
-    def __init__(self, commits: DeletesCommits, heartbeat: Heartbeat) -> None:
-        super().__init__(commits, heartbeat)
-        self._branch, self._written = commits.branch, commits.written
+    def __init__(
+        self, run: RewriteRun, options: RewritePositionDeletesOptions, reader: ManifestReader, branch: str
+    ) -> None:
+        super().__init__(run, options, reader)
+        self._branch = branch
         self._dangling: Sequence[ReadFile] = ()
         self._format_version = self._dangling_count = self._dangling_bytes = 0
         self._done = RewritePositionDeletesResult()
@@ -314,10 +234,10 @@ class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         self._landed_numbers: set[int] = set()
         self._is_cut_short = False
 
-    def take_refused(self) -> list[RewrittenDeletes]:
+    def take_deferred(self) -> list[RewrittenDeletes]:
         """The groups that were left for another plan; who takes them sees to their new files."""
-        refused, self.refused = self.refused, []
-        return refused
+        deferred, self.deferred = self.deferred, []
+        return deferred
 
     def without_landed(self, plan: DeletesPlan) -> DeletesPlan:
         """A later plan of the run, but for groups of nothing but what the run has put there: they are as they should be."""
@@ -329,30 +249,29 @@ class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         """Take all groups of a plan that are in no commit for failed, and say why."""
         left = [group for group in plan.groups if group.number not in self._landed_numbers]
         self.failed_files_count = sum(group.files_count for group in left)
-        self.failed_commits_count += self.refusal is not None
+        self.failed_commits_count += self.conflict is not None
         # Perhaps only files that reach nothing were left.
         self._is_cut_short = True
-        tell_early_end(self.commits_count, error, self._listener)
+        warn_stopped_early(self.commits_count, error, self._listener)
 
     def run(self, plan: DeletesPlan, finished: Iterator[Finished], format_version: int) -> None:
         """Commit a plan's groups as they come; `format_version` is that of the table that was planned on.
 
         Raises:
             JobFailedError: a group failed, and partial progress is off.
-            ConflictError: no other plan helps (`is_outpaced`); where one may, `refusal` and `refused` tell.
+            ConflictError: no other plan helps (`is_outpaced`); where one may, `conflict` and `deferred` say so.
             OutcomeUnknownError: as `commit` raises it.
         """
-        self.refusal, self._format_version = None, format_version
+        self.conflict, self._format_version = None, format_version
         self._dangling = plan.dangling
         self._landed_numbers = set()
-        # What failed in an earlier plan is planned anew in this one.
+        # What failed in an earlier plan is planned again in this one.
         self.failed_files_count = 0
         self.commit_finished(finished, len(plan.groups), has_more=bool(plan.dangling))
 
     def discard(self, groups: Iterable[RewrittenDeletes]) -> None:
-        """Remove the new files of groups that are not committed."""
         for group in groups:
-            discard(group.added, self._written)
+            self._run.written.discard({file.file_path for file in group.added})
 
     def result(self) -> RewritePositionDeletesResult:
         """What was done.
@@ -372,7 +291,7 @@ class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         )
 
     def commit(self, groups: Sequence[RewrittenDeletes], *, is_last: bool) -> None:
-        """As ever; the first commit takes what is dangling along."""
+        """Commit groups, with the first of them what is dangling."""
         if groups or self._dangling:
             super().commit(groups, is_last=is_last)
 
@@ -386,8 +305,18 @@ class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
         self._landed_numbers.update(one.group.number for one in groups)
         added = {file.file_path for one in groups for file in one.added}
         self._added_paths |= added
-        self._written.settle(added)
-        self._done = self._done.followed_by(_sums(rewritten))
+        self._run.written.settle(added)
+        files = [file for one in rewritten for file in one.added]
+        self._done = self._done.followed_by(
+            RewritePositionDeletesResult(
+                rewritten_delete_files_count=sum(one.group.files_count for one in rewritten),
+                added_delete_files_count=len(files),
+                rewritten_bytes_count=sum(one.group.bytes for one in rewritten),
+                added_bytes_count=sum(file.own_bytes for file in files),
+                removed_dangling_positions_count=sum(one.dangling_count for one in rewritten),
+                replaced_positions_count=sum(one.replaced_count for one in rewritten),
+            )
+        )
 
     def change(self, groups: Sequence[RewrittenDeletes], *, is_last: bool) -> RewriteDeletes:
         dangling, self._dangling = self._dangling, ()
@@ -405,15 +334,3 @@ class Committer(GroupCommitter[RewrittenDeletes, RewriteDeletes]):
             manifest_paths=frozenset(read.manifest_path for read in (*rewritten, *dangling)),
             branch=self._branch,
         )
-
-
-def _sums(groups: Sequence[RewrittenDeletes]) -> RewritePositionDeletesResult:
-    added = [file for one in groups for file in one.added]
-    return RewritePositionDeletesResult(
-        rewritten_delete_files_count=sum(one.group.files_count for one in groups),
-        added_delete_files_count=len(added),
-        rewritten_bytes_count=sum(one.group.bytes for one in groups),
-        added_bytes_count=sum(file.own_bytes for file in added),
-        removed_dangling_positions_count=sum(one.dangling_count for one in groups),
-        replaced_positions_count=sum(one.replaced_count for one in groups),
-    )

@@ -23,13 +23,11 @@ from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.execute import (
     STEP,
-    Committer,
-    DeletesCommits,
-    DeletesExecution,
+    DeletesCommitter,
+    DeletesRewriter,
     Finished,
     RewrittenDeletes,
     TaskContext,
-    execute,
     is_small,
 )
 from icekeep.maintenance.deletes.live_rows import load_live_files
@@ -47,23 +45,15 @@ from icekeep.maintenance.deletes.plan import (
 )
 from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
-from icekeep.maintenance.rewrite.commit import files_text, partial_once_landed
-from icekeep.maintenance.rewrite.run import (
-    Heartbeat,
-    WrittenFiles,
-    beating,
-    hold_start,
-    plan_till_done,
-    run_name,
-    sweep_runs,
-    written_files,
-)
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.commit import keep_partial_result
+from icekeep.maintenance.rewrite.groups import run_groups
+from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import ExactPlan, of_delete_files
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import open_scan
 from icekeep.planning.spark.session import limits_of
 from icekeep.planning.spark.workers import chosen_workers
-from icekeep.runtime import Runtime
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
@@ -114,13 +104,15 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         JobFailedError: a delete file could not be rewritten; the table is as it was, and new files are removed. Once a commit
             has landed, that of the conversion or one of several, the result is `partial` instead, and a warning says why.
         ConflictError: others kept changing what was to be replaced, however often it was planned again.
-        SafetyError: the table was dropped and made again meanwhile, or moved; or what was given does not hold any more; or a
+        SafetyError: the table was dropped and made again meanwhile, or moved; or the saved plan does not hold any more; or a
             delete file that is to be read lies in a place of another table.
         OutcomeUnknownError: a commit may or may not have landed; its files are kept.
     """
-    listener, runtime = request.listener, table.runtime
-    run = _Run(table, request, runtime)
-    swept_count = sweep_runs(table, runtime, keep=run.run_id, listener=listener) if run.given is None else 0
+    listener = request.listener
+    run = _Run(table, request)
+    swept_count = 0
+    if request.given is None:
+        swept_count = sweep_runs(table, table.runtime, keep=run.run_id, listener=listener)
     converted = None
     if request.convert_equality_deletes:
         converted = equality_deletes.convert_equality_deletes(
@@ -133,7 +125,8 @@ def rewrite_position_deletes(table: Table, request: RewritePositionDeletesReques
         with run.stored():
             planned = run.plan(run.directory)
             if planned.groups or planned.dangling:
-                result = _rewritten(run, planned)
+                with RewriteRun(run.table, "rewrite_position_deletes", run.run_id, listener) as rewrite:
+                    result = _Plans(run, planned, rewrite).result()
     except OutcomeUnknownError:
         raise
     except Exception as error:
@@ -151,7 +144,7 @@ def plan_rewrite_position_deletes(table: Table, request: RewritePositionDeletesR
     Position delete files are read where only their rows show that they reach nothing. Deletes that a conversion would make are
     not planned for, since they are not known yet.
     """
-    run = _Run(table, request, table.runtime)
+    run = _Run(table, request)
     shown = _shown(run, run.plan(None))
     if not request.convert_equality_deletes:
         return shown
@@ -173,7 +166,7 @@ def exact_rewrite_position_deletes(table: Table, request: RewritePositionDeletes
             "which deletes a conversion makes is known only when it is done, so that no plan can name what is rewritten after "
             f"it; leave out {argument('convert_equality_deletes')} for a plan, or run the job without one"
         )
-    run = _Run(table, request, table.runtime)
+    run = _Run(table, request)
     planned = run.plan(None)
     return ExactPlan(
         shown=_shown(run, planned),
@@ -198,24 +191,21 @@ def _shown(run: "_Run", planned: DeletesPlan) -> RewritePositionDeletesPlan:
     """A plan for people. As in the run, a group counts as one that reaches nothing only if its rows show that."""
     table, swept_count = run.table, 0
     if run.given is None:
-        swept_count = sweep_runs(table, run.runtime, keep="", listener=run.listener, is_plan=True)
-    groups = tuple(
-        msgspec.structs.replace(group, seems_dangling=group.seems_dangling and _is_of_its_paths(group, table.storage))
-        for group in planned.groups
-    )
-    shown = preview(msgspec.structs.replace(planned, groups=groups), table.metadata.format_version)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=run.listener, is_plan=True)
+    groups = []
+    for group in planned.groups:
+        files = [read.entry.data_file for read in group.files]
+        is_dangling = group.seems_dangling and len(hold_own_path(table.storage, files)) == len(files)
+        groups.append(msgspec.structs.replace(group, seems_dangling=is_dangling))
+    shown = preview(msgspec.structs.replace(planned, groups=tuple(groups)), table.metadata.format_version)
     return msgspec.structs.replace(shown, swept_files_count=swept_count)
 
 
-def _is_of_its_paths(group: DeleteGroup, storage: Storage) -> bool:
-    return len(hold_own_path(storage, [read.entry.data_file for read in group.files])) == group.files_count
-
-
 class _Run:
-    """One run: its arguments, understood, and the version of the table that it works on, that of its `number`th plan."""
+    """One run: its arguments, understood, and the version of the table that it works on."""
 
-    def __init__(self, table: Table, request: RewritePositionDeletesRequest, runtime: Runtime) -> None:
-        self.table, self.listener, self.runtime = table, request.listener, runtime
+    def __init__(self, table: Table, request: RewritePositionDeletesRequest) -> None:
+        self.table, self.listener = table, request.listener
         self.options = parse_options(RewritePositionDeletesOptions, request.options or {})
         check_arguments(table.metadata, options=self.options)
         head_to_commit_to(table.metadata, request.branch)
@@ -223,15 +213,10 @@ class _Run:
         self.where, self.branch, self.given = request.where, request.branch, request.given
         self.run_id = run_name(table)
         self.directory = own_directory(table.metadata, f"plans/{self.run_id}")
-        self.number = 1
         self._has_stored = False
 
     def plan(self, directory: str | None) -> DeletesPlan:
-        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`.
-
-        Raises:
-            SafetyError: a delete file that is to be read lies in a place of another table.
-        """
+        """What there is to do in the table as it is held; where there is much of it, tasks use `directory`, unless `None`."""
         scan = open_scan(self.table, where=self.where, ref=self.branch, for_commit=True)
         planned = plan(scan, self.spark, self.options, branch=self.branch, directory=directory, given=self.given)
         self._has_stored = self._has_stored or planned.has_stored
@@ -245,7 +230,7 @@ class _Run:
         try:
             yield
         except BaseException:
-            # Tasks that succeeded beside one that failed have told nobody what they wrote.
+            # Tasks that succeeded beside one that failed have not reported what they wrote.
             self._has_stored = True
             raise
         finally:
@@ -254,119 +239,90 @@ class _Run:
                 storage = self.table.storage
                 storage.delete_many([f.location for f in storage.list(self.directory)] if self._has_stored else ())
 
-    def execution(self, groups: Sequence[DeleteGroup], written: WrittenFiles) -> DeletesExecution:
-        """What groups of this version are rewritten with; files of each plan have names of their own."""
-        metadata = self.table.metadata
-        rules = group_rules(metadata, self.options)
-        large = [group for group in groups if not is_small(group, limits_of(self.spark))]
-        return DeletesExecution(
-            table=self.table,
-            workers=chosen_workers(
-                self.spark, sum(group.bytes for group in large), sum(group.files_count for group in large)
-            ),
-            context=TaskContext(
-                metadata=metadata,
-                sizes=rules.sizes,
-                granularity=rules.granularity,
-                file_format=delete_format(metadata.properties),
-                run_id=f"{self.run_id}-{self.number}",
-            ),
-            concurrency=self.options.max_concurrent_file_group_rewrites,
-            written=written,
-            listener=self.listener,
+
+class _Plans:
+    """The plans of one run: each after the first is for what the one before had to defer."""
+
+    def __init__(self, run: _Run, planned: DeletesPlan, rewrite: RewriteRun) -> None:
+        self._run, self._planned, self._rewrite = run, planned, rewrite
+        reader = SparkManifestReader(run.spark, run.table.storage)
+        self._committer = DeletesCommitter(rewrite, run.options, reader, run.branch)
+        _LOG.info(
+            "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
+            run.table.name,
+            run.run_id,
+            planned.snapshot_id,
+            sum(group.files_count for group in planned.groups),
+            len(planned.groups),
+            len(planned.dangling),
+            extra=log_context(run.table),
         )
 
-    @contextmanager
-    def held(self, planned: DeletesPlan, heartbeat: Heartbeat) -> Iterator[None]:
-        """Keep the snapshot of a plan from expiring while the block runs, if files are read that only it may lead to."""
-        if not planned.groups:
-            yield
-            return
-        assert planned.snapshot_id is not None
-        run_id = f"{self.run_id}-{self.number}"
-        with hold_start(self.table, planned.snapshot_id, run_id, self.runtime, self.listener, heartbeat):
-            yield
+    def result(self) -> RewritePositionDeletesResult:
+        """Rewrite and commit, and say what was done."""
+        run, committer = self._run, self._committer
 
-    def committer(self, heartbeat: Heartbeat, written: WrittenFiles) -> Committer:
-        """What commits the groups of this run."""
-        return Committer(
-            DeletesCommits(
-                table=self.table,
-                branch=self.branch,
-                options=self.options,
-                reader=SparkManifestReader(self.spark, self.table.storage),
-                listener=self.listener,
-                runtime=self.runtime,
-                written=written,
-            ),
-            heartbeat,
-        )
+        def what() -> str:
+            count = committer.deferred_files_count
+            return counted(count, committer.files) if count else committer.files
 
+        with keep_partial_result(lambda: committer.has_landed, lambda error: committer.end_early(error, self._planned)):
+            try:
+                only_once = run.given is not None
+                retry_with_replan(
+                    run.table, self._plan_and_commit, what=what, listener=run.listener, only_once=only_once
+                )
+            finally:
+                committer.discard(committer.take_deferred())
+        return committer.result()
 
-def _rewritten(run: _Run, planned: DeletesPlan) -> RewritePositionDeletesResult:
-    with (
-        beating(run.table, run.run_id, "rewrite_position_deletes", run.runtime, run.listener) as heartbeat,
-        written_files(run.table, run.run_id, run.listener) as written,
-    ):
-        return _planned_till_done(run, planned, heartbeat, written)
-
-
-def _planned_till_done(
-    run: _Run, planned: DeletesPlan, heartbeat: Heartbeat, written: WrittenFiles
-) -> RewritePositionDeletesResult:
-    _LOG.info(
-        "%s: run %s on snapshot %s: %d delete files in %d groups, %d that reach nothing",
-        run.table.name,
-        run.run_id,
-        planned.snapshot_id,
-        sum(group.files_count for group in planned.groups),
-        len(planned.groups),
-        len(planned.dangling),
-        extra=log_context(run.table),
-    )
-    committer = run.committer(heartbeat, written)
-
-    def plan_and_commit(table: Table, number: int) -> None:
-        nonlocal planned
-        run.table, run.number = table, number
+    def _plan_and_commit(self, table: Table, number: int) -> None:
+        run = self._run
+        run.table = self._rewrite.table = table
         if number > 1:
-            planned = committer.without_landed(run.plan(run.directory))
-        with run.held(planned, heartbeat):
-            _run_held_plan(run, planned, committer, written)
-        if committer.refusal is not None:
-            raise committer.refusal
+            self._planned = self._committer.without_landed(run.plan(run.directory))
+        run_id, snapshot_id = f"{run.run_id}-{number}", self._planned.snapshot_id
+        # Files of a snapshot that only it may lead to are read for groups alone.
+        if self._planned.groups:
+            assert snapshot_id is not None
+            with self._rewrite.pinned(snapshot_id, run_id):
+                self._rewrite_plan(run_id)
+        else:
+            self._rewrite_plan(run_id)
+        if self._committer.conflict is not None:
+            raise self._committer.conflict
 
-    def what() -> str:
-        return files_text(committer.refused_files_count, Committer.files)
-
-    with partial_once_landed(lambda: committer.has_landed, lambda error: committer.end_early(error, planned)):
+    def _rewrite_plan(self, run_id: str) -> None:
+        """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
+        run, planned, committer = self._run, self._planned, self._committer
+        metadata = run.table.metadata
+        taken = _taken_over(planned.groups, committer.deferred, metadata.format_version, run.table.storage)
+        numbers = {one.group.number for one in taken}
+        groups = [group for group in planned.groups if group.number not in numbers]
+        rules = group_rules(metadata, run.options)
+        context = TaskContext(
+            metadata=metadata,
+            sizes=rules.sizes,
+            granularity=rules.granularity,
+            file_format=delete_format(metadata.properties),
+            run_id=run_id,
+        )
+        large = [group for group in groups if not is_small(group, limits_of(run.spark))]
+        large_bytes, large_count = sum(group.bytes for group in large), sum(group.files_count for group in large)
+        workers = chosen_workers(run.spark, large_bytes, large_count)
+        rewriter = DeletesRewriter(self._rewrite, workers, context, run.options.max_concurrent_file_group_rewrites)
+        deferred, waiting = committer.take_deferred(), deque(taken)
+        files_count = sum(group.files_count for group in groups)
         try:
-            only_once = run.given is not None
-            plan_till_done(run.table, plan_and_commit, what=what, listener=run.listener, only_once=only_once)
+            committer.discard(group for group in deferred if all(group.added is not one.added for one in taken))
+            run.listener.on(StepStarted(STEP, files_count, "files"))
+            with closing(run_groups(groups, rewriter, f"icekeep-rewrite-deletes-{run_id}")) as finished:
+                both: Iterator[Finished] = chain(_handed_over(waiting), finished)
+                committer.run(planned, both, metadata.format_version)
         finally:
-            committer.discard(committer.take_refused())
-    return committer.result()
-
-
-def _run_held_plan(run: _Run, planned: DeletesPlan, committer: Committer, written: WrittenFiles) -> None:
-    """Rewrite and commit the groups of a plan; those that were rewritten before as they are planned now are taken over."""
-    format_version = run.table.metadata.format_version
-    taken = _taken_over(planned.groups, committer.refused, format_version, run.table.storage)
-    numbers = {one.group.number for one in taken}
-    groups = [group for group in planned.groups if group.number not in numbers]
-    execution = run.execution(groups, written)
-    refused, waiting = committer.take_refused(), deque(taken)
-    files_count = sum(group.files_count for group in groups)
-    try:
-        committer.discard(group for group in refused if all(group.added is not one.added for one in taken))
-        run.listener.on(StepStarted(STEP, files_count, "files"))
-        with closing(execute(groups, execution)) as finished:
-            both: Iterator[Finished] = chain(_handed_over(waiting), finished)
-            committer.run(planned, both, format_version)
-    finally:
-        # Those that the committer has not seen, since something ended the plan before.
-        committer.discard(waiting)
-    run.listener.on(StepFinished(STEP, counted(files_count, "files")))
+            # Those that never came to the committer, since something ended the plan before.
+            committer.discard(waiting)
+        run.listener.on(StepFinished(STEP, counted(files_count, "files")))
 
 
 def _handed_over(waiting: deque[RewrittenDeletes]) -> Iterator[RewrittenDeletes]:

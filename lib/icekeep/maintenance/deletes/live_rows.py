@@ -1,15 +1,11 @@
-"""The live data files of a partition, packed for tasks: 25 bytes a file, in parts of neighbours by path.
-
-A task loads the parts that its range of paths meets. Few lie in the plan, many where planning has put them: the driver holds
-the sums of each part, and some paths by which a group is divided.
-
-What the live data files of a table have to do with its position deletes: few are looked at here, many in Spark tasks.
-
-Of many the driver gets answers to what it asks about delete files, and the sums of parts (`live_files.py`), which tasks write.
-
-The position deletes of a branch as they are: which are dangling, and which data files the others may be for.
+"""The position deletes of a branch as they are: which are dangling, and which live data files the others may be for.
 
 Entries of delete files and of data files in; the delete files that are to be looked at out, as values that the driver holds.
+Few data files are looked at here, many in Spark tasks: of these the driver gets answers to what it asks about delete files.
+
+The live data files of a partition are packed for the tasks that rewrite its deletes: 25 bytes a file, in parts of neighbours by
+path. A task loads the parts that its range of paths meets. Few lie in the plan, many where planning has put them: the driver
+holds the sums of each part, and some paths by which a group is divided.
 """
 
 import struct
@@ -77,10 +73,6 @@ class LivePart(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a file of it may lie in a range of paths; `None`: no bound. The end is not in the range."""
         return (first is None or first <= self.last_path) and (end is None or self.samples[0] < end)
 
-    @property
-    def packed_bytes(self) -> int:
-        return self.files_count * _FILE.itemsize
-
 
 def packed_parts(files: Iterable[tuple[str, LiveFile]]) -> Iterator[LivePart]:
     """Data files in the order of their paths, in parts; no more than a part of them is held."""
@@ -110,7 +102,6 @@ class PackedLiveFiles:
         return len(self._high)
 
     def get(self, path: str, /) -> LiveFile | None:
-        """The file at a path, if it is one of them."""
         return self.at(path_digest(path))
 
     def at(self, digest: PathDigest) -> LiveFile | None:
@@ -125,29 +116,23 @@ class PackedLiveFiles:
 
 
 def load_live_files(parts: Sequence[LivePart], storage: Storage) -> PackedLiveFiles:
-    """The files of some parts.
-
-    Raises:
-        InvalidTableError, MissingFileError: what planning has put into storage cannot be read back.
-    """
-    return PackedLiveFiles(_packed(parts, storage))
-
-
-def _packed(parts: Sequence[LivePart], storage: Storage) -> Iterator[bytes]:
+    """The files of some parts."""
+    packed: list[bytes] = []
     for location, some in groupby(parts, attrgetter("location")):
         if location is None:
             for part in some:
                 if part.packed is None:
                     raise IcekeepBug("the data files of a group are kept nowhere; a preview of so many has sums only")
-                yield part.packed
+                packed.append(part.packed)
             continue
         with storage.open(location) as stream:
             for part in some:
                 stream.seek(part.offset)
-                packed = stream.read(part.packed_bytes)
-                if len(packed) != part.packed_bytes:
+                read = stream.read(part.files_count * _FILE.itemsize)
+                if len(read) != part.files_count * _FILE.itemsize:
                     raise InvalidTableError(f"cannot read the data files of a group in {location!r}; plan anew")
-                yield packed
+                packed.append(read)
+    return PackedLiveFiles(packed)
 
 
 Partition = tuple[int, bytes]
@@ -168,6 +153,10 @@ class PathRange(msgspec.Struct, frozen=True):
     number: int
     lower: bytes | None
     upper: bytes | None
+
+    @property
+    def first(self) -> bytes:
+        return self.lower or b""
 
 
 class LiveRowsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,17 +207,13 @@ def live_data(scan: Scan, spark: SparkSource, asked: LiveRowsRequest, directory:
 
     Args:
         directory: where tasks put the parts if the files are many; with `None`, for a preview, they are kept nowhere.
-
-    Raises:
-        InvalidTableError: a data file is live more than once in a partition that delete files name several data files of.
-        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
     storage, opened = scan.table.storage, scan.data.opened
     wanted, columns = EntryFilter(specs=scan.data.specs), frozenset(_COLUMNS)
     reading = chosen_reading(opened, limits_of(spark).entries_count)
     if reading.by is ReadBy.DRIVER:
         files = few_entries(storage, opened, wanted, columns, reading.decoder)
-        return _looked_at(_few_rows(files, asked).to_batches(), asked.ranges, _held)
+        return _looked_at(_few_rows(files, asked).to_batches(), asked.ranges)
     rows = _many_rows(entries(storage, spark, opened, wanted, columns, reading), asked)
     shared = (asked.ranges, directory, storage)
     step = "looking at the data files that position deletes are for"
@@ -264,10 +249,6 @@ def _named(asked: LiveRowsRequest) -> pa.Table:
     return pa.table([pa.array(asked.named.keys(), pa.string()), pa.array(asked.named.values(), pa.int64())], _NAMED)
 
 
-def _held(part: LivePart) -> LivePart:
-    return part
-
-
 def _looked_at_in_task(
     batches: Iterable[pa.RecordBatch], shared: tuple[Mapping[Partition, Sequence[PathRange]], str | None, Storage]
 ) -> LiveData:
@@ -300,24 +281,20 @@ class _PartsFile:
 
 
 def _looked_at(
-    batches: Iterable[pa.RecordBatch], ranges: Mapping[Partition, Sequence[PathRange]], keep: _Keep
+    batches: Iterable[pa.RecordBatch], ranges: Mapping[Partition, Sequence[PathRange]], keep: _Keep | None = None
 ) -> LiveData:
-    """Look at data files that come by partition and path; no more than a part of them is held."""
+    """Look at data files that come by partition and path; with `keep`, no more than a part of them is held."""
     found = LiveData()
-    rows = (row for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
+    rows = (row for batch in batches for row in zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
     for (spec_id, partition_bytes), files in groupby(rows, itemgetter(0, 1)):
         partition = spec_id, bytes(partition_bytes)
         live = _noted(files, partition, found)
         if partition not in ranges:
             deque(live, maxlen=0)
             continue
-        among = _among_ranges(live, partition, ranges[partition], found)
-        found.parts[partition] = tuple(map(keep, packed_parts(among)))
+        parts = packed_parts(_among_ranges(live, partition, ranges[partition], found))
+        found.parts[partition] = tuple(parts if keep is None else map(keep, parts))
     return found
-
-
-def _values(column: pa.Array) -> list[Any]:
-    return column.to_pylist()
 
 
 def _noted(files: Iterable[tuple[Any, ...]], partition: Partition, found: LiveData) -> Iterator[tuple[str, LiveFile]]:
@@ -333,7 +310,7 @@ def _among_ranges(
     files: Iterable[tuple[str, LiveFile]], partition: Partition, ranges: Iterable[PathRange], found: LiveData
 ) -> Iterator[tuple[str, LiveFile]]:
     """The same files, their least number and the ranges that they lie in being noted."""
-    waiting = deque(sorted(ranges, key=_begin))
+    waiting = deque(sorted(ranges, key=attrgetter("first")))
     last = None
     least = MAX_LONG
     for path, file in files:
@@ -341,17 +318,13 @@ def _among_ranges(
             raise InvalidTableError(f"data file {path!r} is live more than once in the table")
         last, least = path, min(file.sequence_number, least)
         # A range is met by the first file at or behind its begin, if by any.
-        while waiting and _begin(waiting[0]) <= (name := path.encode()):
+        while waiting and waiting[0].first <= (name := path.encode()):
             one = waiting.popleft()
             # Some writers cut an upper bound and forget to increment it.
             if one.upper is None or name[: len(one.upper)] <= one.upper:
                 found.met.add(one.number)
         yield path, file
     found.least[partition] = least
-
-
-def _begin(one: PathRange) -> bytes:
-    return one.lower or b""
 
 
 _OF_DELETES = frozenset(
@@ -434,10 +407,6 @@ def position_deletes(scan: Scan, spark: SparkSource, directory: str | None = Non
 
     Args:
         directory: as for `live_data`.
-
-    Raises:
-        InvalidTableError: a vector names no data file, or a delete file is for a data file of another partition.
-        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
     """
     deletes = _live_deletes(scan, spark)
     if not deletes.num_rows:
@@ -465,9 +434,27 @@ def _live_deletes(scan: Scan, spark: SparkSource) -> pa.Table:
 
 
 def _candidates(deletes: pa.Table, codecs: PartitionCodecs) -> Iterator[tuple[Partition, Candidate]]:
-    known = zip(_rows(deletes), _path_bounds(deletes), _have_values(deletes), strict=True)
-    for row, bounds, has_values in known:
-        yield (row["spec_id"], row["partition"]), Candidate(_read_file(row, bounds, codecs), *bounds, has_values)
+    plain = deletes.drop_columns(["lower_bounds", "upper_bounds"])
+    rows = (row for batch in plain.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
+    # Whether bounds are of more columns than paths and positions.
+    counts = (np.diff(chunk.offsets.to_numpy()).tolist() for chunk in deletes["lower_bounds"].chunks)
+    have_values = (count > len(_OWN_COLUMNS) for some in counts for count in some)
+    for row, (low, high), has_values in zip(rows, bounds_of_paths(deletes), have_values, strict=True):
+        only = row["referenced_data_file"]
+        lower, upper = (only, only) if only is not None else (_text(low), _text(high))
+        file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
+        # Of bounds no more is kept than that they are one path, see `own_path`.
+        if only is None and lower is not None and lower == upper:
+            sole = {DELETE_FILE_PATH.field_id: lower.encode()}
+            file = msgspec.structs.replace(file, lower_bounds=sole, upper_bounds=sole)
+        entry = ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
+        read = ReadFile(entry, row["manifest_path"])
+        yield (row["spec_id"], row["partition"]), Candidate(read, lower, upper, has_values)
+
+
+def _text(bound: bytes | None) -> str | None:
+    """A bound as text; one that was cut within a character says nothing that is relied on here."""
+    return None if bound is None else bound.decode("utf-8", "replace")
 
 
 def _asked(deletes: Sequence[tuple[Partition, Candidate]]) -> LiveRowsRequest:
@@ -518,37 +505,3 @@ def _matched(deletes: Sequence[tuple[Partition, Candidate]], data: LiveData) -> 
         live=data.parts,
         dangling=tuple(dangling),
     )
-
-
-def _rows(deletes: pa.Table) -> Iterable[dict[str, Any]]:
-    plain = deletes.drop_columns(["lower_bounds", "upper_bounds"])
-    for batch in plain.to_batches(max_chunksize=10_000):
-        yield from batch.to_pylist()
-
-
-def _path_bounds(deletes: pa.Table) -> Iterable[tuple[str | None, str | None]]:
-    for only, bounds in zip(deletes["referenced_data_file"].to_pylist(), bounds_of_paths(deletes), strict=True):
-        yield (only, only) if only is not None else (_text(bounds[0]), _text(bounds[1]))
-
-
-def _have_values(deletes: pa.Table) -> Iterable[bool]:
-    """Whether bounds are of more columns than paths and positions."""
-    for chunk in deletes["lower_bounds"].chunks:
-        counts = np.diff(chunk.offsets.to_numpy())
-        yield from (counts > len(_OWN_COLUMNS)).tolist()
-
-
-def _text(bound: bytes | None) -> str | None:
-    """A bound as text; one that was cut within a character says nothing that is relied on here."""
-    return None if bound is None else bound.decode("utf-8", "replace")
-
-
-def _read_file(row: Mapping[str, Any], bounds: tuple[str | None, str | None], codecs: PartitionCodecs) -> ReadFile:
-    """A delete file as far as is asked of it; of bounds only those that are one path, see `own_path`."""
-    file = delete_file(row, codecs.decode(row["spec_id"], row["partition"]))
-    lower, upper = bounds
-    if file.referenced_data_file is None and lower is not None and lower == upper:
-        sole = {DELETE_FILE_PATH.field_id: lower.encode()}
-        file = msgspec.structs.replace(file, lower_bounds=sole, upper_bounds=sole)
-    entry = ManifestEntry(status=Status.EXISTING, sequence_number=row["sequence_number"], data_file=file)
-    return ReadFile(entry, row["manifest_path"])

@@ -1,10 +1,6 @@
-"""Options of Iceberg's `rewrite_position_delete_files`, under its own names, with its defaults; and properties of the table.
+"""Options and results of `rewrite_position_deletes` (Iceberg's names and defaults) and of the conversion of equality deletes.
 
-What a conversion of equality deletes did.
-
-The output columns of Iceberg's `rewrite_position_delete_files`, and what an operator wants to know besides.
-
-Options of the conversion, under the names that Iceberg's Spark writer has for the same.
+The options of the conversion have the names that Iceberg's Spark writer has for the same.
 """
 
 from collections.abc import Mapping
@@ -29,14 +25,8 @@ class RewritePositionDeletesOptions(RewriteOptions, frozen=True, kw_only=True):
 
 
 def delete_file_sizes(options: RewritePositionDeletesOptions, properties: Mapping[str, str]) -> FileSizes:
-    """The sizes that planning goes by; the target is `write.delete.target-file-size-bytes` where no option says it.
-
-    Raises:
-        OptionError: not `min < target < max`.
-        PropertyError: the property is no size.
-    """
-    target = whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1)
-    return file_sizes(options, target)
+    """The sizes that planning goes by; the target is `write.delete.target-file-size-bytes` where no option says it."""
+    return file_sizes(options, whole_number(properties, _TARGET, _TARGET_DEFAULT, least=1))
 
 
 class ConvertEqualityDeletesResult(JobResult, frozen=True, kw_only=True):

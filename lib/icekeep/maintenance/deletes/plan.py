@@ -1,18 +1,14 @@
-"""What will be done with position delete files, as values: groups of them, those that go as they are, and a preview.
-
-A plan that was written before -> its groups of delete files again, as the table has them now, or a refusal.
-
-The position deletes of a branch -> groups that are worth a rewrite. Pure but for the reading of entries.
+"""The position deletes of a branch -> groups that are worth a rewrite, and those that go as they are. Pure but for reading.
 
 In format version 2 these are Iceberg's groups, but for those that would come out as they went in: where each new file is for
-one data file, a file that is alone for its data file stays. In version 3 all position delete files become vectors.
+one data file, a file that is alone for its data file stays. In version 3 all position delete files become vectors. A saved plan
+names its groups instead, or is refused where the table has changed.
 """
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 
@@ -203,7 +199,7 @@ def exact_lines(plan: DeletesPlan, becomes: str) -> Iterator[PlanLine]:
 
 
 def cost_of(plan: DeletesPlan) -> PlanCost:
-    """What a plan takes: each file is read and written once, at the rate of files that are encoded anew."""
+    """What a plan takes: each file is read and written once, at the rate of files that are encoded again."""
     size = sum(group.bytes for group in plan.groups)
     count = sum(group.files_count for group in plan.groups)
     return PlanCost(
@@ -214,15 +210,10 @@ def cost_of(plan: DeletesPlan) -> PlanCost:
     )
 
 
-class GivenDeletes(NamedTuple):
-    """The groups and the dangling files of a plan that are to be done still."""
-
-    groups: list[tuple[Partition, list[Candidate]]]
-    dangling: tuple[ReadFile, ...]
-
-
-def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMetadata, becomes: str) -> GivenDeletes:
-    """What a plan that was given says of the live deletes; groups that an earlier run of it has committed are left out.
+def saved_deletes(
+    deletes: PositionDeletes, given: GivenPlan, metadata: TableMetadata, becomes: str
+) -> tuple[list[tuple[Partition, list[Candidate]]], tuple[ReadFile, ...]]:
+    """The groups and the dangling files of a saved plan, without what an earlier run of it has committed.
 
     Raises:
         SafetyError: a file of it is gone, or is not what it was; or other files would come of it.
@@ -232,7 +223,11 @@ def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMet
     dangling = {_state(read): read for read in deletes.dangling}
     has_landed = bool(landed(given, metadata))
     lines = [*given.lines()]
-    groups = [one for one in _by_group(lines) if not (has_landed and _is_gone(one, found))]
+    by_group: dict[int, list[PlanLine]] = defaultdict(list)
+    for line in lines:
+        if line.group is not None and line.kind != GROUP:
+            by_group[line.group].append(line)
+    groups = [one for one in by_group.values() if not (has_landed and all(line.state not in found for line in one))]
     removed = [line for line in lines if line.do == REMOVE]
     if has_landed and not any(line.state in dangling for line in removed):
         # They go with the first commit.
@@ -249,24 +244,12 @@ def given_deletes(deletes: PositionDeletes, given: GivenPlan, metadata: TableMet
         raise moved(given, metadata, "delete files of several partitions would become one")
     others = {line.says.get("becomes") for line in lines if line.kind == GROUP} - {becomes}
     if others:
-        raise moved(given, metadata, f"the delete files would become {becomes} by now")
+        raise moved(given, metadata, f"the delete files would become {becomes} now")
     if has_landed and not groups and not removed:
         raise already(given, metadata)
     hold_decided(given, metadata, of_delete_files(metadata))
     chosen = [(found[group[0].state][0], [found[line.state][1] for line in group]) for group in groups]
-    return GivenDeletes(chosen, tuple(dangling[line.state] for line in removed))
-
-
-def _is_gone(group: Sequence[PlanLine], found: Iterable[str]) -> bool:
-    return all(line.state not in found for line in group)
-
-
-def _by_group(lines: Iterable[PlanLine]) -> list[list[PlanLine]]:
-    groups: dict[int, list[PlanLine]] = {}
-    for line in lines:
-        if line.group is not None and line.kind != GROUP:
-            groups.setdefault(line.group, []).append(line)
-    return [*groups.values()]
+    return chosen, tuple(dangling[line.state] for line in removed)
 
 
 def _state(read: ReadFile) -> str:
@@ -280,7 +263,7 @@ _POSITION_BYTES = 16
 """The most that a position takes in a file that holds nothing else."""
 
 _FILES_A_TASK = 500
-"""Tasks that need not make one file each share the paths so that each reads about so many files."""
+"""Tasks that need not make one file each share the paths so that each reads about this number of files."""
 
 _BEYOND = "\U0010ffff"
 
@@ -306,15 +289,9 @@ def plan(
     """Say what a run does with the position deletes of a scan of a branch.
 
     Args:
-        directory: of this run alone, where tasks put what is to be known of data files if these are many; whoever gave it
+        directory: of this run alone, where tasks put what is to be known of data files if these are many; the caller
             removes what is in it in the end. With `None`, for a preview, that is kept nowhere.
-        given: a plan that was written before: its groups, in place of those that would be chosen.
-
-    Raises:
-        OptionError, UsageError: an option or a property of the table has a value that it cannot take.
-        InvalidTableError, MissingFileError, UnsupportedError: as `position_deletes`, or delete files are of a spec whose
-            transform is not known.
-        SafetyError: what was given does not hold any more.
+        given: a saved plan: its groups, in place of those that would be chosen.
     """
     metadata, snapshot = scan.table.metadata, scan.version.snapshot
     rules = group_rules(metadata, options)
@@ -328,12 +305,28 @@ def plan(
     deletes = position_deletes(scan, spark, directory)
     wanted, dangling = groups_of(deletes, rules), deletes.dangling
     if given is not None:
-        wanted, dangling = given_deletes(deletes, given, metadata, becomes_of(metadata.format_version))
+        wanted, dangling = saved_deletes(deletes, given, metadata, becomes_of(metadata.format_version))
     refuse_unknown_transforms({spec_id for (spec_id, _), _ in wanted}, metadata.specs_by_id)
-    groups = tuple(_numbered(wanted, deletes, metadata, rules))
+    asking = [
+        one
+        for some in deletes.by_partition.values()
+        for one in (*_asking(some, rules), *(one for one in some if one.is_idle))
+    ]
+    groups = tuple(
+        DeleteGroup(
+            number=number,
+            spec_id=partition[0],
+            partition=metadata.partition_path(partition[0], files[0].file.partition),
+            files=tuple(one.read for one in files),
+            live=_live_files(partition, files, deletes),
+            tasks_count=tasks_count(files, rules),
+            seems_dangling=all(one.seems_dangling for one in files),
+        )
+        for number, (partition, files) in enumerate(wanted)
+    )
     return msgspec.structs.replace(
         planned,
-        candidate_files_count=sum(_asking_count(some, rules) for some in deletes.by_partition.values()),
+        candidate_files_count=len({one.file.file_path for one in asking}),
         groups=groups,
         dangling=dangling,
     )
@@ -383,11 +376,6 @@ def tasks_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
     return for_size
 
 
-def _asking_count(files: Sequence[Candidate], rules: DeleteGroupRules) -> int:
-    asking = {one.file.file_path for one in _asking(files, rules)}
-    return len(asking | {one.file.file_path for one in files if one.is_idle})
-
-
 def _asking(files: Sequence[Candidate], rules: DeleteGroupRules) -> list[Candidate]:
     """The files that ask to be rewritten, each by itself."""
     if rules.makes_vectors or rules.options.rewrite_all:
@@ -418,7 +406,10 @@ class _Ranges:
         self._firsts: list[str] = []
         self._lasts: list[str] = []
         for one in sorted(files, key=_first_path):
-            first, last = _first_path(one), _last_path(one)
+            first, last = _first_path(one), _BEYOND
+            if one.upper is not None:
+                # Some writers cut the bound and forget to increment it.
+                last = one.upper if one.is_of_one_file else one.upper + _BEYOND
             if self._lasts and first <= self._lasts[-1]:
                 self._lasts[-1] = max(last, self._lasts[-1])
             else:
@@ -434,27 +425,18 @@ def _first_path(one: Candidate) -> str:
     return one.lower or ""
 
 
-def _last_path(one: Candidate) -> str:
-    """Nothing that the file names is beyond it; some writers cut the bound and forget to increment it."""
-    if one.upper is None:
-        return _BEYOND
-    return one.upper if one.is_of_one_file else one.upper + _BEYOND
-
-
 def _bins(files: list[Candidate], rules: DeleteGroupRules) -> Iterator[list[Candidate]]:
     """Neighbours by path; for vectors, files that may be for one data file are in one bin, since it gets one vector."""
     ordered = sorted(files, key=lambda one: (_first_path(one), one.file.file_path))
-    items = _clusters(ordered) if rules.makes_vectors else [[one] for one in ordered]
+    items = [[one] for one in ordered]
+    if rules.makes_vectors and any(one.lower is None or one.lower != one.upper for one in ordered):
+        # What bounds say of which data files these are for may be wrong.
+        items = [ordered]
+    elif rules.makes_vectors:
+        items = [list(some) for _, some in groupby(ordered, key=_first_path)]
     max_bytes, max_files = rules.options.max_file_group_size_bytes, rules.options.max_file_group_input_files
     for some in packed(items, (_bytes_of, max_bytes), (len, max_files)):
         yield [one for item in some for one in item]
-
-
-def _clusters(ordered: list[Candidate]) -> list[list[Candidate]]:
-    """Files of one data file; or all, where one may be for several: what bounds say of which these are may be wrong."""
-    if any(one.lower is None or one.lower != one.upper for one in ordered):
-        return [ordered]
-    return [list(some) for _, some in groupby(ordered, key=_first_path)]
 
 
 def _is_worth_it(files: Sequence[Candidate], rules: DeleteGroupRules) -> bool:
@@ -473,25 +455,6 @@ def _content(files: Iterable[Candidate]) -> int:
 
 def _bytes_of(files: Iterable[Candidate]) -> int:
     return sum(one.file.file_size_in_bytes for one in files)
-
-
-def _numbered(
-    groups: Iterable[tuple[Partition, list[Candidate]]],
-    deletes: PositionDeletes,
-    metadata: TableMetadata,
-    rules: DeleteGroupRules,
-) -> Iterator[DeleteGroup]:
-    for number, (partition, files) in enumerate(groups):
-        spec_id = partition[0]
-        yield DeleteGroup(
-            number=number,
-            spec_id=spec_id,
-            partition=metadata.partition_path(spec_id, files[0].file.partition),
-            files=tuple(one.read for one in files),
-            live=_live_files(partition, files, deletes),
-            tasks_count=tasks_count(files, rules),
-            seems_dangling=all(one.seems_dangling for one in files),
-        )
 
 
 def _live_files(partition: Partition, files: Sequence[Candidate], deletes: PositionDeletes) -> tuple[LivePart, ...]:

@@ -73,7 +73,7 @@ from icekeep.maintenance.delete.reachable import (
     statistics_files,
 )
 from icekeep.maintenance.drop import JOB
-from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS
 from icekeep.planning.spark.session import SparkSource
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata, parse_metadata

@@ -59,7 +59,7 @@ from icekeep.maintenance.expire.run import (
     garbage_between,
 )
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, or_warned, takes
-from icekeep.maintenance.rewrite.run import sweep_runs
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.saved_plans import (
     REFERENCE,
     SCHEMA,

@@ -57,7 +57,7 @@ from icekeep.maintenance.delete.reachable import (
 )
 from icekeep.maintenance.expire import JOB
 from icekeep.maintenance.expire.holdings import RefHoldings
-from icekeep.maintenance.rewrite.run import plan_till_done, run_name
+from icekeep.maintenance.rewrite.run import retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import AlreadyApplied
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
@@ -410,7 +410,7 @@ def _expired(  # noqa: PLR0913 - the parts of one run
     if request.approve is not None:
         done = planned_and_committed(table, 1)
     else:
-        done = plan_till_done(table, planned_and_committed, what=lambda: "snapshots that expire", listener=listener)
+        done = retry_with_replan(table, planned_and_committed, what=lambda: "snapshots that expire", listener=listener)
     if done is None:
         return None
     planned, committed = done

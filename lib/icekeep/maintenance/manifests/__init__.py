@@ -26,13 +26,13 @@ JOB = Job(
         Setting(
             "use_caching", SettingKind.SWITCH, "for compatibility with Iceberg's, without effect: entries are read once"
         ),
-        Setting("options", SettingKind.OPTIONS, "remove-dangling-deletes, measure-planning; may be repeated"),
+        Setting("options", SettingKind.OPTIONS, "remove-dangling-deletes; may be repeated"),
         BRANCH,
         SNAPSHOT_PROPERTY,
     ),
     examples=(
         "--table db.events --dry-run",
-        "--table db.events --sort-by day --option measure-planning=true",
+        "--table db.events --sort-by day --option remove-dangling-deletes=true",
     ),
     plan="icekeep.maintenance.manifests.job:plan_rewrite_manifests",
     asks=CatalogChange.COMMIT,

@@ -1,28 +1,24 @@
-"""Runs of manifests -> new manifests: on the driver where entries are few, in Spark tasks where they are many.
+"""Runs of manifests -> new manifests, on the driver where entries are few, in Spark tasks where they are many; and their gain.
 
-What a rewrite changes for readers: how many manifests a filter opens before and after, and how long that takes.
+What a rewrite gains is how many manifests a filter opens before and after.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.maintenance.manifests.candidates import ManifestCandidates, ManifestGroup, ManifestRun, expected_manifests
-from icekeep.maintenance.manifests.records import RunWriter, foreseen_here, rewritten_here, rewritten_in_tasks
-from icekeep.maintenance.manifests.rules import RewriteRules, manifests_opened, planning_time_ms
-from icekeep.maintenance.manifests.survey import Survey, overlap, sampled, survey
-from icekeep.maintenance.rewrite.run import WrittenFiles
+from icekeep.maintenance.manifests.ranges import overlap
+from icekeep.maintenance.manifests.records import RunWriter, rewritten_here, rewritten_in_tasks
+from icekeep.maintenance.manifests.rules import RewriteRules, manifests_opened
+from icekeep.maintenance.manifests.survey import sampled, survey
+from icekeep.maintenance.rewrite.run import WrittenFiles, undoing
 from icekeep.planning.entries import ReadBy, chosen_reading
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
 from icekeep.planning.transcode import RecordsTask
-from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
-
-_Made: TypeAlias = tuple[Sequence[ManifestFile], Sequence[bytes]]
-"""Manifests, and a sample of their partitions."""
 
 
 class RewrittenManifests(msgspec.Struct, frozen=True):
@@ -32,62 +28,54 @@ class RewrittenManifests(msgspec.Struct, frozen=True):
     added: tuple[ManifestFile, ...] = ()
     partitions: tuple[bytes, ...] = ()
 
+    def followed_by(self, added: Sequence[ManifestFile], partitions: Sequence[bytes]) -> "RewrittenManifests":
+        """With the manifests of another run of the group."""
+        sample = tuple(sampled([*self.partitions, *partitions]))
+        return RewrittenManifests(self.group, (*self.added, *added), sample)
+
+    @property
+    def entries_count(self) -> int:
+        """The live entries of the manifests that are rewritten, as their list says."""
+        return sum(m.live_files_count or 0 for m in self.group.rewritten)
+
+    @property
+    def listed(self) -> list[ManifestFile]:
+        """The manifests of the group with live files once it is rewritten."""
+        gone = {manifest.manifest_path for manifest in self.group.rewritten}
+        return [*self.added, *(m for m in self.group.listed if m.manifest_path not in gone)]
+
 
 def rewritten(
-    table: Table, chosen: ManifestCandidates, spark: SparkSource, run_id: str, written: WrittenFiles
+    table: Table,
+    chosen: ManifestCandidates,
+    spark: SparkSource,
+    run_id: str = "",
+    written: WrittenFiles | None = None,
 ) -> list[RewrittenManifests]:
     """Write new manifests for all runs, one run after another; `run_id` is in their names.
 
     Args:
-        written: hears of the files of tasks.
-
-    Raises:
-        IcekeepError: a manifest cannot be read or written; all that was written is removed.
+        written: takes in the files of tasks. Without it nothing is written, and the manifests have no paths; of many entries
+            they are what a survey lets expect.
     """
     done: list[RewrittenManifests] = []
-    try:
-        _do(table, chosen, limits_of(spark), lambda work: work.rewritten(spark, written), done, run_id)
-    except BaseException:
-        discard(done, written)
-        raise
+    with undoing(lambda: discard(done, written)):
+        for group in chosen.groups:
+            done.append(RewrittenManifests(group))
+            for run in group.runs:
+                writing = ManifestsWriting.of(table, group, run, chosen.target_bytes, limits_of(spark), run_id)
+                done[-1] = done[-1].followed_by(*writing.done(spark, written))
     return done
 
 
-def discard(done: Sequence[RewrittenManifests], written: WrittenFiles) -> None:
+def discard(done: Sequence[RewrittenManifests], written: WrittenFiles | None) -> None:
     """Remove manifests that this run wrote and that no snapshot lists."""
-    written.discard(manifest.manifest_path for one in done for manifest in one.added)
+    if written is not None:
+        written.discard(manifest.manifest_path for one in done for manifest in one.added)
 
 
-def foreseen(table: Table, chosen: ManifestCandidates, spark: SparkSource) -> list[RewrittenManifests]:
-    """What `rewritten` would write, without paths; of many entries it is what a survey lets expect.
-
-    Raises:
-        IcekeepError: a manifest cannot be read.
-    """
-    done: list[RewrittenManifests] = []
-    _do(table, chosen, limits_of(spark), lambda work: work.foreseen(spark), done)
-    return done
-
-
-def _do(
-    table: Table,
-    chosen: ManifestCandidates,
-    limits: Limits,
-    do: Callable[["_Work"], _Made],
-    done: list[RewrittenManifests],
-    run_id: str = "",
-) -> None:
-    """Do something with every run; what came of it is in `done` even if the next one fails."""
-    for group in chosen.groups:
-        done.append(RewrittenManifests(group))
-        for run in group.runs:
-            added, partitions = do(_Work.of(table, group, run, chosen.target_bytes, limits, run_id))
-            one = done[-1]
-            done[-1] = RewrittenManifests(group, (*one.added, *added), tuple(sampled([*one.partitions, *partitions])))
-
-
-class _Work(msgspec.Struct, frozen=True):
-    """One run, and where it is done."""
+class ManifestsWriting(msgspec.Struct, frozen=True):
+    """How one run is read and written; its answers are manifests and a sample of their partitions."""
 
     group: ManifestGroup
     run: ManifestRun
@@ -98,7 +86,7 @@ class _Work(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls, table: Table, group: ManifestGroup, run: ManifestRun, target_bytes: int, limits: Limits, run_id: str = ""
-    ) -> "_Work":
+    ) -> "ManifestsWriting":
         reading = chosen_reading(run.manifests, limits.folded_entries_count)
         task = RecordsTask.of(run.manifests, run.target, table.storage, reading.decoder)
         writer = RunWriter.of(
@@ -106,23 +94,17 @@ class _Work(msgspec.Struct, frozen=True):
         )
         return cls(group, run, reading.by, task, writer)
 
-    def rewritten(self, spark: SparkSource, written: WrittenFiles) -> _Made:
+    def done(self, spark: SparkSource, written: WrittenFiles | None) -> tuple[Sequence[ManifestFile], Sequence[bytes]]:
+        """Carry it out, or foresee what would come of it."""
         if self.by is ReadBy.DRIVER:
-            return rewritten_here(self.task, self.writer)
-        found = self._survey(spark)
-        writer = msgspec.structs.replace(self.writer, storage=written.telling(self.writer.storage))
+            return rewritten_here(self.task, self.writer, foresees=written is None)
+        found = survey(self.run.manifests, self.group.spec_id, self.run.target, self.task.storage, spark)
+        if written is None:
+            return expected_manifests(self.group, self.run, found.weights()), found.partitions
+        writer = msgspec.structs.replace(self.writer, storage=written.naming(self.writer.storage))
         added = rewritten_in_tasks(self.task, writer, found, self.run.expected_count, started(spark))
-        written.hear(manifest.manifest_path for manifest in added)
+        written.report(manifest.manifest_path for manifest in added)
         return added, found.partitions
-
-    def foreseen(self, spark: SparkSource) -> _Made:
-        if self.by is ReadBy.DRIVER:
-            return foreseen_here(self.task, self.writer)
-        found = self._survey(spark)
-        return expected_manifests(self.group, self.run, found.weights()), found.partitions
-
-    def _survey(self, spark: SparkSource) -> Survey:
-        return survey(self.run.manifests, self.group.spec_id, self.run.target, self.task.storage, spark)
 
 
 class GroupGain(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,10 +144,9 @@ class FilterGain(msgspec.Struct, frozen=True, kw_only=True):
 def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
     """What the rewrite of a group gains."""
     group = done.group
-    fields = table.metadata.partition_type(group.spec_id).fields
-    codec = PartitionCodec(table.metadata.partition_type(group.spec_id))
-    partitions = [codec.decode(key) for key in done.partitions]
-    before, after = (overlap(some, partitions, fields) for some in (group.listed, listed_after(done)))
+    partition = table.metadata.partition_type(group.spec_id)
+    partitions = [*map(PartitionCodec(partition).decode, done.partitions)]
+    before, after = (overlap(some, partitions, partition.fields) for some in (group.listed, done.listed))
     return GroupGain(
         spec_id=group.spec_id,
         content=group.content.name.lower(),
@@ -173,7 +154,7 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
         added_manifests_count=len(done.added),
         rewritten_bytes_count=sum(m.manifest_length for m in (*group.rewritten, *group.empty)),
         added_bytes_count=sum(m.manifest_length for m in done.added),
-        entries_count=entries_count(done),
+        entries_count=done.entries_count,
         mean_opened_before_count=round(before.mean_manifests, 2),
         mean_opened_after_count=round(after.mean_manifests, 2),
         max_opened_before_count=before.max_manifests,
@@ -183,25 +164,10 @@ def group_gain(table: Table, done: RewrittenManifests) -> GroupGain:
     )
 
 
-def entries_count(done: RewrittenManifests) -> int:
-    """The live entries of the manifests that are rewritten, as their list says."""
-    return sum(m.live_files_count or 0 for m in done.group.rewritten)
-
-
-def listed_after(done: RewrittenManifests) -> list[ManifestFile]:
-    """The manifests of a group with live files once it is rewritten."""
-    gone = {manifest.manifest_path for manifest in done.group.rewritten}
-    return [*done.added, *(m for m in done.group.listed if m.manifest_path not in gone)]
-
-
 def filter_gains(
     table: Table, rules: RewriteRules, listed: Sequence[ManifestFile], done: Sequence[RewrittenManifests], now_ms: int
 ) -> tuple[FilterGain, ...]:
-    """What the filters of the workload gain.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the table's schema.
-    """
+    """What the filters of the workload gain."""
     gone = {m.manifest_path for one in done for m in one.group.rewritten}
     after = [m for one in done for m in one.added] + [m for m in listed if m.manifest_path not in gone]
     counts = (manifests_opened(rules.workload, some, table.metadata, now_ms) for some in (listed, after))
@@ -209,24 +175,3 @@ def filter_gains(
         FilterGain(filter=text, opened_before_count=before, opened_after_count=later)
         for text, before, later in zip(rules.workload, *counts, strict=True)
     )
-
-
-def measured_ms(
-    table: Table, done: RewrittenManifests, manifests: Sequence[ManifestFile], spark: SparkSource, runtime: Runtime
-) -> int | None:
-    """How long planning of a filter on one partition of a group takes with some manifests; `None` where nothing is known.
-
-    It is the partition in the middle of the sample, the same one whichever the manifests.
-    """
-    if not done.partitions:
-        return None
-    spec_id = done.group.spec_id
-    partition = table.metadata.partition_type(spec_id)
-    values = PartitionCodec(partition).decode(sorted(done.partitions)[len(done.partitions) // 2])
-    return planning_time_ms(manifests, spec_id, partition, values, table.storage, spark, runtime)
-
-
-def largest(done: Sequence[RewrittenManifests]) -> RewrittenManifests | None:
-    """The group of which most bytes are rewritten."""
-    rewritten = [one for one in done if one.added]
-    return max(rewritten, key=lambda one: sum(m.manifest_length for m in one.group.rewritten), default=None)

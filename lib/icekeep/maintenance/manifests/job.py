@@ -1,17 +1,11 @@
-"""What a rewrite of manifests did: the output columns of Iceberg's `rewrite_manifests`, and ours.
-
-One round of the job: choose, write, commit; what was written for nothing is removed.
-
-The run beats, as every run does. It holds no tag on the snapshot that it reads: what it replaces are manifests that the head
-of the branch lists. Others can delete one of them only after a commit that lists it no more, and then there is nothing to be
-committed here either, tag or not. So the tag would save no work, and cost a job that is mostly over in seconds two commits.
-
-What a rewrite of manifests would do, for `--dry-run`: all entries are looked at, and nothing is written.
-
-The job `rewrite_manifests`: metadata that plans fast.
+"""The job `rewrite_manifests`: metadata that plans fast.
 
 manifest list -> which manifests -> records of their entries -> sorted and cut -> new manifests -> `RewriteManifests`;
-planned anew where others changed what is replaced
+planned again where others changed what is replaced
+
+The run pins no snapshot: what it replaces are manifests that the head of the branch lists. Others can delete one of them only
+after a commit that lists it no more, and then there is nothing to be committed here either. A tag would save no work, and cost a
+job that is mostly over in seconds two commits.
 """
 
 import logging
@@ -22,50 +16,34 @@ from typing import NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Table, log_context
-from icekeep.commit.attempt import Change, RemovedDeletes, removed_deletes
+from icekeep.commit.attempt import RemovedDeletes, removed_deletes
 from icekeep.commit.changes.rewrites import RewriteManifests
 from icekeep.commit.file_sets import entry_digest
-from icekeep.commit.retry import commit
-from icekeep.errors import IcekeepError, OutcomeUnknownError
+from icekeep.errors import IcekeepError
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.jobs import JobResult, or_warned, takes
 from icekeep.maintenance.manifests.candidates import (
     ManifestCandidates,
-    PlannedRun,
     candidates,
     cost_of,
     exact_lines,
-    tell_of_none,
+    report_none_chosen,
 )
 from icekeep.maintenance.manifests.execute import (
     FilterGain,
     GroupGain,
     RewrittenManifests,
     discard,
-    entries_count,
     filter_gains,
-    foreseen,
     group_gain,
-    largest,
-    listed_after,
-    measured_ms,
     rewritten,
 )
 from icekeep.maintenance.manifests.rules import RewriteManifestsRequest, RewriteRules, checked_rules
-from icekeep.maintenance.rewrite.run import (
-    Heartbeat,
-    WrittenFiles,
-    beating,
-    plan_till_done,
-    run_name,
-    sweep_runs,
-    written_files,
-)
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.run import RewriteRun, retry_with_replan, run_name, undoing
 from icekeep.maintenance.saved_plans import ExactPlan, held_removals, of_manifests
-from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
-from icekeep.runtime import Runtime
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
@@ -81,16 +59,11 @@ class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
         left_alone_manifests_count: as `plan.RewriteManifestsPlan` has it.
         removed_delete_files_count: dangling ones, where `remove-dangling-deletes` asks for them.
         swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
-        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, as measured; `None` where
-            `measure-planning` does not ask for it.
         groups: by partition spec and content.
         workload: by filter.
     """
 
-    work = (
-        "rewritten_manifests_count",
-        "removed_delete_files_count",
-    )
+    work = ("rewritten_manifests_count", "removed_delete_files_count")
 
     status: str = "done"
     rewritten_manifests_count: int = 0
@@ -101,8 +74,6 @@ class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
     left_alone_manifests_count: int = 0
     removed_delete_files_count: int = 0
     swept_files_count: int = 0
-    planning_time_before_ms: int | None = None
-    planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
     workload: tuple[FilterGain, ...] = ()
     elapsed_ms: int = 0
@@ -112,16 +83,12 @@ class RewriteManifestsResult(JobResult, frozen=True, kw_only=True):
 _LOG = logging.getLogger(__name__)
 
 
-def rewrite_once(
-    table: Table, rules: RewriteRules, spark: SparkSource, listener: Listener, number: int = 1
+def _rewrite(
+    table: Table, request: RewriteManifestsRequest, rules: RewriteRules, number: int
 ) -> RewriteManifestsResult:
-    """Rewrite what is worth it of the table as it is given, by the plan of a number; raises what the job raises.
-
-    Raises:
-        ConflictError: others changed what was to be replaced; nothing is left.
-    """
-    runtime = table.runtime
-    chosen = candidates(table, rules, spark, runtime.now_ms())
+    """Rewrite what is worth it of the table as it is, by the plan of a number; raises what the job raises."""
+    spark, listener = request.spark, request.listener
+    chosen = candidates(table, rules, spark, table.runtime.now_ms())
     left_alone = sum(group.left_alone_count for group in chosen.groups)
     if left_alone:
         listener.on(
@@ -130,9 +97,10 @@ def rewrite_once(
                 f"{'is left as it is' if left_alone == 1 else 'are left as they are'}"
             )
         )
-    tell_of_none(chosen, listener)
+    report_none_chosen(chosen, listener)
+    result = RewriteManifestsResult(left_alone_manifests_count=left_alone)
     if not chosen.replaced and not rules.options.remove_dangling_deletes:
-        return RewriteManifestsResult(left_alone_manifests_count=left_alone)
+        return result
     run_id = run_name(table, number)
     _LOG.info(
         "%s: run %s on snapshot %s: %d manifests in %d groups, target %d bytes",
@@ -144,90 +112,64 @@ def rewrite_once(
         chosen.target_bytes,
         extra=log_context(table),
     )
-    with (
-        beating(table, run_id, "rewrite_manifests", runtime, listener) as heartbeat,
-        written_files(table, run_id, listener) as written,
-    ):
-        return _rewritten(table, rules, chosen, spark, listener, heartbeat, written)
+    with RewriteRun(table, "rewrite_manifests", run_id, listener) as run:
+        listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
+        done = rewritten(table, chosen, spark, run_id, run.written)
+        added = tuple(manifest for one in done for manifest in one.added)
+        undo = partial(discard, done, run.written)
+        with undoing(undo):
+            note = f"{counted(len(chosen.replaced), 'manifests')} -> {len(added):,}"
+            listener.on(StepFinished("rewriting manifests", note))
+            gains, workload = _gains(table, rules, chosen, done, listener)
+            only_dangling = None
+            if rules.given is not None:
+                only_dangling = frozenset(entry_digest(e) for one in _dangling(table, rules) for e in one.entries)
+            change = msgspec.structs.replace(
+                _dropping(rules.branch),
+                replaced=tuple(chosen.replaced),
+                added=added,
+                drop_dangling_deletes=rules.options.remove_dangling_deletes,
+                only_dangling=only_dangling,
+                format_version=table.metadata.format_version,
+            )
+        landed = run.commit(change, [manifest.manifest_path for manifest in added], undo)
+    counts = {name: int(landed.summary.get(key, "0")) for name, key in _SUMMED.items()}
+    return msgspec.structs.replace(
+        result,
+        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
+        added_bytes_count=sum(m.manifest_length for m in added),
+        groups=gains,
+        workload=workload,
+        **counts,
+    )
 
 
-def _rewritten(
+_SUMMED = {
+    "rewritten_manifests_count": "manifests-replaced",
+    "added_manifests_count": "manifests-created",
+    "entries_count": "entries-processed",
+    "removed_delete_files_count": "removed-delete-files",
+}
+"""Counts of the result that the summary of the new snapshot has, by the field."""
+
+
+def _gains(
     table: Table,
     rules: RewriteRules,
     chosen: ManifestCandidates,
-    spark: SparkSource,
+    done: Sequence[RewrittenManifests],
     listener: Listener,
-    heartbeat: Heartbeat,
-    written: WrittenFiles,
-) -> RewriteManifestsResult:
-    left_alone = sum(group.left_alone_count for group in chosen.groups)
-    listener.on(StepStarted("rewriting manifests", len(chosen.replaced), "manifests"))
-    done = rewritten(table, chosen, spark, heartbeat.run_id, written)
-    added = [manifest for one in done for manifest in one.added]
-    try:
-        listener.on(
-            StepFinished("rewriting manifests", f"{counted(len(chosen.replaced), 'manifests')} -> {len(added):,}")
-        )
-        times = or_warned(
-            "how long planning takes",
-            lambda: _planning_times(table, rules, done, spark),
-            (None, None),
-            listener,
-        )
-        gains = or_warned("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
-        workload = or_warned(
-            "what the workload gains",
-            lambda: filter_gains(table, rules, chosen.listed, done, table.runtime.now_ms()),
-            (),
-            listener,
-        )
-        change = _change(table, chosen, rules, done, heartbeat)
-    except BaseException:
-        discard(done, written)
-        raise
-    try:
-        landed = commit(table, change, runtime=table.runtime, listener=listener, undo=partial(discard, done, written))
-    except OutcomeUnknownError:
-        raise
-    except IcekeepError:
-        # Only an error of ours proves that nothing landed.
-        discard(done, written)
-        raise
-    written.settle(manifest.manifest_path for manifest in added)
-    return RewriteManifestsResult(
-        rewritten_manifests_count=int(landed.summary.get("manifests-replaced", "0")),
-        added_manifests_count=int(landed.summary.get("manifests-created", "0")),
-        rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
-        added_bytes_count=sum(m.manifest_length for m in added),
-        entries_count=int(landed.summary.get("entries-processed", "0")),
-        left_alone_manifests_count=left_alone,
-        removed_delete_files_count=int(landed.summary.get("removed-delete-files", "0")),
-        planning_time_before_ms=times[0],
-        planning_time_after_ms=times[1],
-        groups=gains,
-        workload=workload,
+) -> tuple[tuple[GroupGain, ...], tuple[FilterGain, ...]]:
+    """What groups and filters of the workload gain: figures alone, which keep the job from nothing."""
+    now_ms = table.runtime.now_ms()
+    groups = or_warned("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), (), listener)
+    return groups, or_warned(
+        "what the workload gains", lambda: filter_gains(table, rules, chosen.listed, done, now_ms), (), listener
     )
 
 
-def _planning_times(
-    table: Table, rules: RewriteRules, done: Sequence[RewrittenManifests], spark: SparkSource
-) -> tuple[int | None, int | None]:
-    """Of a filter on one partition, with the old manifests and with the new ones."""
-    one = largest(done)
-    if not rules.options.measure_planning or one is None:
-        return None, None
-    before_ms, after_ms = (
-        measured_ms(table, one, manifests, spark, table.runtime) for manifests in (one.group.listed, listed_after(one))
-    )
-    return before_ms, after_ms
-
-
-def dangling_of(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
-    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
-
-    Raises:
-        SafetyError: the plan that was given names one that is not among them.
-    """
+def _dangling(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
+    """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written."""
     if not rules.options.remove_dangling_deletes:
         return []
     found = removed_deletes(lambda: _dropping(rules.branch), table, rules.branch)
@@ -242,27 +184,6 @@ def dangling_of(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
 def _dropping(branch: str) -> RewriteManifests:
     """A rewrite of no manifests that takes out the delete files which reach nothing."""
     return RewriteManifests(replaced=(), added=(), drop_dangling_deletes=True, proof=hold_own_path, branch=branch)
-
-
-def _change(
-    table: Table,
-    chosen: ManifestCandidates,
-    rules: RewriteRules,
-    done: Sequence[RewrittenManifests],
-    heartbeat: Heartbeat,
-) -> Change:
-    only = None
-    if rules.given is not None:
-        only = frozenset(entry_digest(entry) for one in dangling_of(table, rules) for entry in one.entries)
-    change = msgspec.structs.replace(
-        _dropping(rules.branch),
-        replaced=tuple(chosen.replaced),
-        added=tuple(manifest for one in done for manifest in one.added),
-        drop_dangling_deletes=rules.options.remove_dangling_deletes,
-        only_dangling=only,
-        format_version=table.metadata.format_version,
-    )
-    return heartbeat.looking(change, [manifest.manifest_path for manifest in change.added])
 
 
 class PlannedManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,8 +212,6 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
             the values of a partition transform.
         removed_delete_files_count: of those that reach no live data file; `None` where they are not asked for.
         removed_delete_bytes_count: the size of these, of vectors that of their blobs.
-        planning_time_before_ms, planning_time_after_ms: of a filter on one partition, now, as measured, and afterwards as the
-            bytes that it opens let expect; `None` where `measure-planning` does not ask for it.
         swept_files_count: files left by runs that died, which would be removed from `.icekeep/`.
         groups: by partition spec and content.
         workload: by filter.
@@ -309,8 +228,6 @@ class RewriteManifestsPlan(Rendered, frozen=True, kw_only=True):
     removed_delete_files_count: int | None = None
     removed_delete_bytes_count: int | None = None
     swept_files_count: int = 0
-    planning_time_before_ms: int | None = None
-    planning_time_after_ms: int | None = None
     groups: tuple[GroupGain, ...] = ()
     workload: tuple[FilterGain, ...] = ()
     rewritten_manifests: tuple[PlannedManifest, ...] = ()
@@ -327,11 +244,7 @@ def plan_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Re
 def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> ExactPlan:
     """What `rewrite_manifests` would do with these arguments, with all manifests; raises as it does, and writes nothing."""
     shown, chosen, removed = _foreseen(table, request)
-    runs = [
-        PlannedRun(group.spec_id, group.content, run.manifests, run.expected_count)
-        for group in chosen.groups
-        for run in group.runs
-    ]
+    runs = [(group, run) for group in chosen.groups for run in group.runs]
     empty = [manifest for group in chosen.groups for manifest in group.empty]
     return ExactPlan(
         shown=shown,
@@ -339,7 +252,7 @@ def exact_rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> E
         snapshot_id=chosen.snapshot_id,
         lines=exact_lines(runs, empty, removed),
         decided_by=of_manifests(table.metadata),
-        cost=cost_of(runs),
+        cost=cost_of([run for _, run in runs]),
     )
 
 
@@ -353,22 +266,12 @@ class _Foreseen(NamedTuple):
 
 def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     rules = checked_rules(table.metadata, request)
-    runtime = table.runtime
-    now_ms = runtime.now_ms()
-    chosen = candidates(table, rules, request.spark, now_ms)
-    tell_of_none(chosen, request.listener)
-    done = foreseen(table, chosen, request.spark)
-    # Figures alone, which keep the job from nothing either.
-    told = partial(or_warned, listener=request.listener)
-    gains = told("what the groups gain", lambda: tuple(group_gain(table, one) for one in done), ())
-    before_ms, after_ms = told(
-        "how long planning takes",
-        lambda: _plan_planning_times(table, rules, done, gains, request.spark, runtime),
-        (None, None),
-    )
-    workload = told("what the workload gains", lambda: filter_gains(table, rules, chosen.listed, done, now_ms), ())
+    chosen = candidates(table, rules, request.spark, table.runtime.now_ms())
+    report_none_chosen(chosen, request.listener)
+    done = rewritten(table, chosen, request.spark)
+    gains, workload = _gains(table, rules, chosen, done, request.listener)
     drops = rules.options.remove_dangling_deletes
-    dangling = dangling_of(table, rules)
+    dangling = _dangling(table, rules)
     removed = [entry for one in dangling for entry in one.entries]
     chosen_paths = {manifest.manifest_path for manifest in chosen.replaced}
     # Manifests of no group from which delete files are taken out: each is written again by itself.
@@ -376,59 +279,39 @@ def _foreseen(table: Table, request: RewriteManifestsRequest) -> _Foreseen:
     others_entries_count = sum(one.manifest.live_files_count or 0 for one in others)
     swept_count = 0
     if request.given is None:
-        swept_count = sweep_runs(table, runtime, keep="", listener=request.listener, is_plan=True)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
     shown = RewriteManifestsPlan(
         branch=request.branch,
         snapshot_id=chosen.snapshot_id,
         target_size_bytes=chosen.target_bytes,
         rewritten_manifests_count=len(chosen.replaced) + len(others),
         rewritten_bytes_count=sum(m.manifest_length for m in chosen.replaced),
-        entries_count=sum(entries_count(one) for one in done) + others_entries_count - len(removed),
+        entries_count=sum(one.entries_count for one in done) + others_entries_count - len(removed),
         added_manifests_count=sum(len(one.added) for one in done) + len(others),
         left_alone_manifests_count=sum(group.left_alone_count for group in chosen.groups),
         removed_delete_files_count=len(removed) if drops else None,
         removed_delete_bytes_count=sum(entry.data_file.own_bytes for entry in removed) if drops else None,
         swept_files_count=swept_count,
-        planning_time_before_ms=before_ms,
-        planning_time_after_ms=after_ms,
         groups=gains,
         workload=workload,
-        rewritten_manifests=tuple(_shown(manifest, table.metadata) for manifest in chosen.replaced),
-        added_manifests=tuple(_shown(manifest, table.metadata) for one in done for manifest in one.added),
+        rewritten_manifests=tuple(_planned_manifest(manifest, table.metadata) for manifest in chosen.replaced),
+        added_manifests=tuple(_planned_manifest(manifest, table.metadata) for one in done for manifest in one.added),
     )
     return _Foreseen(shown, chosen, removed)
 
 
-def _plan_planning_times(
-    table: Table,
-    rules: RewriteRules,
-    done: Sequence[RewrittenManifests],
-    gains: Sequence[GroupGain],
-    spark: SparkSource,
-    runtime: Runtime,
-) -> tuple[int | None, int | None]:
-    one = largest(done)
-    if not rules.options.measure_planning or one is None:
-        return None, None
-    now_ms = measured_ms(table, one, one.group.listed, spark, runtime)
-    gain = gains[done.index(one)] if gains else None
-    if now_ms is None or gain is None or not gain.mean_opened_before_bytes:
-        return now_ms, None
-    return now_ms, round(now_ms * gain.mean_opened_after_bytes / gain.mean_opened_before_bytes)
-
-
-def _shown(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:
+def _planned_manifest(manifest: ManifestFile, metadata: TableMetadata) -> PlannedManifest:
     return PlannedManifest(
         manifest_path=manifest.manifest_path or None,
         spec_id=manifest.partition_spec_id,
         content=manifest.content.name.lower(),
         bytes=manifest.manifest_length,
         entries_count=manifest.live_files_count,
-        partitions=_reach(manifest, metadata),
+        partitions=_partitions_text(manifest, metadata),
     )
 
 
-def _reach(manifest: ManifestFile, metadata: TableMetadata) -> str:
+def _partitions_text(manifest: ManifestFile, metadata: TableMetadata) -> str:
     """`day=2013-01-05..2013-02-01`, of each partition field; empty where the list does not say it."""
     fields = metadata.partition_type(manifest.partition_spec_id).fields
     summaries = manifest.partitions or ()
@@ -477,18 +360,17 @@ def rewrite_manifests(table: Table, request: RewriteManifestsRequest) -> Rewrite
         UnsupportedError: the table is encrypted.
         ConflictError: others kept changing what was to be replaced, however often it was planned again
             (`commit.retry.num-retries`).
-        SafetyError: the table was dropped and made again meanwhile, or what was given does not hold any more.
+        SafetyError: the table was dropped and made again meanwhile, or the saved plan does not hold any more.
         OutcomeUnknownError: the commit may or may not have landed.
     """
 
-    def rewritten(now: Table, number: int) -> RewriteManifestsResult:
-        rules = checked_rules(now.metadata, request)
-        return rewrite_once(now, rules, request.spark, request.listener, number)
+    def rewrite(now: Table, number: int) -> RewriteManifestsResult:
+        return _rewrite(now, request, checked_rules(now.metadata, request), number)
 
     listener, only_once, swept_count = request.listener, request.given is not None, 0
     # Arguments that do not hold are refused before anything is removed.
     checked_rules(table.metadata, request)
     if not only_once:
         swept_count = sweep_runs(table, table.runtime, keep=run_name(table), listener=listener)
-    result = plan_till_done(table, rewritten, what=lambda: "manifests", listener=listener, only_once=only_once)
+    result = retry_with_replan(table, rewrite, what=lambda: "manifests", listener=listener, only_once=only_once)
     return msgspec.structs.replace(result, swept_files_count=swept_count)

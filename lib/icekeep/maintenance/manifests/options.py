@@ -10,8 +10,6 @@ class RewriteManifestsOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         remove_dangling_deletes: leave out delete files that reach no live data file.
-        measure_planning: plan a filter on one partition before and after, and say how long it took.
     """
 
     remove_dangling_deletes: bool = field(name="remove-dangling-deletes", default=False)
-    measure_planning: bool = field(name="measure-planning", default=False)

@@ -1,19 +1,15 @@
 """Sorted records -> manifests: blocks are cut from the records as they lie one after another, and packed.
 
-A run of manifests rewritten in this process: threads read, sort and write; no Spark has a part in it.
-
-Records are held as they were read. Above some hundred megabytes they lie in files of a temporary directory that are mapped
-into memory, so that the machine decides what stays there.
-
-A run of many entries rewritten in Spark tasks: some read, a shuffle brings the records of a range of keys to one that writes.
-
-Ranges are cut by a survey of the keys, so that all have about as many entries, and a partition that is too large for one
-is spread over several.
+A run of few entries is rewritten in this process: threads read, sort and write. Records are held as they were read; above some
+hundred megabytes they lie in files of a temporary directory that are mapped into memory, so that the machine decides what stays
+there. A run of many entries is rewritten in Spark tasks: some read, a shuffle brings the records of a range of keys to one that
+writes. Ranges are cut by a survey of the keys, so that all have about as many entries, and a partition that is too large for
+one is spread over several.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +24,7 @@ from numpy.typing import NDArray
 
 from icekeep.commit.manifest_writer import manifest_compression
 from icekeep.maintenance.manifests.survey import Survey, cut_weights, sampled
+from icekeep.maintenance.rewrite.run import undoing
 from icekeep.planning.entries import in_threads, manifests_by_task, threads_count
 from icekeep.planning.spark.rows import hash_keys
 from icekeep.planning.spark.tasks import dataframe_from_tasks, run_over_partitions
@@ -44,7 +41,7 @@ from icekeep.planning.transcode import (
     value_offsets,
 )
 from icekeep.runtime import SYSTEM
-from icekeep.spec.avro import BLOCK_BYTES, Packer
+from icekeep.spec.avro import BLOCK_BYTES
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.manifests.write import ManifestBuilder, PartitionCodec
@@ -101,20 +98,14 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
             run_id=run_id,
         )
 
-    def packer(self) -> Packer:
-        """What packs blocks."""
-        return fast_packer(self.codec, self.level)
-
     def write(self, records: Iterable[pa.Table]) -> ManifestFile:
         """Write sorted records as one manifest; its row of the manifest list has neither snapshot nor sequence number."""
-        data, manifest = self._built(records, f"{self.directory}/{self._name()}")
+        # Orphan removal knows by the name of the run in it that the run is alive.
+        name = f"optimized-m-{'-'.join(filter(None, (self.run_id, str(SYSTEM.new_uuid()))))}.avro"
+        data, manifest = self._built(records, f"{self.directory}/{name}")
         with self.storage.write(manifest.manifest_path) as stream:
             stream.write(data)
         return manifest
-
-    def _name(self) -> str:
-        """The name of a new file: that of the run is in it, by which orphan removal knows that the run is alive."""
-        return f"optimized-m-{'-'.join(filter(None, (self.run_id, str(SYSTEM.new_uuid()))))}.avro"
 
     def foresee(self, records: Iterable[pa.Table]) -> ManifestFile:
         """The row of the manifest that `write` would write; it has no path."""
@@ -145,7 +136,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
             content=self.content,
             codec=self.codec,
             level=self.level,
-            pack=self.packer(),
+            pack=fast_packer(self.codec, self.level),
         )
 
     def discard(self, manifests: Iterable[ManifestFile]) -> None:
@@ -153,8 +144,8 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
         self.storage.delete_many([manifest.manifest_path for manifest in manifests])
 
     def packed_ratio(self, samples: Iterable[bytes]) -> float:
-        """How many bytes of a manifest a byte of records takes, as far as some samples tell."""
-        pack = self.packer()
+        """How many bytes of a manifest a byte of records takes, as far as some samples show."""
+        pack = fast_packer(self.codec, self.level)
         pairs = [(len(pack(sample)), len(sample)) for sample in samples]
         return sum(packed for packed, _ in pairs) / max(1, sum(size for _, size in pairs))
 
@@ -164,7 +155,7 @@ class RunWriter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sample_places(lengths: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Where some blocks would be that tell how well records pack: first and last row, evenly over all of them."""
+    """Where some blocks would be that show how well records pack: first and last row, evenly over all of them."""
     ends = np.cumsum(lengths)
     if not len(ends) or ends[-1] <= _SAMPLES_COUNT * BLOCK_BYTES:
         return [(0, len(ends))] if len(ends) else []
@@ -177,57 +168,40 @@ _HELD_BYTES = 256 * MIB
 _PIECE_ROWS = 16_384
 
 
-def rewritten_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
+def rewritten_here(
+    task: RecordsTask, writer: RunWriter, *, foresees: bool = False
+) -> tuple[list[ManifestFile], list[bytes]]:
     """Write the live entries of a task's manifests, sorted, as manifests of the target size; none where nothing is live.
 
-    With the manifests a sample of the files' partitions is returned, as `partition_overlap.sampled` takes it.
+    With the manifests a sample of the files' partitions is returned, as `survey.sampled` takes it.
 
-    Raises:
-        IcekeepError: a manifest cannot be read or written; what was written is removed.
+    Args:
+        foresees: nothing is written, and the manifests have no paths.
     """
-    return _made(task, writer, writer.write, writer.discard)
-
-
-def foreseen_here(task: RecordsTask, writer: RunWriter) -> tuple[list[ManifestFile], list[bytes]]:
-    """The same, but that nothing is written: the manifests have no paths."""
-    return _made(task, writer, writer.foresee, _nothing_to_discard)
-
-
-def _made(
-    task: RecordsTask,
-    writer: RunWriter,
-    make: Callable[[Iterable[pa.Table]], ManifestFile],
-    discard: Callable[[list[ManifestFile]], None],
-) -> tuple[list[ManifestFile], list[bytes]]:
+    make = writer.foresee if foresees else writer.write
     with TemporaryDirectory(prefix="icekeep-") as directory:
         held = _HeldRecords(Path(directory))
-        # What was read is put away by who read it: nothing waits for the others in memory.
+        # Each thread puts away what it read: nothing waits for the others in memory.
         for _ in in_threads(task, held.read):
             pass
         if not held.count:
             return [], []
         order = held.order()
-        parts = _parts(held, order, writer)
+        parts = held.parts(order, writer)
         with ThreadPoolExecutor(min(threads_count([writer.directory]), len(parts))) as pool:
             futures = [pool.submit(lambda part: make(held.pieces(order[part])), part) for part in parts]
             try:
                 return [future.result() for future in futures], held.partitions()
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
-                discard([future.result() for future in futures if _is_made(future)])
+                if not foresees:
+                    made = [one for one in futures if not one.cancelled() and one.exception() is None]
+                    writer.discard([future.result() for future in made])
                 raise
 
 
-def _is_made(future: Future[ManifestFile]) -> bool:
-    return not future.cancelled() and future.exception() is None
-
-
-def _nothing_to_discard(_: list[ManifestFile]) -> None:
-    pass
-
-
 class _HeldRecords:
-    """Batches of records, in any order, and all of them seen as one sorted list."""
+    """Batches of records, in any order, and all of them as one sorted list."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -262,9 +236,15 @@ class _HeldRecords:
         ranks[pc.sort_indices(keys.dictionary).to_numpy()] = np.arange(len(ranks))
         return np.lexsort((self._column("place").to_numpy(), ranks[keys.indices.to_numpy()]))
 
-    def lengths(self) -> NDArray[np.int64]:
-        """The bytes of each record."""
-        return np.concatenate([np.diff(value_offsets(batch["record"])) for batch in self._batches])
+    def parts(self, order: NDArray[np.int64], writer: RunWriter) -> list[slice]:
+        """Which rows of an order make a manifest each, as far as samples show how well they pack."""
+        lengths = np.concatenate([np.diff(value_offsets(batch["record"])) for batch in self._batches])[order]
+        samples = [self.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
+        ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
+        count = writer.parts_count(int(lengths.sum()), ratio)
+        # Not as a list: there are as many as entries.
+        parts = cut_evenly(range(len(lengths)), lengths.data.__getitem__, count)
+        return [slice(part[0], part[-1] + 1) for part in parts]
 
     def partitions(self) -> list[bytes]:
         """A sample of the partitions."""
@@ -293,17 +273,6 @@ class _HeldRecords:
         return pa.chunked_array([batch[name] for batch in self._batches])
 
 
-def _parts(held: _HeldRecords, order: NDArray[np.int64], writer: RunWriter) -> list[slice]:
-    """Which rows make a manifest each, as far as samples tell how well they pack."""
-    lengths = held.lengths()[order]
-    samples = [held.taken(order[first:last])["record"] for first, last in sample_places(lengths)]
-    ratio = writer.packed_ratio(joined(sample.combine_chunks()) for sample in samples)
-    count = writer.parts_count(int(lengths.sum()), ratio)
-    # Not as a list: there are as many as entries.
-    parts = cut_evenly(range(len(lengths)), lengths.data.__getitem__, count)
-    return [slice(part[0], part[-1] + 1) for part in parts]
-
-
 _BATCH_ROWS = 4096
 _RANGE = "range"
 _CROSSING = pa.schema([pa.field(_RANGE, pa.int32(), nullable=False), *RECORDS])
@@ -318,7 +287,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 class _Writing(msgspec.Struct, frozen=True):
-    """What a task that writes is told; a task has about so many entries."""
+    """How a task writes; each has about `entries_count` entries."""
 
     writer: RunWriter
     entries_count: int
@@ -327,13 +296,10 @@ class _Writing(msgspec.Struct, frozen=True):
 def rewritten_in_tasks(
     task: RecordsTask, writer: RunWriter, found: Survey, expected_count: int, spark: "SparkSession"
 ) -> list[ManifestFile]:
-    """The same as `held_records.rewritten_here`, by tasks; about `expected_count` manifests come of it.
+    """The same as `rewritten_here`, by tasks; about `expected_count` manifests come of it.
 
     Args:
         found: how the entries lie.
-
-    Raises:
-        IcekeepError: a task failed; what the others wrote is removed.
     """
     parts = cut_weights(found.weights(), tasks_count(spark, expected_count, NEW_MANIFESTS))
     points = tuple(part[0].key for part in parts[1:])
@@ -387,16 +353,13 @@ def range_numbers(batch: pa.RecordBatch, points: Sequence[bytes], manifests_coun
 def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> list[ManifestFile]:
     """Write sorted records as manifests of about even size; what was written is removed if that fails."""
     written: list[ManifestFile] = []
-    try:
-        for records in _shuffled_records_parts(writing, batches):
+    with undoing(lambda: writing.writer.discard(written)):
+        for records in _even_parts(writing, batches):
             written.append(writing.writer.write([records]))
-    except BaseException:
-        writing.writer.discard(written)
-        raise
     return written
 
 
-def _shuffled_records_parts(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _even_parts(writing: _Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Records in the order in which they come, cut evenly; the last part takes a rest of less than half a part with it."""
     pending: list[pa.RecordBatch] = []
     held = room = 0

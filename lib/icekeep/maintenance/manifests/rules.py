@@ -1,12 +1,8 @@
-"""Filters over manifests: which of them a job rewrites, by what the manifest list says (`rewriteIf` of Iceberg). Pure.
+"""Which manifests a rewrite chooses, and what it clusters by: arguments of Iceberg's `rewrite_manifests`, and ours.
 
-The language is that of `where` over rows; the columns are those of `COLUMNS`. A null matches no comparison.
-
-How long it takes to plan a filter on one partition: what clustered manifests are for.
-
-The filters that a table is read with, as an order to sort its manifests by, and what they open. Pure.
-
-What a rewrite of manifests is asked for: arguments of Iceberg's `rewrite_manifests`, and ours.
+`where` is a filter over manifests, by what the manifest list says (`rewriteIf` of Iceberg), in the language of filters over
+rows; its columns are `COLUMNS`, and a null matches no comparison. A workload, the filters that a table is read with, becomes an
+order to sort its manifests by.
 """
 
 from collections import Counter
@@ -20,32 +16,17 @@ from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.saved_plans import GivenPlan
-from icekeep.planning.entries import EntryFilter, SpecFilter, folded
 from icekeep.planning.scan.plan import (
     bound_filter,
     data_manifests,
-    may_hold_matches,
     refuse_encrypted,
     select_manifests,
 )
-from icekeep.planning.scan.report import TOTALLED_COLUMNS as COLUMNS_of_plan
-from icekeep.planning.scan.report import ScanTotals
-from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
-from icekeep.runtime import Runtime
 from icekeep.settings import ALL, is_all
 from icekeep.spec.filters.binding import bind, is_comparable
 from icekeep.spec.filters.evaluators import project_inclusive, row_matches
-from icekeep.spec.filters.expressions import (
-    ALWAYS_TRUE,
-    AlwaysTrue,
-    And,
-    BoundPredicate,
-    Expression,
-    Operation,
-    Or,
-    conjunction,
-)
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, AlwaysTrue, And, BoundPredicate, Expression, Operation, Or
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
@@ -53,8 +34,7 @@ from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.transforms import Void
-from icekeep.spec.types import INT, LONG, STRING, TIMESTAMPTZ, NestedField, PrimitiveType, StructType
-from icekeep.storage.base import Storage
+from icekeep.spec.types import INT, LONG, STRING, TIMESTAMPTZ, NestedField, PrimitiveType
 
 _MICROS_PER_MS = 1000
 
@@ -65,8 +45,9 @@ class _Column(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-def _said(name: str, type_: PrimitiveType, *, required: bool = False) -> _Column:
-    return _Column(type_, lambda manifest, _: getattr(manifest, name), required)
+def _listed(name: str, type_: PrimitiveType, *, required: bool = False) -> tuple[str, _Column]:
+    """A column of the manifest list itself."""
+    return name, _Column(type_, lambda manifest, _: getattr(manifest, name), required)
 
 
 def _added_at(manifest: ManifestFile, metadata: TableMetadata) -> int | None:
@@ -76,23 +57,25 @@ def _added_at(manifest: ManifestFile, metadata: TableMetadata) -> int | None:
     return None if snapshot is None else snapshot.timestamp_ms * _MICROS_PER_MS
 
 
-_COLUMNS = {
-    "manifest_path": _said("manifest_path", STRING, required=True),
-    "manifest_length": _said("manifest_length", LONG, required=True),
-    "partition_spec_id": _said("partition_spec_id", INT, required=True),
-    "content": _Column(STRING, lambda manifest, _: manifest.content.name.lower(), required=True),
-    "sequence_number": _said("sequence_number", LONG),
-    "min_sequence_number": _said("min_sequence_number", LONG),
-    "added_snapshot_id": _said("added_snapshot_id", LONG),
-    "added_at": _Column(TIMESTAMPTZ, _added_at),
-    "added_files_count": _said("added_files_count", INT),
-    "existing_files_count": _said("existing_files_count", INT),
-    "deleted_files_count": _said("deleted_files_count", INT),
-    "live_files_count": _said("live_files_count", INT),
-    "added_rows_count": _said("added_rows_count", LONG),
-    "existing_rows_count": _said("existing_rows_count", LONG),
-    "deleted_rows_count": _said("deleted_rows_count", LONG),
-}
+_COLUMNS = dict(
+    (
+        _listed("manifest_path", STRING, required=True),
+        _listed("manifest_length", LONG, required=True),
+        _listed("partition_spec_id", INT, required=True),
+        ("content", _Column(STRING, lambda manifest, _: manifest.content.name.lower(), required=True)),
+        _listed("sequence_number", LONG),
+        _listed("min_sequence_number", LONG),
+        _listed("added_snapshot_id", LONG),
+        ("added_at", _Column(TIMESTAMPTZ, _added_at)),
+        _listed("added_files_count", INT),
+        _listed("existing_files_count", INT),
+        _listed("deleted_files_count", INT),
+        _listed("live_files_count", INT),
+        _listed("added_rows_count", LONG),
+        _listed("existing_rows_count", LONG),
+        _listed("deleted_rows_count", LONG),
+    )
+)
 _SCHEMA = Schema(
     fields=tuple(
         NestedField(field_id=field_id, name=name, type=column.type, required=column.required)
@@ -116,69 +99,20 @@ def manifests_that_match(
     Args:
         where: a filter over `COLUMNS`, as text or as an unbound expression.
         now_ms: what `now` in the text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError: the text is no filter, names a column that manifests do not have, or compares one with what it
-            cannot be.
     """
-    bound = _bound(where, now_ms)
-    if isinstance(bound, AlwaysTrue):
-        return list(manifests)
-    return [manifest for manifest in manifests if row_matches(bound, _row(manifest, metadata))]
-
-
-def _bound(where: str | Expression, now_ms: int) -> Expression:
     expression = parse_where(where, now_ms) if isinstance(where, str) else where
     try:
-        return bind(expression, _SCHEMA)
+        bound = bind(expression, _SCHEMA)
     except NotFoundError as problem:
         column = problem.facts.get("column")
         raise ExpressionError(
             f"manifests have no column {column!r}; their columns are {', '.join(COLUMNS)}", column=column
         ) from problem
-
-
-def _row(manifest: ManifestFile, metadata: TableMetadata) -> dict[int, Any]:
-    values = (column.value(manifest, metadata) for column in _COLUMNS.values())
-    return dict(enumerate(values, start=1))
-
-
-_TRIES = 2
-
-
-def planning_time_ms(
-    manifests: Sequence[ManifestFile],
-    spec_id: int,
-    partition: StructType,
-    values: Sequence[Any],
-    storage: Storage,
-    spark: SparkSource,
-    runtime: Runtime,
-) -> int:
-    """Plan a filter on one partition tuple, the better of two tries: the first one warms up what the second one needs.
-
-    Raises:
-        InvalidTableError, MissingFileError: a manifest cannot be read whole.
-    """
-    pairs = zip(partition.fields, values, strict=True)
-    matches = conjunction(_is(field, value) for field, value in pairs)
-    spec = SpecFilter(partition, matches)
-    wanted = EntryFilter(specs={spec_id: spec})
-    took = []
-    for _ in range(_TRIES):
-        began_ms = runtime.monotonic_ms()
-        opened = [manifest for manifest in manifests if may_hold_matches(manifest, spec)]
-        folded(storage, spark, opened, wanted, COLUMNS_of_plan, ScanTotals)
-        took.append(runtime.monotonic_ms() - began_ms)
-    return min(took)
-
-
-def _is(field: NestedField, value: Any) -> Expression:
-    if value is None:
-        return BoundPredicate(Operation.IS_NULL, field)
-    if value != value:
-        return BoundPredicate(Operation.IS_NAN, field)
-    return BoundPredicate(Operation.EQ, field, (value,))
+    if isinstance(bound, AlwaysTrue):
+        return list(manifests)
+    columns = [*enumerate(_COLUMNS.values(), start=1)]
+    rows = ({field_id: column.value(manifest, metadata) for field_id, column in columns} for manifest in manifests)
+    return [manifest for manifest, row in zip(manifests, rows, strict=True) if row_matches(bound, row)]
 
 
 _ANY_MOMENT_MS = 0
@@ -211,9 +145,6 @@ def sort_by_of_workload(filters: Sequence[str | Expression], schema: Schema, spe
         filters: over the table's columns, as text or as unbound expressions.
         schema: the table's current one.
         spec: of the manifests that are to be sorted.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the schema.
     """
     counts: Counter[int] = Counter()
     predicates: list[BoundPredicate] = []
@@ -236,9 +167,6 @@ def manifests_opened(
     Args:
         filters: over the table's columns, as text or as unbound expressions.
         now_ms: what `now` in their text is, in epoch milliseconds.
-
-    Raises:
-        ExpressionError, NotFoundError: a filter does not fit the current schema.
     """
     listed = [manifest for manifest in data_manifests(manifests) if manifest.may_have_live_files]
     counts = []
@@ -275,22 +203,17 @@ def _names(field_id: int, predicates: Sequence[BoundPredicate], schema: Schema, 
     """The partition fields that narrow one of the predicates on a column, else the column itself."""
     asked = [predicate for predicate in predicates if predicate.field.field_id == field_id]
     fields = [field for field in spec.fields if field.source_id == field_id]
+    alone = {field.name: PartitionSpec(spec_id=spec.spec_id, fields=(field,)) for field in fields}
     narrowing = [
-        field.name
-        for field in fields
-        if any(_narrows(PartitionSpec(spec_id=spec.spec_id, fields=(field,)), p, schema) for p in asked)
+        name for name, one in alone.items() if any(project_inclusive(p, one, schema) != ALWAYS_TRUE for p in asked)
     ]
     return narrowing or [schema.names_by_id[field_id]]
-
-
-def _narrows(spec: PartitionSpec, predicate: BoundPredicate, schema: Schema) -> bool:
-    return project_inclusive(predicate, spec, schema) != ALWAYS_TRUE
 
 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     """Which manifests are to be rewritten, and how; `sort_by` and `workload` are not both given.
 
-    A plan that was `given` says which, in place of the rest.
+    A saved plan that is `given` names them, in place of the rest.
     """
 
     spec_ids: tuple[int, ...]
@@ -302,12 +225,7 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
     given: GivenPlan | None = None
 
     def sort_of(self, metadata: TableMetadata, spec_id: int, content: ManifestContent) -> tuple[SortPart, ...]:
-        """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them.
-
-        Raises:
-            NotFoundError: there is no such partition field or column, or the workload names one.
-            UsageError: a name is there twice.
-        """
+        """What the entries of a spec are clustered by; delete files by partitions alone, since bounds say nothing of them."""
         names: Sequence[str] | None = self.sort_by
         if self.workload:
             names = sort_by_of_workload(self.workload, metadata.schema, metadata.specs_by_id[spec_id])

@@ -54,7 +54,7 @@ from icekeep.maintenance.orphans.listing import (
 )
 from icekeep.maintenance.orphans.metadata import SORTED, MetadataFileSorter, Sort, former_statistics, reached_by
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
-from icekeep.maintenance.rewrite.run import living_runs
+from icekeep.maintenance.rewrite.alive import living_runs
 from icekeep.planning.entries import DecodedEntries, folded
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.session import F, SparkSource, limits_of, started, to_arrow_schema

@@ -69,7 +69,8 @@ from icekeep.maintenance.orphans.compare import (
 )
 from icekeep.maintenance.orphans.listing import RowKeeper, keeping_rows
 from icekeep.maintenance.orphans.options import Search, mismatch_mode, spelling
-from icekeep.maintenance.rewrite.run import run_name, sweep_runs
+from icekeep.maintenance.rewrite.alive import sweep_runs
+from icekeep.maintenance.rewrite.run import run_name
 from icekeep.maintenance.saved_plans import ExactPlan
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered

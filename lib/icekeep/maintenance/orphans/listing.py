@@ -54,7 +54,8 @@ from icekeep.maintenance.delete.locations import Territory
 from icekeep.maintenance.delete.plan_file import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.delete.reachable import PathSet, union
 from icekeep.maintenance.orphans import JOB
-from icekeep.maintenance.rewrite.run import beating, run_name
+from icekeep.maintenance.rewrite.alive import Heartbeat
+from icekeep.maintenance.rewrite.run import run_name
 from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started, task_context
@@ -202,7 +203,7 @@ class RowKeeper:
 
     def _begun(self) -> str:
         run_id = run_name(self._table)
-        self._run.enter_context(beating(self._table, run_id, JOB.name, self._runtime, self._listener))
+        self._run.enter_context(Heartbeat(self._table, run_id, JOB.name, self._runtime, self._listener))
         self._directory = own_directory(self._table.metadata, f"runs/{run_id}")
         return self._directory
 

@@ -49,7 +49,7 @@ from icekeep.maintenance.repair.plan import (
     reattached,
 )
 from icekeep.maintenance.repair.planner import COUNTERS, planned
-from icekeep.maintenance.rewrite.run import plan_till_done, run_name
+from icekeep.maintenance.rewrite.run import retry_with_replan, run_name
 from icekeep.maintenance.saved_plans import (
     FAULT,
     PART,
@@ -391,7 +391,7 @@ def repair(table: Table, request: RepairRequest) -> RepairResult:
         return _result(table, run, found.plan, first[0].plan.hash)
 
     try:
-        return plan_till_done(table, once, what=lambda: "faults", listener=request.listener)
+        return retry_with_replan(table, once, what=lambda: "faults", listener=request.listener)
     except Exception as error:
         if not run.mended:
             raise

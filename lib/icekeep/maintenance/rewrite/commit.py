@@ -1,7 +1,7 @@
 """Finished groups of files -> commits, for every job that rewrites groups: all at once, or in batches with partial progress.
 
 Commits are counted, not subtracted: what failed is what is not in a commit that landed. Groups that others changed, so that
-their commit is refused, hinder no others: they are left for another plan (`planning_anew.py`).
+their commit is refused, do not keep the others from landing: they are deferred to another plan (`run.retry_with_replan`).
 """
 
 import logging
@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from icekeep.catalog.base import Table, log_context
+from icekeep.catalog.base import log_context
 from icekeep.commit.attempt import Change
 from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.retry import CommitResult, commit
+from icekeep.commit.retry import CommitResult
 from icekeep.errors import (
     ConflictError,
     IcekeepBug,
@@ -30,8 +30,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.rewrite.options import RewriteOptions
-from icekeep.maintenance.rewrite.run import Heartbeat
-from icekeep.runtime import Runtime
+from icekeep.maintenance.rewrite.run import RewriteRun, undoing
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spelling import counted
 
@@ -76,23 +75,8 @@ RewrittenT = TypeVar("RewrittenT", bound=Rewritten)
 ChangeT = TypeVar("ChangeT", bound=Change)
 
 
-class GroupCommits(msgspec.Struct, frozen=True, kw_only=True):
-    """What all commits of groups are made with; `reader` is how they read manifests."""
-
-    table: Table
-    options: RewriteOptions
-    reader: ManifestReader
-    listener: Listener
-    runtime: Runtime
-
-
-def files_text(count: int, files: str) -> str:
-    """What is planned anew, as messages call it: nobody has counted it where it is all that a plan is for."""
-    return counted(count, files) if count else files
-
-
 @contextmanager
-def partial_once_landed(has_landed: Callable[[], bool], end_early: Callable[[Exception], None]) -> Iterator[None]:
+def keep_partial_result(has_landed: Callable[[], bool], end_early: Callable[[Exception], None]) -> Iterator[None]:
     """Let no error but an unknown outcome leave the block once a commit of the run has landed.
 
     Args:
@@ -113,14 +97,14 @@ def of_partition(partition: str) -> str:
     return f" of partition {partition!r}" if partition else ""
 
 
-def _gravity(error: IcekeepError) -> int:
-    """Which of several failures explains a failed run: a fault of ours before others that stay, these before all else."""
+def _severity(error: IcekeepError) -> int:
+    """Which of several failures explains a failed run: a bug of icekeep before others that stay, these before all else."""
     if isinstance(error, IcekeepBug):
         return 2
     return int(says_why(error) and not isinstance(error, TryAgainError))
 
 
-def tell_early_end(commits_count: int, error: Exception, listener: Listener) -> None:
+def warn_stopped_early(commits_count: int, error: Exception, listener: Listener) -> None:
     """Say why a run ends though not all of it is done."""
     hint = " (a bug of icekeep, please report it)" if isinstance(error, IcekeepBug) else ""
     listener.on(
@@ -134,8 +118,8 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
     Attributes:
         files: what messages call the files of a group.
         landed_groups_count: that are in a commit; what they hold is counted, and kept no longer.
-        refused: groups that are left for another plan, since others changed what was to be replaced.
-        refusal: the error that says so of the first, `None` where nothing was refused; also where that was no group.
+        deferred: groups that are left for another plan, since others changed what was to be replaced.
+        conflict: the error of the first of them, `None` where nothing was deferred; also where there was no group.
         commits_count: that landed, and changed something.
         failed_commits_count: that did not land; their groups are as they were.
         failed_files_count: files of groups that are as they were.
@@ -143,14 +127,13 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     files: ClassVar[str]
 
-    def __init__(self, commits: GroupCommits, heartbeat: Heartbeat) -> None:
-        self._work, self._heartbeat = commits, heartbeat
-        self._options, self._listener = commits.options, commits.listener
-        self.refused: list[RewrittenT] = []
-        self.refusal: ConflictError | None = None
+    def __init__(self, run: RewriteRun, options: RewriteOptions, reader: ManifestReader) -> None:
+        self._run, self._options, self._reader, self._listener = run, options, reader, run.listener
+        self.deferred: list[RewrittenT] = []
+        self.conflict: ConflictError | None = None
         self.commits_count = self.failed_commits_count = self.failed_files_count = self.landed_groups_count = 0
         self._first_error: IcekeepError | None = None
-        self._gravest: IcekeepError | None = None
+        self._most_severe: IcekeepError | None = None
 
     @abstractmethod
     def change(self, groups: Sequence[RewrittenT], *, is_last: bool) -> ChangeT:
@@ -165,9 +148,9 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         """Remove the new files of groups that are not committed."""
 
     def commit(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
-        """Replace the files of some groups in one snapshot, but for groups that others changed: `refused` has those then.
+        """Replace the files of some groups in one snapshot, but for groups that others changed: they are `deferred`.
 
-        New files of what is neither committed nor refused are removed.
+        New files of what is neither committed nor deferred are removed.
 
         Args:
             is_last: no commit of the plan comes after it.
@@ -178,18 +161,24 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         """
         left = list(groups)
         while True:
-            try:
+            with undoing(partial(self.discard, left)):
                 change = self.change(left, is_last=is_last)
-            except BaseException:
-                self.discard(left)
-                raise
             try:
                 result = self.send(change, left)
             except OutcomeUnknownError:
                 raise
             except IcekeepError as error:
-                # Only an error of ours proves that nothing landed.
-                left = self._without_hindered(left, error)
+                # Only an error of icekeep proves that nothing landed.
+                with undoing(partial(self.discard, left)):
+                    if not isinstance(error, ConflictError) or error.is_outpaced:
+                        raise
+                    conflicting = self.conflicting(left, error)
+                    table = self._run.table
+                    text = "%s: %d groups are left for another plan: %s"
+                    _LOG.info(text, table.name, len(conflicting), error.message, extra=log_context(table))
+                    self.defer(conflicting)
+                self.conflict = self.conflict or error
+                left = [one for one in left if all(one is not other for other in conflicting)]
                 if not left:
                     return
             else:
@@ -197,61 +186,27 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
                 return
 
     def send(self, change: ChangeT, groups: Sequence[RewrittenT]) -> CommitResult:
-        """Commit a change that replaces some groups.
-
-        An error of ours that leaves here proves that it did not land, unless it is an unknown outcome. An interrupt proves
-        nothing: the groups' new files are removed already where it came before the commit.
-        """
-        work = self._work
-        looking = self._heartbeat.looking(change, [file.file_path for group in groups for file in group.added])
-        return commit(
-            work.table,
-            looking,
-            reader=work.reader,
-            runtime=work.runtime,
-            listener=work.listener,
-            undo=partial(self.discard, groups),
-        )
+        """Commit a change that replaces some groups, as `RewriteRun.send` does."""
+        added = [file.file_path for group in groups for file in group.added]
+        return self._run.send(change, added, partial(self.discard, groups), self._reader)
 
     def count(self, groups: Sequence[RewrittenT], change: ChangeT, result: CommitResult) -> None:
         """Take some groups, whose change has landed, for done."""
         self.landed_groups_count += len(groups)
         self.commits_count += result.changed
 
-    def hindered(self, groups: Sequence[RewrittenT], error: ConflictError) -> list[RewrittenT]:
+    def conflicting(self, groups: Sequence[RewrittenT], error: ConflictError) -> list[RewrittenT]:
         """The groups that others changed; all where a job, or the error, does not tell them apart."""
         return [*groups]
 
-    def refuse(self, groups: Sequence[RewrittenT]) -> None:
+    def defer(self, groups: Sequence[RewrittenT]) -> None:
         """Leave groups, with what was written for them, for another plan."""
-        self.refused += groups
+        self.deferred += groups
 
     @property
-    def refused_files_count(self) -> int:
+    def deferred_files_count(self) -> int:
         """How many files are left for another plan to replace."""
-        return sum(one.group.files_count for one in self.refused)
-
-    def _without_hindered(self, groups: Sequence[RewrittenT], error: IcekeepError) -> list[RewrittenT]:
-        """The groups that an error does not stand in the way of.
-
-        Raises the error, with nothing left of any group, where another plan would not help.
-        """
-        if not isinstance(error, ConflictError) or error.is_outpaced:
-            self.discard(groups)
-            raise error
-        table = self._work.table
-        context = log_context(table)
-        try:
-            hindered = self.hindered(groups, error)
-            _LOG.info(
-                "%s: %d groups are left for another plan: %s", table.name, len(hindered), error.message, extra=context
-            )
-            self.refuse(hindered)
-        except BaseException:
-            self.discard(groups)
-            raise
-        self.refusal = self.refusal or error
-        return [one for one in groups if all(one is not other for other in hindered)]
+        return sum(one.group.files_count for one in self.deferred)
 
     @property
     def has_failures(self) -> bool:
@@ -271,11 +226,6 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
         Args:
             groups_count: how many come.
             has_more: there is something to commit beside groups, so that a last commit is made though no group is left.
-
-        Raises:
-            JobFailedError: a group failed, and partial progress is off.
-            UnsupportedError: the same, by what is not supported.
-            ConflictError, OutcomeUnknownError: as `commit` raises them.
         """
         if self._options.partial_progress_enabled:
             self._commit_in_batches(finished, groups_count, has_more=has_more)
@@ -283,39 +233,37 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             self._commit_at_once(finished)
 
     def check_failures(self) -> None:
-        """Warn where more commits failed than are allowed.
-
-        Raises:
-            JobFailedError: so it is, or all groups or the only commit failed, and no commit landed.
-            UnsupportedError: the same, and the gravest failure is that something is not supported.
-        """
+        """Warn where more commits failed than are allowed; where none landed, or nothing came of the run, that is an error."""
         options = self._options
         allowed = options.partial_progress_max_failed_commits
         allowed = options.partial_progress_max_commits if allowed is None else allowed
-        nothing_came_of_it = self.has_failures and not (self.landed_groups_count or self.refusal)
+        nothing_came_of_it = self.has_failures and not (self.landed_groups_count or self.conflict)
         are_too_many = self.failed_commits_count > allowed
         what = "no file group could be rewritten"
         if self.failed_commits_count:
             what = f"{counted(self.failed_commits_count, 'commits')} failed ({self.commits_count} landed), {allowed} are allowed"
         first = "" if self._first_error is None else self._first_error.message
         text = f"{what}; {self.failed_files_count} {self.files} are as they were; the first failure: {first}"
-        if self._gravest is not None and self._gravest is not self._first_error:
-            text = f"{text}; the gravest: {self._gravest.message}"
+        if self._most_severe is not None and self._most_severe is not self._first_error:
+            text = f"{text}; most severe: {self._most_severe.message}"
         if not self.has_landed and (are_too_many or nothing_came_of_it):
-            raise job_failed(text, self._gravest) from self._gravest
+            raise job_failed(text, self._most_severe) from self._most_severe
         if are_too_many:
             self._listener.on(Warned(text))
 
     def _commit_at_once(self, finished: Iterator[RewrittenT | FailedGroup[Any]]) -> None:
         done: list[RewrittenT] = []
-        try:
+        with undoing(lambda: self.discard(done)):
             for group in finished:
                 if isinstance(group, FailedGroup):
-                    raise self._failed_job(group) from group.error
+                    error = group.error
+                    text = f"cannot rewrite {self._named(group.group)}: {error.message}"
+                    if error.facts.get("kept_files"):
+                        # It says itself what became of the old files and the new.
+                        raise JobFailedError(text) from error
+                    what = "its files are as they were and the new files are removed"
+                    raise job_failed(f"{text}; {what}", error) from error
                 done.append(group)
-        except BaseException:
-            self.discard(done)
-            raise
         try:
             self.commit(done, is_last=True)
         except (OutcomeUnknownError, TryAgainError):
@@ -329,14 +277,13 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
     ) -> None:
         groups_a_commit = max(1, -(-groups_count // self._options.partial_progress_max_commits))
         batch: list[RewrittenT] = []
-        seen_count = 0
-        try:
-            for group in finished:
-                seen_count += 1
+        with undoing(lambda: self.discard(batch)):
+            for seen_count, group in enumerate(finished, start=1):
                 if isinstance(group, FailedGroup):
                     self.failed_files_count += group.group.files_count
                     self._note_failure(group.error)
-                    self._listener.on(Warned(self._left_message(group)))
+                    left = "is left as it is" if group.group.files_count == 1 else "are left as they are"
+                    self._listener.on(Warned(f"{self._named(group.group)} {left}: {group.error.message}"))
                 else:
                     batch.append(group)
                 if len(batch) >= groups_a_commit and seen_count < groups_count:
@@ -345,12 +292,9 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
             if batch or has_more:
                 groups, batch = batch, []
                 self._commit_batch(groups, is_last=True)
-        except BaseException:
-            self.discard(batch)
-            raise
 
     def _commit_batch(self, groups: Sequence[RewrittenT], *, is_last: bool) -> None:
-        """Commit a batch of its own accord: that it is refused does not hinder the others."""
+        """Commit a batch; that it fails does not keep the others from landing."""
         try:
             self.commit(groups, is_last=is_last)
         except (OutcomeUnknownError, IcekeepBug):
@@ -363,20 +307,8 @@ class GroupCommitter(ABC, Generic[RewrittenT, ChangeT]):
 
     def _note_failure(self, error: IcekeepError) -> None:
         self._first_error = self._first_error or error
-        if self._gravest is None or _gravity(error) > _gravity(self._gravest):
-            self._gravest = error
-
-    def _failed_job(self, failed: FailedGroup[Any]) -> IcekeepError:
-        cannot = f"cannot rewrite {self._named(failed.group)}"
-        if failed.error.facts.get("kept_files"):
-            # It says itself what became of the old files and the new.
-            return JobFailedError(f"{cannot}: {failed.error.message}")
-        text = f"{cannot}: {failed.error.message}; its files are as they were and the new files are removed"
-        return job_failed(text, failed.error)
+        if self._most_severe is None or _severity(error) > _severity(self._most_severe):
+            self._most_severe = error
 
     def _named(self, group: Any) -> str:
         return f"{counted(group.files_count, self.files)}{of_partition(group.partition)}"
-
-    def _left_message(self, failed: FailedGroup[Any]) -> str:
-        left = "is left as it is" if failed.group.files_count == 1 else "are left as they are"
-        return f"{self._named(failed.group)} {left}: {failed.error.message}"

@@ -1,16 +1,14 @@
-"""All tasks of many groups as one Spark job, so that they fill the cluster however small each group is.
+"""Groups of files on their way to new files: which go together, which side by side, and how far they have got.
 
-Each group comes back as soon as all of its tasks have answered. A task that ends the whole job, since it kills its executor
-or its worker time and again, fails its own group alone: the job is started anew for what is left.
+The tasks of many groups are one Spark job, so that they fill the cluster however small each group is. Each group comes back as
+soon as all of its tasks have answered. A task that ends the whole job, since it kills its executor or its worker time and again,
+fails its own group alone: the job is started again for what is left. Jobs, and groups that are one by themselves, run side by
+side in threads: each result comes back as it is there, and one that nobody has seen leaves nothing behind.
 
-Work of a run side by side, in Spark or here: each result comes back as it is there; what nobody saw leaves nothing behind.
-
-How far a rewrite has got, in bytes, while its groups are under way.
-
-Bytes are counted where files are read and written: by threads of this process in memory, by Python workers on this machine in a
-file each, which the driver looks at. Workers on a cluster have no such place: there the bytes of a group count once it is
-finished. Half of a group is reading and half is writing. How much smaller its new files are is taken from the groups before it,
-so what is under way is an estimate, and never more than what is left to do.
+Progress is in bytes. They are counted where files are read and written: by threads of this process in memory, by Python workers
+on this machine in a file each, which the driver looks at. Workers on a cluster have no such place: there the bytes of a group
+count once it is finished. Half of a group is reading and half is writing. How much smaller its new files are is taken from the
+groups before it, so what is under way is an estimate, and never more than what is left to do.
 """
 
 import logging
@@ -18,24 +16,27 @@ import os
 import struct
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import msgspec
 
 from icekeep.errors import IcekeepError
 from icekeep.events import SILENT, Listener, StepAdvanced, StepUnderWay
+from icekeep.maintenance.rewrite.run import RewriteRun, undoing
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.jobs import inherited
 from icekeep.planning.spark.workers import Workers
 from icekeep.runtime import SYSTEM
 from icekeep.spec.collections import Limit, packed
 from icekeep.storage.base import Storage
+from icekeep.storage.wrappers import stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,15 +46,17 @@ _LOG = logging.getLogger(__name__)
 GroupT = TypeVar("GroupT")
 P = TypeVar("P")
 R = TypeVar("R")
+Item = TypeVar("Item")
+Finished = TypeVar("Finished")
 
 _JOBS_AT_ONCE = 5
 """Of groups that are a job each, and of jobs of many groups; Iceberg's default of `max-concurrent-file-group-rewrites`."""
 
 TASKS_A_JOB = 10_000
-"""The driver holds what it tells the tasks of a job, and what Spark knows of them."""
+"""The driver holds the payloads of the tasks of a job, and what Spark knows of them."""
 
 _MAX_JOBS = 10
-"""After so many jobs that ended as a whole it is the cluster that fails, not a group."""
+"""After this number of jobs that ended as a whole it is the cluster that fails, not a group."""
 
 
 class GroupResults(msgspec.Struct, Generic[GroupT, R], frozen=True):
@@ -64,24 +67,70 @@ class GroupResults(msgspec.Struct, Generic[GroupT, R], frozen=True):
     errors: tuple[IcekeepError, ...] = ()
 
 
+class GroupRewriter(ABC, Generic[GroupT, Finished]):
+    """How a job rewrites groups; what `run_groups` works with.
+
+    Attributes:
+        storage: for the work; in threads it ends soon when the run is stopped, in tasks it names their files first.
+        concurrency: how many groups, or jobs of groups, are rewritten at a time. A group may be one task: in threads as many
+            are begun as fill all turns (`Turns` of `planning.spark.workers`), where nobody says how many.
+        limits: on the sums of the groups that are one Spark job.
+    """
+
+    limits: tuple[Limit[GroupT], ...]
+
+    def __init__(self, run: RewriteRun, workers: Workers, concurrency: int | None) -> None:
+        self.run, self.workers, self.has_own_jobs = run, workers, concurrency is not None
+        is_here = workers.spark is None
+        storage, self.stop = stopping(run.table.storage, in_threads=is_here)
+        self.storage = storage if is_here else run.written.naming(storage)
+        self.concurrency = concurrency or (max(_JOBS_AT_ONCE, workers.slots) if is_here else _JOBS_AT_ONCE)
+
+    @abstractmethod
+    def is_alone(self, group: GroupT) -> bool:
+        """Whether a group is no part of a Spark job with others."""
+
+    @abstractmethod
+    def rewrite(self, groups: Sequence[GroupT]) -> Generator[Finished, None, None]:
+        """Rewrite groups that go together, in a thread of its own."""
+
+    @abstractmethod
+    def report(self, finished: Finished) -> None:
+        """Say that a group is finished, before the caller of `run_groups` gets it."""
+
+    @abstractmethod
+    def undo(self, finished: Finished) -> None:
+        """Remove the new files of a group that the caller does not get."""
+
+
+def run_groups(
+    groups: Sequence[GroupT], work: GroupRewriter[GroupT, Finished], tag: str
+) -> Generator[Finished, None, None]:
+    """Rewrite groups and yield each as it is finished.
+
+    When the caller stops early, groups that have not begun are dropped, running ones are cancelled, and the files of those
+    that were not yielded are removed.
+
+    Args:
+        tag: of all Spark jobs of the run; no other run has it.
+    """
+    spark = work.workers.spark
+    items: list[Sequence[GroupT]] = [(group,) for group in groups]
+    if spark is not None and not work.has_own_jobs:
+        together = [group for group in groups if not work.is_alone(group)]
+        items = [*packed(together, *work.limits), *((group,) for group in groups if work.is_alone(group))]
+    running = side_by_side(
+        items, work.rewrite, spark, tag=tag, concurrency=work.concurrency, stop=work.stop, undo=work.undo
+    )
+    with closing(running):
+        for finished in running:
+            with undoing(partial(work.undo, finished)):
+                work.report(finished)
+            yield finished
+
+
 Answers = Generator[tuple[int, R | IcekeepError], None, None]
 """As `finished_tasks` gives them."""
-
-
-def groups_at_once(workers: Workers) -> int:
-    """How many groups, or jobs of groups, are rewritten at a time where nobody says it.
-
-    A group may be one task: in threads as many are begun as fill all turns (`Turns` of `planning.spark.workers`).
-    """
-    return _JOBS_AT_ONCE if workers.spark is not None else max(_JOBS_AT_ONCE, workers.slots)
-
-
-def jobs_of(
-    groups: Sequence[GroupT], is_alone: Callable[[GroupT], bool], *limits: Limit[GroupT]
-) -> list[Sequence[GroupT]]:
-    """Groups that are a Spark job together, within limits on their sums; last those that are done by themselves."""
-    together = [group for group in groups if not is_alone(group)]
-    return [*packed(together, *limits), *((group,) for group in groups if is_alone(group))]
 
 
 def in_one_job(
@@ -150,36 +199,19 @@ class _Open(Generic[GroupT, P, R]):
         )
 
 
-Item = TypeVar("Item")
-Done = TypeVar("Done")
-
-
 _BETWEEN_CANCELS_SECONDS = 0.5
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    """An item has no more results, because of an error if there is one."""
-
-    error: BaseException | None
-
-
-class _Result(msgspec.Struct, Generic[Done], frozen=True):
-    done: Done
-
-
-_Arrived: TypeAlias = SimpleQueue[_Result[Done] | _Ended]
 
 
 def side_by_side(
     items: Sequence[Item],
-    work: Callable[[Item], Generator[Done, None, None]],
+    work: Callable[[Item], Generator[Finished, None, None]],
     spark: "SparkSession | None",
     *,
     tag: str,
     concurrency: int,
     stop: Callable[[], object],
-    undo: Callable[[Done], object],
-) -> Generator[Done, None, None]:
+    undo: Callable[[Finished], object],
+) -> Generator[Finished, None, None]:
     """Do some work for each item, at most `concurrency` at a time, and yield what comes of it.
 
     When the caller stops early, items that have not begun are dropped and the jobs of running ones are cancelled.
@@ -190,10 +222,15 @@ def side_by_side(
         stop: makes work that is under way end soon, beside cancelling its Spark jobs.
         undo: removes a result that was not yielded.
     """
-    arrived: _Arrived[Done] = SimpleQueue()
+    # A future says that an item has ended, be it before its work began, as where the JVM is gone.
+    arrived: SimpleQueue[Any] = SimpleQueue()
     is_over = threading.Event()
 
-    feed = partial(_feed, work, arrived, is_over, None if spark is None else partial(spark.sparkContext.addJobTag, tag))
+    def feed(item: Item) -> None:
+        if spark is not None:
+            spark.sparkContext.addJobTag(tag)
+        _hand_on(work(item), arrived, is_over)
+
     target = inherited(spark, feed)
     pool = ThreadPoolExecutor(max(1, min(concurrency, len(items))), thread_name_prefix="group")
     left = len(items)
@@ -202,68 +239,43 @@ def side_by_side(
         for item in items:
             future = pool.submit(target, item)
             futures.append(future)
-            future.add_done_callback(partial(_told, arrived))
+            future.add_done_callback(arrived.put)
         while left:
             one = arrived.get()
-            if isinstance(one, _Result):
-                yield one.done
+            if not isinstance(one, Future):
+                yield one
                 continue
             left -= 1
-            if one.error is not None:
-                raise one.error
+            one.result()
     finally:
         if left:
             is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
             stop()
-            # Again and again: work that was between two Spark jobs begins the next one.
-            while spark is not None and (running := [future for future in futures if not future.done()]):
-                # The JVM may be gone.
-                with suppress(Exception):
-                    spark.sparkContext.cancelJobsWithTag(tag)
-                wait(running, _BETWEEN_CANCELS_SECONDS)
+            if spark is not None:
+                _cancel_jobs(spark, tag, futures)
         pool.shutdown(wait=True)
         while not arrived.empty():
-            unseen = arrived.get()
-            if isinstance(unseen, _Result):
-                undo(unseen.done)
+            if not isinstance(unseen := arrived.get(), Future):
+                undo(unseen)
 
 
-def told(
-    results: Generator[Done, None, None], tell: Callable[[Done], object], undo: Callable[[Done], object]
-) -> Generator[Done, None, None]:
-    """The same results, each told of before it is yielded. One at which `tell` raises is undone: nobody else has it by then."""
+def _hand_on(results: Generator[Any, None, None], arrived: SimpleQueue[Any], is_over: threading.Event) -> None:
+    """Hand on what comes of an item, until the caller has enough."""
     with closing(results):
         for one in results:
-            try:
-                tell(one)
-            except BaseException:
-                undo(one)
-                raise
-            yield one
-
-
-def _feed(
-    work: Callable[[Item], Generator[Done, None, None]],
-    arrived: "_Arrived[Done]",
-    is_over: threading.Event,
-    begin: Callable[[], None] | None,
-    item: Item,
-) -> None:
-    """Hand on what comes of an item, until the caller has enough; in a thread of its own."""
-    if begin is not None:
-        begin()
-    with closing(work(item)) as results:
-        for done in results:
-            arrived.put(_Result(done))
+            arrived.put(one)
             if is_over.is_set():
                 break
 
 
-def _told(arrived: "_Arrived[Done]", future: "Future[None]") -> None:
-    """Hand on that an item has ended, be it before its work began, as where the JVM is gone."""
-    if not future.cancelled():
-        arrived.put(_Ended(future.exception()))
+def _cancel_jobs(spark: "SparkSession", tag: str, futures: Sequence[Future[None]]) -> None:
+    """Cancel Spark jobs until all work has ended: work that was between two of them begins the next one."""
+    while running := [future for future in futures if not future.done()]:
+        # The JVM may be gone.
+        with suppress(Exception):
+            spark.sparkContext.cancelJobsWithTag(tag)
+        wait(running, _BETWEEN_CANCELS_SECONDS)
 
 
 _EVERY_SECONDS = 0.5
@@ -328,9 +340,10 @@ class ByteProgress:
         self._listener.on(StepAdvanced(self._step, group_bytes))
 
     def report(self) -> None:
-        """Tell the listener about how many bytes are done, if that is more than it knows."""
+        """Say about how many bytes are done, if that is more than the listener knows."""
         with self._lock:
-            done = min(self._under_way(), self._limit())
+            left_bytes = self._total_bytes - self._finished_bytes
+            done = min(self._under_way(), self._finished_bytes + int(left_bytes * _MAX_SHARE))
             is_news = done > max(self._finished_bytes, self._reported_bytes)
             self._reported_bytes = max(done, self._reported_bytes)
         if is_news:
@@ -358,9 +371,6 @@ class ByteProgress:
                 read, written = read + _COUNTS.unpack(stored)[0], written + _COUNTS.unpack(stored)[1]
         shrinks = self._finished_bytes / self._added_bytes if self._added_bytes else 1.0
         return int((min(read, self._total_bytes) + min(written * shrinks, self._total_bytes)) / 2)
-
-    def _limit(self) -> int:
-        return self._finished_bytes + int((self._total_bytes - self._finished_bytes) * _MAX_SHARE)
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):

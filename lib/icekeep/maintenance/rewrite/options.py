@@ -87,11 +87,7 @@ class FileSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_sizes(options: RewriteOptions, table_target_bytes: int) -> FileSizes:
-    """Work out the sizes: 0.75 and 1.8 times the target where the options do not say.
-
-    Raises:
-        OptionError: not `min < target < max`.
-    """
+    """Work out the sizes: 0.75 and 1.8 times the target where the options do not say."""
     target = options.target_file_size_bytes or table_target_bytes
     least = int(target * WELL_SIZED[0]) if options.min_file_size_bytes is None else options.min_file_size_bytes
     most = int(target * WELL_SIZED[1]) if options.max_file_size_bytes is None else options.max_file_size_bytes

@@ -1,109 +1,67 @@
-"""What others changed is planned anew: the one loop around the plans of a job.
+"""A run of a job that writes new files: what protects it from jobs beside it, and these from it, until its commit.
 
-A commit follows what others do to the table, as far as its change can (`commit/retry.py`). Where they changed what it replaces
-it is refused, and no attempt helps: the job plans again, on the table as it is by then. That a commit was refused proves that
-nothing of it landed, so no plan can be committed twice; what an earlier commit of the job replaced is not there any more when
-it plans again.
+**It is alive**, and says so (`alive.py`).
 
-Removing new files that no snapshot names, after work that came to nothing; what cannot be removed is told.
+**Its start does not expire.** With the snapshot that a run reads the files would go that it is still reading. A tag pins it.
+The age of a reference is that of its snapshot, so the tag is given that age and a day: a run that died without dropping its tag
+is in nobody's way for longer; one that lives longer renews it with its heartbeat. Short runs pay for a tag too: other engines
+know nothing of beats, and in a table that was idle for a week the snapshot is old enough to expire with the next commit of
+somebody else. The price is two versions of the metadata a run: a writer that needs `w` ms from load to swap and commits every
+`c` ms meets one of them in `2 w / c` of the runs, and tries again at once (measured: 0.2 conflicts a run for one that commits
+three times a second).
 
-A run says that it is alive, for as long as it is: a file below `.icekeep/runs/<run>/`, written anew every few minutes.
+**Its files are known by name**, those of tasks too. A name is a file below `.icekeep/runs/<run>/written/`, from before its file
+is made until that is committed or removed. Spark may do a task twice, and end one in the middle: at the end of a run the driver
+removes the files of attempts that never reported. Of those that did it removes none here: they may be in a commit. A commit of
+a run that is older than what orphan removal spares checks first that its new files are still there.
 
-Whoever cleans up goes by it. `sweep_runs` leaves all that a run keeps below `.icekeep/` while it beats, and orphan removal
-leaves new files with the name of a living run in theirs (`living_runs`), however old they are: a run of three days has files
-of three days that no snapshot names yet. A run that was killed, or lost its machine, beats no more and its last beat ages.
-
-Ages are those of files by the store's own clock, so that a machine with a wrong one can neither kill a run nor keep a dead one
-alive; the times in a beat are for people. Storage overwrites nothing, so each beat is a file of its own, and the one before
-stays for another round: a listing that runs meanwhile sees one of them at least.
-
-Other engines know nothing of beats. So a commit of a run that is older than what orphan removal lets be looks first whether
-its new files are still there (`Heartbeat.looking`), and the snapshot that a run reads is held by a tag (`start_tag.py`).
-
-The snapshot that a run started from, held by a tag until the run is over.
-
-While groups are rewritten others may expire snapshots, and with the starting one its files would go, which the run is still
-reading. A tag keeps it. The age of a reference is that of its snapshot, so the tag is given that age and a day: a run that
-died without dropping its tag hinders nobody for longer. A run that lives longer gives it another day with its heartbeat, twice
-a day.
-
-Every run pays for its tag, short ones too: beats say nothing to other engines, whose expiration the tag alone stops. How long a
-run takes does not tell what it risks: in a table that was idle for a week the snapshot it reads is old enough to expire with
-the first commit of somebody else. The price is two versions of the metadata a run. A writer that needs `w` ms from load to swap
-and commits every `c` ms meets one of them in `2 w / c` of the runs and tries again at once: measured on a SQL catalog 0.2
-conflicts a run for a writer of 80 ms that commits three times a second, 0.1 for one that commits once a second; a stream that
-commits every minute meets one in hundreds of runs.
-
-The names of files that tasks write, told before each is made, so that what a task leaves that dies is known all the same.
-
-A name is a file below `.icekeep/runs/<run>/written/`, from before its file is made until that is committed or removed. Spark may
-do a task twice, and end one in the middle: the driver hears of one attempt, or of none. At the end of a run it removes the
-files of attempts that it never heard of. Of those that it heard of it removes none here: they may be in a commit. What is left
-by a driver that died names files that no snapshot may have; orphan removal looks at them as at any others.
-
-How a run names what it keeps below `.icekeep/`, its new files, plans and tags: by its id, which snapshots have too.
-
-What runs that died have left under a table's `.icekeep/`, removed by the next run.
-
-A run keeps what it must not lose while it works in directories with its name, and removes it at its end; a killed one cannot.
-Two runs may be alive at once on one table, so a directory goes only when its run must be dead: when nothing was written by it
-for a day, no beat either (`heartbeat.py`): a living run writes one every few minutes. Where a run could write none for a day,
-it fails for want of a file and commits nothing.
-
-A plan of deletion that has a head is not left over: it waits to be carried out, or says what is in the trash. Files
-in the trash never go with the rest. Where their plan is gone, a move came too late that was taken for one that failed: the table
-may lead to them.
-
-Data files and manifests of dead runs are not looked for: no metadata names them, so they are orphans like any others.
+**It plans again what others changed.** A commit follows what others do to the table, as far as its change can
+(`commit/retry.py`). Where they changed what it replaces it is refused, and no attempt helps: the job plans again, on the table
+as it is now. That a commit was refused proves that nothing of it landed, so no plan can be committed twice.
 """
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 import msgspec
 
 from icekeep.catalog.base import Table, log_context
-from icekeep.catalog.filesystem import DROPPED_PREFIX
 from icekeep.commit.attempt import Attempt, Change
 from icekeep.commit.changes.snapshots import CreateRef, DropRef
-from icekeep.commit.retry import RetryPolicy, check_submitter, commit, reloaded
+from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.retry import CommitResult, RetryPolicy, check_submitter, commit, reloaded
 from icekeep.errors import (
     ConflictError,
     IcekeepError,
     InvalidTableError,
     OutcomeUnknownError,
     PropertyError,
-    SafetyError,
     UnavailableError,
     UnsupportedError,
     UsageError,
-    one_line,
     reason_of,
 )
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.lease import earlier_clock_ms
-from icekeep.maintenance.delete.plan_file import FILES, HEAD
+from icekeep.maintenance.rewrite.alive import Heartbeat
 from icekeep.runtime import Runtime, cleaning_up, interrupt_behind
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
 from icekeep.spec.snapshots import SnapshotRef
-from icekeep.spec.types import DAY_MS, HOUR_MS, MINUTE_MS
+from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import SetSnapshotRef, Update
-from icekeep.spelling import counted
-from icekeep.storage.base import REQUESTS_AT_ONCE, DeleteOutcome, DeleteStatus, FileInfo, Storage, head_many
+from icekeep.storage.base import REQUESTS_AT_ONCE, DeleteOutcome, DeleteStatus, Storage, head_many
 
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def plan_till_done(
+def retry_with_replan(
     table: Table,
     plan_and_commit: Callable[[Table, int], T],
     *,
@@ -113,17 +71,17 @@ def plan_till_done(
 ) -> T:
     """Plan and commit, and again for as long as others change what a plan replaces.
 
-    A job plans as often as a commit is tried: once, and `commit.retry.num-retries` times anew. It waits in between as a commit
-    does (`commit.retry.min-wait-ms`, `max-wait-ms`). How long the plans take together is not limited, as nobody knows how long
-    the work of one takes. Nothing but a conflict is a reason to plan anew, and not each of them: see
+    A job plans as often as a commit is tried: once, and up to `commit.retry.num-retries` times more. It waits in between as a
+    commit does (`commit.retry.min-wait-ms`, `max-wait-ms`). How long the plans take together is not limited, as nobody knows how
+    long the work of one takes. Nothing but a conflict is a reason to plan again, and not each of them: see
     `ConflictError.is_outpaced`.
 
     Args:
         table: what the first plan is made on; its properties say how often there is another.
         plan_and_commit: takes the table as it is, and the number of the plan, from 1. Where it raises nothing is left of what
             it has written and not committed, but for what it keeps for the next plan.
-        what: it is that is planned anew, for messages, such as `6 data files`; asked after each refusal.
-        only_once: the plan is one that was given: that, or nothing.
+        what: is planned again, for messages, such as `6 data files`; asked after each refusal.
+        only_once: the plan is a saved one: that, or nothing.
 
     Returns:
         What came of the plan that no conflict ended. A job of several commits adds up by itself what earlier ones did.
@@ -147,7 +105,7 @@ def plan_till_done(
                 raise
             refusal = error
         check_submitter(runtime)
-        before, was_alone = was_alone, _is_same(table.metadata, reloaded(table).metadata)
+        before, was_alone = was_alone, _without_tags(table.metadata) == _without_tags(reloaded(table).metadata)
         if before and was_alone:
             raise InvalidTableError(
                 f"cannot commit the plan for {what()} of {table.name!r}: {refusal.message}; nobody else has changed the table, "
@@ -169,18 +127,14 @@ def plan_till_done(
     raise AssertionError("count() does not end")
 
 
-def _is_same(one: TableMetadata, other: TableMetadata) -> bool:
-    """Whether two versions of a table say the same, but for tags, such as a job holds its start by."""
-    return _without_tags(one) == _without_tags(other)
-
-
 def _without_tags(metadata: TableMetadata) -> TableMetadata:
+    """All that a version says but its tags, such as a job pins its start by."""
     branches = {name: ref for name, ref in metadata.refs.items() if ref.is_branch}
     return msgspec.structs.replace(metadata, refs=branches, metadata_log=(), last_updated_ms=0)
 
 
 def discard_files(storage: Storage, locations: Iterable[str], listener: Listener) -> None:
-    """Remove files that a job wrote and nothing names; warn of those that stay."""
+    """Remove files that a job wrote and that no snapshot names; warn of those that cannot be removed."""
     failed = [one for one in storage.delete_many({*locations}) if one.status is DeleteStatus.FAILED]
     if failed:
         listener.on(
@@ -191,107 +145,18 @@ def discard_files(storage: Storage, locations: Iterable[str], listener: Listener
         )
 
 
-BEAT = "alive-"
-"""So begin the names of the files."""
-
-EVERY_MS = 5 * MINUTE_MS
-
-LOOK_AFTER_MS = 23 * HOUR_MS
-"""Orphan removal, ours and Spark's, leaves what is younger than 24 hours; the hour is for clocks that differ."""
-
-_GOODBYE_SECONDS = 10.0
-_NAMED = 3
+@contextmanager
+def undoing(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo what was written where the block fails, whatever the error."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
 
 
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says to a person who finds it; times are epoch milliseconds by the clock of the run's machine."""
-
-    run: str
-    job: str
-    began_ms: int
-    beat_ms: int
-
-
-class Heartbeat:
-    """The beats of one run; `run_id` is in the names of all its new files."""
-
-    def __init__(self, table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener) -> None:
-        self._table, self.run_id, self._job = table, run_id, job
-        self._runtime, self._listener = runtime, listener
-        self._began_ms, self._began_monotonic_ms = runtime.now_ms(), runtime.monotonic_ms()
-        self._written: list[str] = []
-        self._count = 0
-        self._has_warned = False
-        self._also: Callable[[], None] = lambda: None
-
-    def beat(self) -> None:
-        """Write the next beat, and do what goes with it; a failure is warned of once, and fails nothing."""
-        try:
-            self._write()
-            self._also()
-        except Exception as error:  # noqa: BLE001 - the run's work does not hang on it
-            if not self._has_warned:
-                self._has_warned = True
-                self._listener.on(
-                    Warned(
-                        f"run {self.run_id} of {self._job} cannot say that it is alive: {one_line(error)}; jobs that clean up "
-                        "may take it for dead after a day"
-                    )
-                )
-
-    def with_each_beat(self, act: Callable[[], None]) -> None:
-        """Do something with each beat from now on."""
-        self._also = act
-
-    def end(self) -> None:
-        """Remove the beats; what stays of them ages."""
-        with suppress(Exception):
-            self._table.storage.delete_many(self._written)
-        self._written = []
-
-    def looking(self, change: Change, locations: Sequence[str]) -> Change:
-        """The change, applied only where new files of an old run are still there; they are looked at with each attempt."""
-        return _Looking(change, tuple(locations), self)
-
-    def check_there(self, locations: Sequence[str]) -> None:
-        """Look whether new files are there, if the run is old enough for somebody to have taken them for garbage.
-
-        Raises:
-            SafetyError: some are not.
-        """
-        spans = self._runtime.now_ms() - self._began_ms, self._runtime.monotonic_ms() - self._began_monotonic_ms
-        if max(spans) < LOOK_AFTER_MS:
-            return
-        found = head_many([*locations], self._table.storage)
-        lost = [location for location, file in zip(locations, found, strict=True) if file is None]
-        if lost:
-            raise SafetyError(
-                f"{len(lost)} of {len(locations)} new files of {self._table.name!r} are gone before their commit, "
-                f"{', '.join(map(repr, lost[:_NAMED]))}: an orphan removal took them in the {max(spans) / HOUR_MS:.0f} hours "
-                "that the run took; they are not committed; let orphan removals leave younger files than that, and run it again",
-                locations=lost[:100],
-            )
-
-    def _write(self) -> None:
-        self._count += 1
-        location = own_directory(self._table.metadata, f"runs/{self.run_id}/{BEAT}{self._count:06d}.json")
-        beat = Beat(run=self.run_id, job=self._job, began_ms=self._began_ms, beat_ms=self._runtime.now_ms())
-        # Before it is tried: what failed may be there all the same.
-        self._written.append(location)
-        try:
-            self._table.storage.create(location, msgspec.json.encode(beat))
-        except FileExistsError:
-            # Another process works under the id of this run, and its beat says that it is alive.
-            self._written.remove(location)
-            raise
-        context = log_context(self._table)
-        _LOG.debug("%s: run %s of %s is alive: %s", self._table.name, self.run_id, self._job, location, extra=context)
-        spare, self._written = self._written[:-2], self._written[-2:]
-        self._table.storage.delete_many(spare)
-
-
-class _Looking(msgspec.Struct, frozen=True):
-    """A change that looks, at the end of each attempt, whether the files that it adds are there."""
+class _RequiringFiles(msgspec.Struct, frozen=True):
+    """A change that is applied only where the new files of an old run are still there, as each attempt checks at its end."""
 
     change: Change
     locations: tuple[str, ...]
@@ -304,39 +169,62 @@ class _Looking(msgspec.Struct, frozen=True):
         return updates
 
 
-@contextmanager
-def beating(
-    table: Table, run_id: str, job: str, runtime: Runtime, listener: Listener, *, every_ms: int = EVERY_MS
-) -> Iterator[Heartbeat]:
-    """Say that a run is alive while the block lasts, from a thread of its own; begins before the run writes its first file.
+class RewriteRun:
+    """One run, from before it writes its first file of a plan until its commits: entered it is alive, and its files are known.
 
-    Args:
-        run_id: in the names of all new files of the run.
-        job: its name, for people.
+    Attributes:
+        table: as it was planned on; a run of several plans sets it for each.
+        run_id: in the names of all its new files.
+        written: these files.
     """
-    heartbeat = Heartbeat(table, run_id, job, runtime, listener)
-    over = threading.Event()
 
-    def go_on() -> None:
-        while not over.wait(every_ms / 1000):
-            heartbeat.beat()
+    def __init__(self, table: Table, job: str, run_id: str, listener: Listener) -> None:
+        self.table, self.run_id, self.listener = table, run_id, listener
+        self.written = WrittenFiles(table, run_id, listener)
+        self.heartbeat = Heartbeat(table, run_id, job, table.runtime, listener)
+        self._open = ExitStack()
 
-    heartbeat.beat()
-    thread = threading.Thread(target=go_on, name=f"heartbeat {run_id}", daemon=True)
-    thread.start()
-    may_land = False
-    try:
-        yield heartbeat
-    except OutcomeUnknownError:
-        # Its files must not be taken for garbage before the commit can land: the last beats are left to age.
-        may_land = True
-        raise
-    finally:
-        over.set()
-        # A beat that hangs in its store is left to age.
-        thread.join(_GOODBYE_SECONDS)
-        if not may_land:
-            heartbeat.end()
+    def __enter__(self) -> Self:
+        self._open.enter_context(self.heartbeat)
+        self._open.enter_context(self.written)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def pinned(self, snapshot_id: int, run_id: str = "") -> AbstractContextManager[str]:
+        """Keep the snapshot that is read from expiring while the block lasts; see `pin_snapshot`."""
+        table = self.table
+        return pin_snapshot(table, snapshot_id, run_id or self.run_id, table.runtime, self.listener, self.heartbeat)
+
+    def send(
+        self, change: Change, added: Sequence[str], undo: Callable[[], object], reader: ManifestReader | None = None
+    ) -> CommitResult:
+        """Commit a change that adds new files of the run.
+
+        An error of icekeep that leaves here proves that it did not land, unless it is an unknown outcome; its caller undoes.
+
+        Args:
+            undo: removes the new files, where an interrupt or any other error came before the commit.
+        """
+        requiring = _RequiringFiles(change, tuple(added), self.heartbeat)
+        return commit(
+            self.table, requiring, reader=reader, runtime=self.table.runtime, listener=self.listener, undo=undo
+        )
+
+    def commit(
+        self, change: Change, added: Sequence[str], undo: Callable[[], object], reader: ManifestReader | None = None
+    ) -> CommitResult:
+        """Commit a change as `send` does, and undo where it did not land."""
+        try:
+            result = self.send(change, added, undo, reader)
+        except OutcomeUnknownError:
+            raise
+        except IcekeepError:
+            undo()
+            raise
+        self.written.settle(added)
+        return result
 
 
 TAG_PREFIX = "icekeep-rewrite-"
@@ -345,7 +233,7 @@ RENEW_AFTER_MS = TAG_AGE_MS // 2
 
 
 @contextmanager
-def hold_start(
+def pin_snapshot(
     table: Table,
     snapshot_id: int,
     run_id: str,
@@ -385,17 +273,17 @@ def hold_start(
         return
     _LOG.info("%s: tag %r holds snapshot %d", table.name, name, snapshot_id, extra=log_context(table))
     if heartbeat is not None:
-        heartbeat.with_each_beat(_renewal(table, name, snapshot_id, runtime))
+        heartbeat.with_each_beat = _renewal(table, name, snapshot_id, runtime)
     try:
         _drop_left_over(table, runtime, listener)
         yield name
     finally:
         if heartbeat is not None:
-            heartbeat.with_each_beat(lambda: None)
+            heartbeat.with_each_beat = lambda: None
         _drop(table, name, snapshot_id, runtime, listener)
 
 
-class _Hold(msgspec.Struct, frozen=True):
+class _Pin(msgspec.Struct, frozen=True):
     """The tag to make, where its snapshot is still there."""
 
     name: str
@@ -444,7 +332,7 @@ def _age_ms(table: Table, snapshot_id: int, runtime: Runtime) -> int:
 def _create(table: Table, name: str, snapshot_id: int, runtime: Runtime, listener: Listener) -> None:
     ref = SnapshotRef(snapshot_id=snapshot_id, type="tag", max_ref_age_ms=_age_ms(table, snapshot_id, runtime))
     try:
-        commit(table, _Hold(name, ref), runtime=runtime)
+        commit(table, _Pin(name, ref), runtime=runtime)
     except OutcomeUnknownError as error:
         # If it lands later than this it goes when its age has passed.
         _drop(table, name, snapshot_id, runtime, listener)
@@ -485,62 +373,66 @@ WRITTEN = "written"
 """The directory of the names, in that of the run."""
 
 
-class TellingStorage:
+class NamingStorage:
     """All of a storage; before a file of a run is made below the table, its name is put into a directory. For tasks."""
 
     def __init__(self, storage: Storage, directory: str, own: str) -> None:
         self._storage, self._directory, self._own = storage, directory, own
 
-    def __reduce__(self) -> tuple[type["TellingStorage"], tuple[Storage, str, str]]:
-        return TellingStorage, (self._storage, self._directory, self._own)
+    def __reduce__(self) -> tuple[type["NamingStorage"], tuple[Storage, str, str]]:
+        return NamingStorage, (self._storage, self._directory, self._own)
 
     @contextmanager
     def write(self, location: str) -> Iterator[BinaryIO]:
         # What lies below the table's own directory goes with its run.
-        is_told = not location.startswith(self._own)
-        if is_told:
-            self._storage.create(name_of(location, self._directory), location.encode())
+        is_named = not location.startswith(self._own)
+        if is_named:
+            self._storage.create(_name_of(location, self._directory), location.encode())
         try:
             with self._storage.write(location) as stream:
                 yield stream
         except Exception:
-            if is_told:
+            if is_named:
                 self._forget([location])
             raise
 
     def delete_many(self, locations: Iterable[str]) -> list[DeleteOutcome]:
         outcomes = self._storage.delete_many(locations)
-        gone = (DeleteStatus.DELETED, DeleteStatus.MISSING)
-        self._forget([one.location for one in outcomes if one.status in gone])
+        self._forget([one.location for one in outcomes if one.status in _GONE])
         return outcomes
 
     def _forget(self, locations: Iterable[str]) -> None:
         with suppress(Exception):
-            self._storage.delete_many([name_of(location, self._directory) for location in locations])
+            self._storage.delete_many([_name_of(location, self._directory) for location in locations])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
 
 class WrittenFiles:
-    """The new files of a run, as the driver hears of them."""
+    """The new files of a run, as their tasks report them; when it is left, files of attempts that never did are removed."""
 
     def __init__(self, table: Table, run_id: str, listener: Listener) -> None:
         self._storage, self._listener, self._run_id = table.storage, listener, run_id
         self._own = own_directory(table.metadata, "")
         self._directory = own_directory(table.metadata, f"runs/{run_id}/{WRITTEN}")
-        self._heard: set[bytes] = set()
-        self._are_told = False
+        self._reported: set[bytes] = set()
+        self._has_names = False
 
-    def telling(self, storage: Storage) -> Storage:
-        """The storage for tasks of Spark, whose files are told here; of threads of this process all is known."""
-        self._are_told = True
-        told: Any = TellingStorage(storage, self._directory, self._own)
-        return cast(Storage, told)
+    def __enter__(self) -> Self:
+        return self
 
-    def hear(self, locations: Iterable[str]) -> None:
-        """Take files for those of attempts that have told the driver what they did; called before any of them is committed."""
-        self._heard.update(_digest(name_of(location, self._directory)) for location in locations)
+    def __exit__(self, *error: Any) -> None:
+        self.remove_unreported()
+
+    def naming(self, storage: Storage) -> Storage:
+        """The storage for tasks of Spark, which names their files first; of threads of this process all is known."""
+        self._has_names = True
+        return cast(Storage, NamingStorage(storage, self._directory, self._own))
+
+    def report(self, locations: Iterable[str]) -> None:
+        """Take in files of attempts that reported to the driver; called before any of them is committed."""
+        self._reported.update(_digest(_name_of(location, self._directory)) for location in locations)
 
     def discard(self, locations: Iterable[str]) -> None:
         """Remove files that no snapshot names."""
@@ -550,58 +442,47 @@ class WrittenFiles:
 
     def settle(self, locations: Iterable[str]) -> None:
         """Forget files that are committed, or removed, or left for somebody to look at."""
-        if self._are_told:
+        if self._has_names:
             with suppress(Exception):
-                self._storage.delete_many([name_of(location, self._directory) for location in locations])
+                self._storage.delete_many([_name_of(location, self._directory) for location in locations])
 
-    def remove_unheard(self) -> None:
-        """Remove the files of attempts that the driver never heard of, so that no commit has them; raises nothing.
+    def remove_unreported(self) -> None:
+        """Remove the files of attempts that never reported to the driver, so that no commit has them; raises nothing.
 
         The name of a file that is not there stays: a task that is about to be ended may still make it.
         """
-        if not self._are_told:
+        if not self._has_names:
             return
         with suppress(Exception):
             names = [file.location for file in self._storage.list(self._directory)]
-            unheard = [name for name in names if _digest(name) not in self._heard]
-            if not unheard:
+            unreported = [name for name in names if _digest(name) not in self._reported]
+            if not unreported:
                 return
-            with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(unheard))) as pool:
-                told = [*zip(unheard, pool.map(self._told, unheard), strict=True)]
-            named = [(name, location) for name, location in told if location is not None]
+            with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(unreported))) as pool:
+                files = pool.map(self._file_of, unreported)
+                named = [(name, file) for name, file in zip(unreported, files, strict=True) if file is not None]
             infos = head_many([location for _, location in named], self._storage)
             # Object stores say of a file that is not there that it is deleted.
             there = [one for one, info in zip(named, infos, strict=True) if info is not None]
             outcomes = self._storage.delete_many([location for _, location in there])
-            removed = [
-                name
-                for (name, _), one in zip(there, outcomes, strict=True)
-                if one.status in (DeleteStatus.DELETED, DeleteStatus.MISSING)
-            ]
-            _LOG.info("%d of %d files of attempts that came to nothing are removed", len(removed), len(unheard))
+            removed = [name for (name, _), one in zip(there, outcomes, strict=True) if one.status in _GONE]
+            _LOG.info("%d of %d files of attempts that came to nothing are removed", len(removed), len(unreported))
             self._storage.delete_many(removed)
 
-    def _told(self, name: str) -> str | None:
-        """The file of a name; `None` where that is none of this run's: whoever may write below the table may write names too."""
+    def _file_of(self, name: str) -> str | None:
+        """The file of a name; `None` where that is none of this run's: others may write below the table, and so write names."""
         try:
             location = self._storage.read(name).decode()
         except (IcekeepError, UnicodeDecodeError):
             return None
         is_of_run = self._run_id in location.rpartition("/")[2]
-        return location if is_of_run and name_of(location, self._directory) == name else None
+        return location if is_of_run and _name_of(location, self._directory) == name else None
 
 
-@contextmanager
-def written_files(table: Table, run_id: str, listener: Listener) -> Iterator[WrittenFiles]:
-    """Hear of the files of a run while the block lasts."""
-    written = WrittenFiles(table, run_id, listener)
-    try:
-        yield written
-    finally:
-        written.remove_unheard()
+_GONE = (DeleteStatus.DELETED, DeleteStatus.MISSING)
 
 
-def name_of(location: str, directory: str) -> str:
+def _name_of(location: str, directory: str) -> str:
     """Where the name of a file lies; the file's own name has the number of the attempt in it."""
     return f"{directory}/{location.rpartition('/')[2]}"
 
@@ -614,140 +495,3 @@ def run_name(table: Table, number: int = 1) -> str:
     """The id of the run that works on a table, with the number of the plan from the second on: what each keeps is its own."""
     run_id = str(table.runtime.new_uuid()) if table.run is None else table.run.run_id
     return run_id if number == 1 else f"{run_id}-{number}"
-
-
-DEAD_AFTER_MS = DAY_MS
-"""Longer than a store, or the network to it, is ever away: what is taken for dead by mistake loses a day's work."""
-
-_RUNS, _TRASH = "runs", "trash"
-_DIRECTORIES = (_RUNS, "plans", "purges", _TRASH)
-
-
-def sweep_runs(table: Table, runtime: Runtime, *, keep: str, listener: Listener, is_plan: bool = False) -> int:
-    """Remove the files of runs that wrote none for a day, by the store's clock and by ours.
-
-    Empty directories stay, where a store has any. Nothing is raised: a run can do its work beside what another has left.
-
-    Args:
-        keep: the name of the run that asks; its files stay, whatever their age.
-        is_plan: nothing is removed, and nothing written to ask the store for its clock.
-
-    Returns:
-        How many files are gone, or would go; the listener is warned of those that could not be removed or looked for.
-    """
-    try:
-        left, strays_count, stray = _left_by_the_dead(table, runtime, keep, is_plan=is_plan)
-        directory = own_directory(table.metadata, "")
-        context = log_context(table)
-        _LOG.info("%s: dead runs have left %d files below %s", table.name, len(left), directory, extra=context)
-        outcomes = [] if is_plan else table.storage.delete_many(left)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the run's own work does not hang on it
-        listener.on(
-            Warned(f"what runs that died have left below {table.metadata.location!r} stays: {reason_of(error)}")
-        )
-        return 0
-    if strays_count:
-        listener.on(
-            Warned(
-                f"{counted(strays_count, 'files')} in the trash {'belongs' if strays_count == 1 else 'belong'} to no plan, "
-                f"{stray!r} among them: they stay. If readers of the "
-                f"table miss one, move it back (its path is that without `.icekeep/trash/<run>/{FILES}/`), else delete it"
-            )
-        )
-    for outcome in outcomes:
-        if outcome.status is DeleteStatus.FAILED:
-            listener.on(Warned(f"could not delete {outcome.location!r}, left by a run that died: {outcome.reason}"))
-    return len(left) if is_plan else sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
-
-
-def living_runs(table: Table, runtime: Runtime, *, is_plan: bool = False) -> frozenset[str]:
-    """The runs that are at work on a table: files with one of these names in theirs are not garbage, whatever their age.
-
-    Asked before the table is loaded: a run that is over by then has committed its files or removed them, and one that began
-    since has files that are younger.
-
-    Args:
-        is_plan: nothing is deleted by it, and nothing written: only our clock is asked.
-
-    Raises:
-        IcekeepError: the store cannot be asked, so nobody knows.
-    """
-    newest_ms: dict[str, int] = {}
-    for run, file in _beats(table):
-        newest_ms[run] = max(file.modified_ms, newest_ms.get(run, 0))
-    return frozenset(newest_ms.keys() - _dead(newest_ms, table, runtime, is_plan=is_plan))
-
-
-class _Left:
-    """What a run has left that no plan keeps; of its files in the trash, which may be millions, no more than one name."""
-
-    def __init__(self) -> None:
-        self.files: list[str] = []
-        self.newest_ms = self.trashed_count = 0
-        self.trashed = ""
-        self.has_head = False
-
-    def add(self, directory: str, storage: Storage) -> None:
-        """Take in the files in one of the run's directories."""
-        trash = f"{directory}/{FILES}/" if directory.rsplit("/", 2)[-2] == _TRASH else None
-        for file in storage.list(directory):
-            self.has_head = self.has_head or file.location == f"{directory}/{HEAD}"
-            if trash is not None and file.location.startswith(trash):
-                self.trashed_count += 1
-                self.trashed = self.trashed or file.location
-            else:
-                self.files.append(file.location)
-                self.newest_ms = max(self.newest_ms, file.modified_ms)
-
-
-def _left_by_the_dead(
-    table: Table, runtime: Runtime, keep: str, *, is_plan: bool = False
-) -> tuple[list[str], int, str]:
-    """What goes, how many files are in the trash to which no plan leads, and the first of these.
-
-    Of a run that keeps its plan no more is looked at than the head of that.
-    """
-    storage = table.storage
-    directories: dict[str, list[str]] = {}
-    for above in (own_directory(table.metadata, name) for name in _DIRECTORIES):
-        for run in storage.child_names(above):
-            directories.setdefault(run, []).append(f"{above}/{run}")
-    runs: dict[str, _Left] = {}
-    for run, own in directories.items():
-        if run == keep or run.startswith(DROPPED_PREFIX) or _have_head(own, storage):
-            continue
-        left = _Left()
-        for directory in own:
-            left.add(directory, storage)
-        # It may have been written just now.
-        if not left.has_head:
-            runs[run] = left
-    dead = _dead({run: left.newest_ms for run, left in runs.items() if left.files}, table, runtime, is_plan=is_plan)
-    strays = [left for left in runs.values() if left.trashed_count and not left.files]
-    count = sum(left.trashed_count for left in strays)
-    return [location for run in dead for location in runs[run].files], count, strays[0].trashed if strays else ""
-
-
-def _have_head(directories: Iterable[str], storage: Storage) -> bool:
-    return any(storage.head(f"{directory}/{HEAD}") is not None for directory in directories)
-
-
-def _dead(newest_ms: Mapping[str, int], table: Table, runtime: Runtime, *, is_plan: bool = False) -> list[str]:
-    """The runs whose newest file is too old by the earlier of our clock and the store's; the store is asked only if need be."""
-    now_ms = runtime.now_ms()
-    if not is_plan and any(_is_dead(modified_ms, now_ms) for modified_ms in newest_ms.values()):
-        now_ms = earlier_clock_ms(table, runtime)
-    return [run for run, modified_ms in newest_ms.items() if _is_dead(modified_ms, now_ms)]
-
-
-def _is_dead(newest_ms: int, now_ms: int) -> bool:
-    return now_ms - newest_ms > DEAD_AFTER_MS
-
-
-def _beats(table: Table) -> Iterator[tuple[str, FileInfo]]:
-    """The beats of all runs, each with the run's name."""
-    directory = own_directory(table.metadata, _RUNS)
-    for file in table.storage.list(directory):
-        run, slash, name = file.location[len(directory) :].lstrip("/").partition("/")
-        if slash and name.rpartition("/")[2].startswith(BEAT):
-            yield run, file

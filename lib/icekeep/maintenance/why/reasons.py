@@ -25,7 +25,7 @@ from icekeep.maintenance.orphans.compare import sorter_of
 from icekeep.maintenance.orphans.listing import hidden_names, keyed_rows
 from icekeep.maintenance.orphans.metadata import Sort
 from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, eligible_before_ms
-from icekeep.maintenance.rewrite.run import living_runs
+from icekeep.maintenance.rewrite.alive import living_runs
 from icekeep.maintenance.why.search import Target, whole_entries
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import DecodedEntries, EntryFilter, entries_schema, folded

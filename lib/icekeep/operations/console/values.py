@@ -16,12 +16,7 @@ from icekeep.spec.types import MAX_LONG, format_bytes
 
 MAX_ROWS = 100
 """Of more rows than these the first are shown, and how many more there are."""
-_SPANS = frozenset(
-    {
-        *("cpu_ms", "elapsed_ms", "estimate_ms", "looked_ms", "since_previous_ms"),
-        *("planning_time_after_ms", "planning_time_before_ms"),
-    }
-)
+_SPANS = frozenset({"cpu_ms", "elapsed_ms", "estimate_ms", "looked_ms", "since_previous_ms"})
 """Fields that are spans: they are shown in seconds, under their names without `_ms`."""
 _MAX_ITEMS = 5
 _MAX_LINE = 80

@@ -143,8 +143,8 @@ def test_positions_that_the_rewrite_applied_must_still_be_deleted(table, catalog
 
     catalog.follow(after(revive))
     result = moved.commit()
-    assert (result.commits_count, moved.refused) == (0, moved.groups)
-    assert "1 row of data file" in moved.refusal.message
+    assert (result.commits_count, moved.deferred) == (0, moved.groups)
+    assert "1 row of data file" in moved.conflict.message
     assert new_files(catalog) == set()
     assert not orphans(catalog)
 
@@ -176,7 +176,7 @@ def test_rows_of_an_equality_delete_that_is_gone_must_be_deleted_by_position(tab
 
     catalog.follow(after(convert))
     moved.commit()
-    assert moved.refused == (moved.groups if found is None else ())
+    assert moved.deferred == (moved.groups if found is None else ())
     if found is not None:
         assert deleted_in(catalog) == found
 
@@ -187,10 +187,10 @@ def test_a_group_whose_files_are_gone_does_not_hinder_the_others(table, catalog)
     catalog.follow(after(run_of_another.commit))
     result = both.commit()
     assert live(catalog.load(EVENTS)) == {"theirs": 1, "new-1": 1}
-    assert both.refused == both.groups[:1]
+    assert both.deferred == both.groups[:1]
     assert (result.commits_count, result.rewritten_data_files_count, result.planned_anew_files_count) == (1, 2, 1)
     assert "new-0" not in new_files(catalog)
-    assert both.refusal.data_files == {path_of("a")}
+    assert both.conflict.data_files == {path_of("a")}
 
 
 def test_a_conflict_of_no_files_in_particular_refuses_all(table, catalog):
@@ -222,7 +222,7 @@ def test_rows_are_deleted_as_if_nothing_had_been_rewritten(data):
         *(after(lambda some=some, n=n: delete_positions(catalog, some, f"d{n}")) for n, some in enumerate(meanwhile, 1))
     )
     moved.commit()
-    assert not moved.refused
+    assert not moved.deferred
     expected = {
         row for some in [before or {}, *meanwhile] for name, which in some.items() for row in ((name, n) for n in which)
     }

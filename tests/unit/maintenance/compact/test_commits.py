@@ -33,8 +33,9 @@ from icekeep.maintenance.compact.plan import (
     pack_group_files,
 )
 from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.rewrite.alive import LOOK_AFTER_MS
 from icekeep.maintenance.rewrite.commit import FailedGroup
-from icekeep.maintenance.rewrite.run import LOOK_AFTER_MS, Heartbeat, WrittenFiles
+from icekeep.maintenance.rewrite.run import RewriteRun
 from icekeep.planning.spark.failures import known_error
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import FileContent
@@ -128,26 +129,22 @@ class Run:
 
     def commit(self):
         committed = self.commit_finished(iter(self.finished))
-        self.refused, self.refusal = committed.refused, committed.refusal
+        self.deferred, self.conflict = committed.deferred, committed.conflict
         return committed.result
 
     def commit_finished(self, finished):
-        heartbeat = Heartbeat(self.table, "run", "compact", self.table.catalog.runtime, self.listener)
+        commits = self.commits()
         if self.takes_ms:
             self.table.catalog.runtime.pass_ms(self.takes_ms)
-        return commit_groups(finished, self.commits(), heartbeat)
+        return commit_groups(finished, commits)
 
     def commits(self):
         return CompactionCommits(
-            table=self.table,
-            run_id="run",
+            run=RewriteRun(self.table, "compact", "run", self.listener),
             plan=self.plan,
             options=self.options,
             reader=ManifestReader(self.table.storage),
             store=self.store,
-            listener=self.listener,
-            runtime=self.table.catalog.runtime,
-            written=WrittenFiles(self.table, "run", self.listener),
         )
 
     def store(self, groups, directory):
@@ -345,10 +342,10 @@ def test_an_interrupt_that_comes_after_the_commit_removes_nothing_that_landed(ta
     )
 
 
-def test_groups_whose_hindrance_cannot_be_found_out_are_removed(table, catalog, monkeypatch):
+def test_groups_whose_conflict_cannot_be_found_out_are_removed(table, catalog, monkeypatch):
     run = Run(table, "ab")
-    monkeypatch.setattr("icekeep.maintenance.rewrite.commit.commit", thrown(ConflictError("others changed it")))
-    monkeypatch.setattr(commits_module._Committer, "hindered", thrown(UnavailableError("away")))
+    monkeypatch.setattr(RewriteRun, "send", thrown(ConflictError("others changed it")))
+    monkeypatch.setattr(commits_module._Committer, "conflicting", thrown(UnavailableError("away")))
     with pytest.raises(UnavailableError):
         run.commit()
     assert new_files(catalog) == set()
@@ -407,8 +404,8 @@ def test_files_that_move_to_another_spec_are_held_to_its_rule(catalog):
     moving, staying = Run(table, "a", output_spec_id=1), Run(table, "b", added=["new-9"])
     add_deletes(table, equality_deletes("e", partition=("z",)))
     assert moving.commit().commits_count == 0
-    assert moving.refused == moving.groups
-    assert "came while rows were moved" in moving.refusal.message
+    assert moving.deferred == moving.groups
+    assert "came while rows were moved" in moving.conflict.message
     assert staying.commit().commits_count == 1
     table = catalog.load(EVENTS)
     assert Run(table, "c", output_spec_id=1, added=["new-8"]).commit().commits_count == 1
@@ -504,7 +501,7 @@ def test_of_several_failures_one_of_ours_is_the_cause(table):
     failures = [UnavailableError("away"), IcekeepBug("rows are wrong"), disk]
     run = Run(table, "ab", "cd", "ef", **PARTIAL)
     run.finished = [FailedGroup(group, error) for group, error in zip(run.groups, failures, strict=True)]
-    with pytest.raises(JobFailedError, match=r"the first failure: away; the gravest: rows are wrong$") as raised:
+    with pytest.raises(JobFailedError, match=r"the first failure: away; most severe: rows are wrong$") as raised:
         run.commit()
     assert raised.value.__cause__ is failures[1]
     assert says_why(raised.value)

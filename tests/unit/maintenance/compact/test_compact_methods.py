@@ -264,14 +264,14 @@ def test_what_spark_cannot_do_for_one_group_does_not_stop_the_others(
 ) -> None:
     # The package has a function of the module's name.
     execution: Any = import_module("icekeep.maintenance.compact.execute")
-    table, run = lake.filled(), execution._Running._run
+    table, run = lake.filled(), execution.CompactionRewriter._run
 
     def failing(running: Any, group: Any) -> Any:
         if group.number == 1:
             raise RuntimeError("Traceback of a worker:\n  File x\nMemoryError: no room for a column\n\tat Java")
         return run(running, group)
 
-    monkeypatch.setattr(execution._Running, "_run", failing)
+    monkeypatch.setattr(execution.CompactionRewriter, "_run", failing)
     with pytest.raises(
         JobFailedError, match="Spark failed: MemoryError: no room for a column; its files are as they were"
     ):

@@ -7,7 +7,7 @@ from icekeep.maintenance.compact import JOB
 from kit.job_world import World
 from kit.lake import events
 from kit.written_deletes import data_files, delete_equal, delete_positions, lose_reached_file
-from unit.maintenance.position_deletes.test_job_contract import upgraded
+from unit.maintenance.deletes.test_job_contract import upgraded
 
 pytestmark = pytest.mark.slow
 

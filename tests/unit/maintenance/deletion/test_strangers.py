@@ -27,7 +27,7 @@ from icekeep.maintenance.drop.job import drop_table
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.restore.job import restore
-from icekeep.maintenance.rewrite.run import sweep_runs
+from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import format_metadata

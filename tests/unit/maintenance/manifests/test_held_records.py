@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.maintenance.manifests import records as held_records
-from icekeep.maintenance.manifests.records import foreseen_here, rewritten_here
+from icekeep.maintenance.manifests.records import rewritten_here
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.transcode import RecordTarget
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
@@ -99,7 +99,7 @@ def test_a_sample_of_the_partitions_comes_with_them():
 def test_what_is_foreseen_is_what_is_then_written():
     store, target = filled(), target_of()
     writer = writer_of(target, store, TARGET_BYTES)
-    expected = foreseen_here(store.task(target), writer)
+    expected = rewritten_here(store.task(target), writer, foresees=True)
     assert ours(store) == []
     manifests, partitions = rewritten_here(store.task(target), writer)
     assert expected == ([replace(m, manifest_path="") for m in manifests], partitions)

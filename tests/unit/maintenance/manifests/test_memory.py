@@ -44,7 +44,7 @@ SCRIPT = """
     task = RecordsTask(manifests=tuple(rows), numbers={row.manifest_path: n for n, row in enumerate(rows)},
                        target=target, storage=storage, decoder=ManifestDecoder.DATAFUSION)
     writer = replace(writer_of(target, storage, codec="zstd"), directory=f"file:{directory}")
-    held_records.foreseen_here(replace(task, manifests=task.manifests[:1]), writer)
+    held_records.rewritten_here(replace(task, manifests=task.manifests[:1]), writer, foresees=True)
     before, peak, done = anonymous(), [0], threading.Event()
 
     def watch():

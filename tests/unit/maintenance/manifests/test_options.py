@@ -105,7 +105,7 @@ def test_a_workload_says_what_to_cluster_by():
         ({"spec_id": "all", "sort_by": "id_bucket"}, NotFoundError, "'id_bucket'"),
         ({"options": {"drop-dangling": "true"}}, OptionError, "drop-dangling"),
         ({"options": {"remove-dangling-deletes": "perhaps"}}, OptionError, "remove-dangling-deletes"),
-        ({"options": {"measure-planning": 3}}, OptionError, "measure-planning"),
+        ({"options": {"measure-planning": "true"}}, OptionError, "measure-planning"),
     ],
 )
 def test_what_is_asked_wrongly_is_an_error_of_one_line(
@@ -132,11 +132,11 @@ def test_an_empty_workload_is_none():
 def test_options_are_off_unless_they_are_asked_for():
     assert requested().options == requested(options={}).options == RewriteManifestsOptions()
     options = RewriteManifestsOptions()
-    assert (options.remove_dangling_deletes, options.measure_planning) == (False, False)
+    assert not options.remove_dangling_deletes
 
 
 @pytest.mark.parametrize("given", [True, "true", "TRUE"])
 def test_options_come_as_text_or_as_values(given: Any):
-    asked = {"remove-dangling-deletes": given, "measure-planning": given}
-    expected = RewriteManifestsOptions(remove_dangling_deletes=True, measure_planning=True)
+    asked = {"remove-dangling-deletes": given}
+    expected = RewriteManifestsOptions(remove_dangling_deletes=True)
     assert requested(options=asked).options == requested(options=expected).options == expected

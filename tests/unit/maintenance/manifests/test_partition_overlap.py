@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.manifests.survey import Overlap, overlap, sampled
+from icekeep.maintenance.manifests.ranges import Overlap, overlap
+from icekeep.maintenance.manifests.survey import sampled
 from icekeep.spec.filters.evaluators import manifest_may_match
 from icekeep.spec.filters.expressions import BoundPredicate, Expression, Operation, conjunction
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
@@ -148,7 +149,7 @@ def test_many_partitions_are_looked_for_in_parts(monkeypatch: pytest.MonkeyPatch
     manifests = [manifest(between(INT, low, low + 3), length=1 + low) for low in range(9)]
     partitions = [(value,) for value in range(12)]
     at_once = overlap(manifests, partitions, [field(INT)])
-    monkeypatch.setattr("icekeep.maintenance.manifests.survey._MAX_CELLS", 20)
+    monkeypatch.setattr("icekeep.maintenance.manifests.ranges._MAX_CELLS", 20)
     assert overlap(manifests, partitions, [field(INT)]) == at_once
     assert at_once.max_manifests == 4
 

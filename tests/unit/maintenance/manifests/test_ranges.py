@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.manifests.candidates import (
+from icekeep.maintenance.manifests.ranges import (
     WELL_SIZED,
     ManifestInterval,
     expected_manifests_count,

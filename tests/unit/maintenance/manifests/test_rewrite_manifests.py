@@ -19,7 +19,6 @@ from icekeep.errors import (
 )
 from icekeep.events import StepFinished, Warned
 from icekeep.maintenance.manifests import job as plan
-from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.evolution import AddPartitionField, RemovePartitionField
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
@@ -340,16 +339,14 @@ def test_what_was_written_is_kept_where_the_outcome_is_unknown() -> None:
     assert len({path for path in stored(catalog) - before if path.endswith(".avro")}) >= 2
 
 
-@pytest.mark.parametrize("figure", ["group_gain", "filter_gains", "measured_ms"])
+@pytest.mark.parametrize("figure", ["group_gain", "filter_gains"])
 def test_a_figure_that_cannot_be_found_out_fails_no_run(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told by a warning, in a plan as in a run."""
-    for module in (rewriting, plan):
-        monkeypatch.setattr(module, figure, thrown(UnavailableError("the store is away")))
+    monkeypatch.setattr(plan, figure, thrown(UnavailableError("the store is away")))
     table = kinds(3)
-    asked = {"workload": "kind = 'a'", "options": {"measure-planning": "true"}}
     for job in (plan.plan_rewrite_manifests, rewrite_manifests):
         listener = Recorder()
-        result = job(table, no_spark, **asked, listener=listener)
+        result = job(table, no_spark, workload="kind = 'a'", listener=listener)
         assert counts(result) == (3, 1)
         [warning] = [event.message for event in listener.events if isinstance(event, Warned)]
         assert warning.endswith("is not known: the store is away; the work itself is not affected")

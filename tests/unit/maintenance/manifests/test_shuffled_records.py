@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icekeep.maintenance.manifests.records import _even_parts as _parts
 from icekeep.maintenance.manifests.records import _share, _Writing, range_numbers
-from icekeep.maintenance.manifests.records import _shuffled_records_parts as _parts
 from icekeep.maintenance.manifests.survey import Weight, cut_weights
 from icekeep.planning.transcode import PLACES_A_MANIFEST, RECORDS
 from kit.cases import for_each

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from icekeep.errors import ExpressionError, NotFoundError
+from icekeep.maintenance.manifests.ranges import overlap
 from icekeep.maintenance.manifests.rules import manifests_opened, sort_by_of_workload
-from icekeep.maintenance.manifests.survey import overlap
 from icekeep.spec.filters.expressions import Operation, Predicate
 from icekeep.spec.manifests.structs import FieldSummary, ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata, new_table_metadata

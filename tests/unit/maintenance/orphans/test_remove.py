@@ -15,7 +15,7 @@ from icekeep.maintenance.delete.locations import forget_roots
 from icekeep.maintenance.orphans.compare import refuse_unmatched
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
 from icekeep.maintenance.orphans.listing import LISTED, LocationListing
-from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, Heartbeat
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, Heartbeat
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.updates import RemoveSnapshotRef, SetProperties
 from icekeep.storage.base import DeleteOutcome, DeleteStatus

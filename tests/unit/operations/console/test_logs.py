@@ -131,7 +131,7 @@ def test_a_job_says_what_it_planned_what_it_swept_and_each_attempt_to_commit(cap
     ]
     assert len(attempts) == 4
     assert any(
-        line.startswith("INFO icekeep.maintenance.rewrite.run: ") and "dead runs have left 0 files" in line
+        line.startswith("INFO icekeep.maintenance.rewrite.alive: ") and "dead runs have left 0 files" in line
         for line in lines
     )
     assert any(line.startswith("INFO icekeep.events: ") and "committed snapshot" in line for line in lines)

@@ -9,13 +9,11 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.events import SILENT
 from icekeep.maintenance.compact.job import compact
-from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
-from icekeep.maintenance.manifests import job as rewriting
 from icekeep.maintenance.manifests.job import rewrite_manifests
-from icekeep.maintenance.rewrite import commit as group_commits
-from icekeep.maintenance.rewrite.run import DEAD_AFTER_MS, TAG_PREFIX, living_runs, sweep_runs
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, living_runs, sweep_runs
+from icekeep.maintenance.rewrite.run import TAG_PREFIX, RewriteRun
 from icekeep.runtime import SYSTEM
 from kit.lake import Lake
 from kit.no_spark import no_spark
@@ -41,19 +39,18 @@ def with_equality_deletes(lake: Lake) -> Table:
 
 
 @pytest.mark.parametrize(
-    ("fill", "job", "module", "is_held"),
+    ("fill", "job", "is_pinned"),
     [
-        (small_files, compact, group_commits, True),
-        (with_position_deletes, rewrite_position_deletes, group_commits, True),
-        (with_equality_deletes, convert_equality_deletes, equality_deletes, True),
-        (small_files, rewrite_manifests, rewriting, False),
+        (small_files, compact, True),
+        (with_position_deletes, rewrite_position_deletes, True),
+        (with_equality_deletes, convert_equality_deletes, True),
+        (small_files, rewrite_manifests, False),
     ],
 )
 def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
     fill: Callable[[Lake], Table],
     job: Callable[..., Any],
-    module: Any,
-    is_held: bool,
+    is_pinned: bool,
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,10 +60,11 @@ def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
     dead.parent.mkdir(parents=True)
     dead.write_bytes(b"left")
     before = lake.content_on_disk()
-    committed = module.commit
+    send = RewriteRun.send
     alive: list[frozenset[str]] = []
 
-    def commit(base: Table, change: Any, **arguments: Any) -> Any:
+    def checked(rewrite: RewriteRun, *arguments: Any) -> Any:
+        base = rewrite.table
         [run] = living_runs(base, SYSTEM)
         new = lake.content_on_disk() - before
         assert new
@@ -76,11 +74,11 @@ def test_a_job_is_alive_until_its_commit_and_its_new_files_bear_its_name(
         sweep_runs(base, days_later, keep="", listener=SILENT)
         assert living_runs(base, SYSTEM) == {run}
         tags = [name for name in base.catalog.load(base.identifier).metadata.refs if name.startswith(TAG_PREFIX)]
-        assert [run in tag for tag in tags] == [True] * is_held
+        assert [run in tag for tag in tags] == [True] * is_pinned
         alive.append(frozenset({run}))
-        return committed(base, change, **arguments)
+        return send(rewrite, *arguments)
 
-    monkeypatch.setattr(module, "commit", commit)
+    monkeypatch.setattr(RewriteRun, "send", checked)
     result = job(with_runtime(table, SYSTEM), no_spark)
     assert len(alive) == 1
     assert result is not None

@@ -1,10 +1,19 @@
 """Examples of Iceberg's TestSizeBasedFileRewritePlanner, and its rules."""
 
+from operator import attrgetter
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, file_sizes, input_split_bytes
+from icekeep.maintenance.rewrite.options import (
+    FileSizes,
+    expected_output_files,
+    file_sizes,
+    in_job_order,
+    input_split_bytes,
+)
 from kit.cases import for_each
 
 MIB = 1 << 20
@@ -98,3 +107,17 @@ def test_a_factor_scales_what_is_written():
     assert expected_output_files(4000, SIZES, 0.5) == 2
     assert expected_output_files(4000, SIZES, 2.0) == 8
     assert expected_output_files(10, SIZES, 0.001) == 1
+
+
+def test_equal_groups_stay_in_the_order_of_planning():
+    groups = [SimpleNamespace(number=n, bytes=b, files=f) for n, (b, f) in enumerate([(5, 1), (9, 1), (5, 3)])]
+    measures = attrgetter("bytes"), attrgetter("files")
+    orders = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
+    numbers = {order: [one.number for one in in_job_order(groups, order, *measures)] for order in orders}
+    assert numbers == {
+        "none": [0, 1, 2],
+        "bytes-asc": [0, 2, 1],
+        "bytes-desc": [1, 0, 2],
+        "files-asc": [0, 1, 2],
+        "files-desc": [2, 0, 1],
+    }

@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
-from icekeep.events import SILENT
-from icekeep.maintenance.rewrite.run import WrittenFiles, written_files
+from icekeep.events import SILENT, Warned
+from icekeep.maintenance.rewrite.run import WrittenFiles, discard_files
 from icekeep.spec.properties import own_directory
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.lake import Lake
@@ -40,7 +40,7 @@ def write(storage, location: str) -> None:
 def test_a_name_is_told_before_the_file_is_made_and_goes_with_it(table) -> None:
     written = WrittenFiles(table, "run", SILENT)
     # As it is sent to executors.
-    storage = pickle.loads(pickle.dumps(written.telling(table.storage)))
+    storage = pickle.loads(pickle.dumps(written.naming(table.storage)))
     with storage.write(data(table, "a.parquet")) as stream:
         assert names(table) == ["a.parquet"]
         stream.write(b"rows")
@@ -51,7 +51,7 @@ def test_a_name_is_told_before_the_file_is_made_and_goes_with_it(table) -> None:
 
 def test_no_file_is_made_whose_name_cannot_be_told(table) -> None:
     written = WrittenFiles(table, "run", SILENT)
-    storage = written.telling(table.storage)
+    storage = written.naming(table.storage)
     write(storage, data(table, "a.parquet"))
     table.storage.delete_many([data(table, "a.parquet")])
     # The name is taken: nobody would know of another file.
@@ -61,7 +61,7 @@ def test_no_file_is_made_whose_name_cannot_be_told(table) -> None:
 
 
 def test_a_file_that_a_task_fails_to_write_leaves_no_name(table) -> None:
-    storage = WrittenFiles(table, "run", SILENT).telling(table.storage)
+    storage = WrittenFiles(table, "run", SILENT).naming(table.storage)
     with pytest.raises(ZeroDivisionError), storage.write(data(table, "a.parquet")):
         _ = 1 // 0
     assert names(table) == []
@@ -69,17 +69,17 @@ def test_a_file_that_a_task_fails_to_write_leaves_no_name(table) -> None:
 
 
 def test_what_lies_below_the_own_directory_is_not_told(table) -> None:
-    storage = WrittenFiles(table, "run", SILENT).telling(table.storage)
+    storage = WrittenFiles(table, "run", SILENT).naming(table.storage)
     write(storage, own_directory(table.metadata, "runs/run/moves"))
     assert names(table) == []
 
 
 def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(table) -> None:
-    with written_files(table, "run", SILENT) as written:
-        storage = written.telling(table.storage)
+    with WrittenFiles(table, "run", SILENT) as written:
+        storage = written.naming(table.storage)
         for name in ("heard", "committed", "unheard"):
             write(storage, data(table, name))
-        written.hear([data(table, "heard"), data(table, "committed")])
+        written.report([data(table, "heard"), data(table, "committed")])
         written.settle([data(table, "committed")])
         assert names(table) == ["heard", "unheard"]
     assert names(table) == ["heard"]
@@ -89,11 +89,11 @@ def test_files_of_attempts_that_nobody_heard_of_are_removed_and_all_others_stay(
 
 def test_an_error_of_the_run_removes_the_same(table) -> None:
     def interrupted() -> None:
-        with written_files(table, "run", SILENT) as written:
-            storage = written.telling(table.storage)
+        with WrittenFiles(table, "run", SILENT) as written:
+            storage = written.naming(table.storage)
             write(storage, data(table, "heard"))
             write(storage, data(table, "unheard"))
-            written.hear([data(table, "heard")])
+            written.report([data(table, "heard")])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -105,25 +105,25 @@ def test_an_error_of_the_run_removes_the_same(table) -> None:
 
 def test_the_name_of_a_file_that_may_still_be_made_stays(table) -> None:
     """A task that is cancelled ends some time later."""
-    with written_files(table, "run", SILENT) as written:
-        written.telling(table.storage)
+    with WrittenFiles(table, "run", SILENT) as written:
+        written.naming(table.storage)
         directory = own_directory(table.metadata, "runs/run/written")
         table.storage.create(f"{directory}/run-late", data(table, "late").encode())
     assert names(table) == ["late"]
 
 
 def test_a_run_that_has_told_no_task_asks_the_store_nothing(table) -> None:
-    with written_files(table, "run", SILENT) as written:
-        written.hear([data(table, "a")])
+    with WrittenFiles(table, "run", SILENT) as written:
+        written.report([data(table, "a")])
         with mock.patch.object(type(table.storage), "list", side_effect=AssertionError):
             written.settle([data(table, "a")])
-            written.remove_unheard()
+            written.remove_unreported()
 
 
 def test_what_is_discarded_is_gone_with_its_name(table) -> None:
-    with written_files(table, "run", SILENT) as written:
-        write(written.telling(table.storage), data(table, "a"))
-        written.hear([data(table, "a")])
+    with WrittenFiles(table, "run", SILENT) as written:
+        write(written.naming(table.storage), data(table, "a"))
+        written.report([data(table, "a")])
         written.discard([data(table, "a")])
     assert names(table) == []
     assert table.storage.head(data(table, "a")) is None
@@ -132,8 +132,8 @@ def test_what_is_discarded_is_gone_with_its_name(table) -> None:
 def test_the_name_stays_where_a_store_says_of_nothing_that_it_is_deleted(table) -> None:
     """As object stores do, whose bulk deletion does not tell what was there."""
     deleted = lambda _, locations: [DeleteOutcome(location, DeleteStatus.DELETED) for location in locations]  # noqa: E731
-    with written_files(table, "run", SILENT) as written:
-        storage = written.telling(table.storage)
+    with WrittenFiles(table, "run", SILENT) as written:
+        storage = written.naming(table.storage)
         write(storage, data(table, "there"))
         directory = own_directory(table.metadata, "runs/run/written")
         table.storage.create(f"{directory}/run-late", data(table, "late").encode())
@@ -141,14 +141,14 @@ def test_the_name_stays_where_a_store_says_of_nothing_that_it_is_deleted(table) 
         with mock.patch.object(
             type(table.storage), "delete_many", lambda one, some: asked.extend(some) or deleted(one, some)
         ):
-            written.remove_unheard()
+            written.remove_unreported()
     assert asked == [data(table, "there"), f"{directory}/run-there"]
 
 
 def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
-    with written_files(table, "run", SILENT) as written:
+    with WrittenFiles(table, "run", SILENT) as written:
         [live, *_] = [file.location for file in table.storage.list(f"{table.metadata.location}/data")]
-        write(written.telling(table.storage), data(table, "unheard"))
+        write(written.naming(table.storage), data(table, "unheard"))
         directory = own_directory(table.metadata, "runs/run/written")
         table.storage.create(f"{directory}/other", live.encode())
         table.storage.create(f"{directory}/torn", b"\xff")
@@ -160,3 +160,36 @@ def test_a_name_that_is_not_that_of_its_file_removes_nothing(table) -> None:
     assert table.storage.head(live) is not None
     assert table.storage.head(strange) is not None
     assert table.storage.head(data(table, "unheard")) is None
+
+
+class Storage:
+    def __init__(self, denied):
+        self.denied = denied
+
+    def delete_many(self, locations):
+        return [
+            DeleteOutcome(one, DeleteStatus.FAILED, "the store denies access")
+            if one in self.denied
+            else DeleteOutcome(one, DeleteStatus.DELETED)
+            for one in sorted(locations)
+        ]
+
+
+class Heard(list):
+    on = list.append
+
+
+def test_files_that_cannot_be_removed_are_warned_of():
+    heard = Heard()
+    discard_files(Storage({"s3://b/2", "s3://b/3"}), ["s3://b/1", "s3://b/2", "s3://b/3", "s3://b/3"], heard)
+    (warning,) = heard
+    assert isinstance(warning, Warned)
+    assert warning.message.startswith("2 new files")
+    assert "'s3://b/2'" in warning.message
+    assert "the store denies access" in warning.message
+
+
+def test_nothing_is_said_of_files_that_are_gone():
+    heard = Heard()
+    discard_files(Storage(set()), ["s3://b/1"], heard)
+    assert heard == []

@@ -8,15 +8,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.rewrite.run import (
-    DEAD_AFTER_MS,
-    LOOK_AFTER_MS,
-    Beat,
-    Heartbeat,
-    beating,
-    living_runs,
-    sweep_runs,
-)
+from icekeep.maintenance.rewrite.alive import DEAD_AFTER_MS, LOOK_AFTER_MS, Beat, Heartbeat, living_runs, sweep_runs
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
@@ -153,7 +145,7 @@ def test_it_beats_by_itself_until_the_block_ends(table):
             third.set()
 
     hooked = replace(table, storage=HookedStorage(table.storage, note))
-    with beating(hooked, "run", "compact", table.catalog.runtime, SILENT, every_ms=1):
+    with Heartbeat(hooked, "run", "compact", table.catalog.runtime, SILENT, every_ms=1):
         assert beats(table)
         assert third.wait(60)
         assert living(table) == {"run"}
@@ -163,13 +155,13 @@ def test_it_beats_by_itself_until_the_block_ends(table):
 
 @pytest.mark.parametrize("error", [JobFailedError("no"), KeyboardInterrupt()])
 def test_the_beats_go_whatever_comes_of_the_run(table, error):
-    with pytest.raises(type(error)), beating(table, "run", "compact", table.catalog.runtime, SILENT):
+    with pytest.raises(type(error)), Heartbeat(table, "run", "compact", table.catalog.runtime, SILENT):
         raise error
     assert beats(table) == []
 
 
 def test_a_run_whose_commit_may_land_yet_keeps_its_files_for_a_day(table):
-    with pytest.raises(OutcomeUnknownError), beating(table, "run", "compact", table.catalog.runtime, SILENT):
+    with pytest.raises(OutcomeUnknownError), Heartbeat(table, "run", "compact", table.catalog.runtime, SILENT):
         raise OutcomeUnknownError("no answer")
     assert living(table) == {"run"}
     table.catalog.runtime.pass_ms(DEAD_AFTER_MS + 1)
@@ -182,7 +174,7 @@ def test_beats_that_cannot_be_removed_age(table):
         def delete_many(self, locations):
             return [DeleteOutcome(location, DeleteStatus.FAILED, "denied") for location in locations]
 
-    with beating(replace(table, storage=Denying(table.storage)), "run", "x", table.catalog.runtime, SILENT):
+    with Heartbeat(replace(table, storage=Denying(table.storage)), "run", "x", table.catalog.runtime, SILENT):
         pass
     assert living(table) == {"run"}
     table.catalog.runtime.pass_ms(DEAD_AFTER_MS + 1)

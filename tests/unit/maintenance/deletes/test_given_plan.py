@@ -15,7 +15,7 @@ from icekeep.spec.evolution import AddColumn
 from icekeep.tables.verbs import update_schema, upgrade_format_version
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files, delete_positions
-from unit.maintenance.position_deletes.test_job_contract import TestRewritePositionDeletes as Contract
+from unit.maintenance.deletes.test_job_contract import TestRewritePositionDeletes as Contract
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ class TestPlan(PlanContract):
         world = Contract.fill(2)
         self.write(world, path)
         upgrade_format_version(world.table, 3)
-        self.refused(world, path, "the delete files would become vectors by now")
+        self.refused(world, path, "the delete files would become vectors now")
 
     def test_another_format_matters_and_the_schema_does_not(self, path: Path) -> None:
         world = Contract.fill(2)

@@ -10,7 +10,7 @@ from icekeep.errors import OptionError, UsageError
 from icekeep.formats.deletes.rewrite import LiveFile, delete_granularity
 from icekeep.maintenance.deletes import live_rows as live_files
 from icekeep.maintenance.deletes.execute import TaskContext, deletes_tasks
-from icekeep.maintenance.deletes.live_rows import Candidate, PositionDeletes, packed_parts
+from icekeep.maintenance.deletes.live_rows import Candidate, PositionDeletes, load_live_files, packed_parts
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.maintenance.deletes.plan import DeleteGroup, DeleteGroupRules, content_bytes, groups_of, tasks_count
 from icekeep.maintenance.options import parse_options
@@ -206,8 +206,8 @@ def test_tasks_take_the_parts_of_the_live_data_files_that_their_ranges_meet(monk
     tasks = deletes_tasks(given, context())
     assert len(tasks) == 8
     for one in tasks:
-        loaded = one.loaded(NO_STORAGE)
-        assert [path for path in paths if loaded.takes(path) and loaded.live.get(path) is None] == []
+        live = load_live_files(one.live, NO_STORAGE)
+        assert [path for path in paths if one.task.takes(path) and live.get(path) is None] == []
     assert len(given.live) == 20
     assert sum(len(one.live) for one in tasks) <= len(given.live) + len(tasks)
     # The rows of files that are for any of them are spread over the partition.

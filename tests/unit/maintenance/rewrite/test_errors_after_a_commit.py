@@ -11,7 +11,7 @@ from icekeep.maintenance.compact import job as compaction
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes import job as position_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
-from icekeep.maintenance.rewrite import commit as group_commits
+from icekeep.maintenance.rewrite.run import RewriteRun
 from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import deletes_of, gone, ids_of, made
@@ -104,7 +104,7 @@ def test_a_batch_of_position_deletes_that_fails_after_one_landed_makes_the_run_p
         for file in data_files(table):
             table = delete_positions(table, [(file.file_path, number)])
     before = lake.rows()
-    monkeypatch.setattr(group_commits, "commit", failing_from(2, group_commits.commit, error))
+    monkeypatch.setattr(RewriteRun, "send", failing_from(2, RewriteRun.send, error))
     heard: list[Any] = []
 
     class Ear:

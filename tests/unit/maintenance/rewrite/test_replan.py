@@ -13,7 +13,7 @@ from icekeep.errors import (
     SafetyError,
     UnavailableError,
 )
-from icekeep.maintenance.rewrite.run import plan_till_done
+from icekeep.maintenance.rewrite.run import retry_with_replan
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.memory_catalog import MemoryCatalog
@@ -44,7 +44,7 @@ class Job:
         self.has_others = True
 
     def run(self):
-        return plan_till_done(self.table, self.plan_and_commit, what=lambda: "7 files", listener=self.listener)
+        return retry_with_replan(self.table, self.plan_and_commit, what=lambda: "7 files", listener=self.listener)
 
     def plan_and_commit(self, table, number):
         self.plans.append((number, len(table.metadata.snapshots)))

@@ -20,7 +20,8 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, Heartbeat, hold_start
+from icekeep.maintenance.rewrite.alive import Heartbeat
+from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, pin_snapshot
 from icekeep.operations.interrupts import Interrupted, JobInterrupts
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.retention import RetentionPolicy
@@ -61,7 +62,7 @@ def listener():
 
 
 def held(table, listener, run_id="run"):
-    return hold_start(table, table.metadata.current_snapshot_id, run_id, table.catalog.runtime, listener)
+    return pin_snapshot(table, table.metadata.current_snapshot_id, run_id, table.catalog.runtime, listener)
 
 
 def tags(catalog):
@@ -212,7 +213,7 @@ def test_a_property_that_is_wrong_stops_the_run_before_it_has_begun(catalog, lis
 def beating_and_held(table, listener):
     heartbeat = Heartbeat(table, "run", "compact", table.catalog.runtime, listener)
     start_id = table.metadata.current_snapshot_id
-    return heartbeat, hold_start(table, start_id, "run", table.catalog.runtime, listener, heartbeat)
+    return heartbeat, pin_snapshot(table, start_id, "run", table.catalog.runtime, listener, heartbeat)
 
 
 def test_a_run_of_days_holds_its_start_by_renewing_the_tag(table, catalog, listener):
@@ -378,7 +379,7 @@ def test_so_does_one_that_ends_otherwise_while_its_process_is_being_stopped(tabl
     interrupts = JobInterrupts(stop)
     runtime = interrupts.runtime(catalog.runtime)
     ending = nullcontext() if error is None else pytest.raises(JobFailedError)
-    hold = hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener)
+    hold = pin_snapshot(table, table.metadata.current_snapshot_id, "run", runtime, listener)
     with interrupts.of_job(), ending, hold:
         outage(catalog)
         stop.set()
@@ -407,7 +408,7 @@ def test_a_drop_that_waits_already_when_the_run_is_stopped_gives_up_soon(table, 
     interrupts = JobInterrupts(stop)
     runtime = interrupts.runtime(catalog.runtime)
     with interrupts.of_job():
-        with hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener):
+        with pin_snapshot(table, table.metadata.current_snapshot_id, "run", runtime, listener):
             slow = fails(AWAY)
             catalog.follow(slow, after(stop.set, then=slow), *DOWN)
         # What is slept for real, a tenth of a second, is no sleep of the fake one.
@@ -422,7 +423,7 @@ def test_the_tag_goes_though_the_run_is_stopped_while_its_drop_waits(table, cata
     interrupts = JobInterrupts(stop)
     runtime = interrupts.runtime(catalog.runtime)
     with interrupts.of_job():
-        with hold_start(table, table.metadata.current_snapshot_id, "run", runtime, listener):
+        with pin_snapshot(table, table.metadata.current_snapshot_id, "run", runtime, listener):
             catalog.follow(CONFLICTS)
             stop.set()
         assert (tags(catalog), warnings(listener), len(catalog.runtime.sleeps_ms)) == (set(), [], 1)

@@ -24,7 +24,7 @@ PATHS = st.lists(st.text("ab/é", max_size=4), unique=True).map(sorted)
 BOUNDS = st.none() | st.text("ab/é", max_size=3).map(str.encode)
 
 
-def looked_at(paths: list[str], ranges: list[PathRange], keep: Any = live_data._held) -> live_data.LiveData:
+def looked_at(paths: list[str], ranges: list[PathRange], keep: Any = None) -> live_data.LiveData:
     rows = [(*P, path, 1, False, None) for path in paths]
     columns = [pa.array(values) for values in zip(*rows, strict=True)]
     batches = [pa.record_batch(columns, list(live_data._ROW))] if rows else []
