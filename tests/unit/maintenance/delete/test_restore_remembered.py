@@ -6,7 +6,7 @@ from icekeep.errors import OutcomeUnknownError, SafetyError
 from icekeep.maintenance.delete import pending as earlier_runs
 from kit.expired_tables import ExpiredWorld, Killed
 from kit.memory_catalog import after, fails, lands_late
-from unit.maintenance.deletion.test_taken_over import held_before_its_mark
+from unit.maintenance.delete.test_taken_over import held_before_its_mark
 
 
 @pytest.mark.parametrize("dies", [False, True])

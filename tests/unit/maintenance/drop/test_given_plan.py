@@ -7,8 +7,8 @@ import pytest
 from contracts.plan_contract import PlanContract
 from icekeep.operations.plan_files.format import read_plan_file
 from kit.job_world import World
-from unit.maintenance.purge.test_job_contract import TestDrop as Contract
-from unit.maintenance.purge.test_job_contract import files_of_the_table
+from unit.maintenance.drop.test_job_contract import TestDrop as Contract
+from unit.maintenance.drop.test_job_contract import files_of_the_table
 
 pytestmark = pytest.mark.slow
 
