@@ -102,7 +102,7 @@ def keeper(tmp_path: Path) -> Iterator[RowKeeper]:
     """Keeps rows below a table of its own, and leaves nothing behind."""
     table = Lake(tmp_path / "kept").create()
     before = [*table.storage.list(table.metadata.location)]
-    with keeping_rows(table, SYSTEM, SILENT) as kept:
+    with keeping_rows(table, SILENT) as kept:
         yield kept
     assert [*table.storage.list(table.metadata.location)] == before
 
@@ -371,7 +371,7 @@ def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
 ) -> None:
     """Right before the deletion the metadata is loaded again."""
     wanted = search(force=True)
-    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM, keeper)
+    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, keeper)
     assert not isinstance(found.files, pa.Table)
     later = append(place.table, [events(99)])
     kept, count = still_unnamed(found, later, spark_session, wanted, keeper)

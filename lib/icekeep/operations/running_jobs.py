@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,7 @@ from icekeep.spec.filters.parsing import parse_where
 _LOG = logging.getLogger(__name__)
 
 _START = "starting Spark"
+_RECORDING_LOOKS = "icekeep.maintenance.delete.neighbours:recording_looks"
 
 
 def run_job(
@@ -131,7 +132,8 @@ def _worked(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
     else:
         recording.found(position_of(table, command.arguments.get("branch")))
     is_plan = command.dry_run and job.plan is not None
-    with telling_of_a_dead_jvm(runtime) if surroundings.shared is not None else looked_after(surroundings):
+    looked = telling_of_a_dead_jvm(runtime) if surroundings.shared is not None else looked_after(surroundings)
+    with looked, _recording_looks(recording):
         result = _with_spark(command, job, surroundings, partial(work, is_plan, arguments))
     result, written = (result.shown, result.written) if isinstance(result, Filed) else (result, msgspec.UNSET)
     status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
@@ -140,6 +142,14 @@ def _worked(asked: _Asked, arguments: Mapping[str, Any], load: Callable[[], Any]
     outcome = begun.outcome(status, result, runtime, is_dry_run=command.dry_run, after=after)
     recording.ended(outcome)
     return msgspec.structs.replace(outcome, plan=written)
+
+
+def _recording_looks(recording: Recording) -> AbstractContextManager[None]:
+    """Where the run is written down, its looks at the catalog are as well, for the runs of a day."""
+    if recording.looks is None:
+        return nullcontext()
+    found: AbstractContextManager[None] = resolve(_RECORDING_LOOKS)(recording.looks)
+    return found
 
 
 def _not_begun(held: Held, table: Any, recording: Recording, surroundings: Surroundings) -> Outcome:

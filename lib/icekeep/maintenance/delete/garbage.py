@@ -239,7 +239,7 @@ def garbage_of(expired: Reached, retained: Reached | None, spark: SparkSource) -
     )
 
 
-def tell_kept(garbage: Garbage, listener: Listener) -> None:
+def warn_of_kept(garbage: Garbage, listener: Listener) -> None:
     """Say of files that are kept for the sake of another spelling which these are."""
     if not garbage.kept:
         return
@@ -254,8 +254,8 @@ def tell_kept(garbage: Garbage, listener: Listener) -> None:
     )
 
 
-def still_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> pa.Table:
-    """Those of some files, rows of `file_kinds.GARBAGE`, that nothing retained leads to.
+def is_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> Mask:
+    """Whether nothing retained leads to each of some files, rows of `GARBAGE`.
 
     Raises:
         SafetyError: something that is retained could not be read whole; nothing may be deleted.
@@ -263,7 +263,7 @@ def still_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> pa.
     with fails_closed():
         paths, places = np.unique(path_keys(files["location"]), return_inverse=True)
         stays = held_against(paths, retained, spark, reading=_reading(retained.manifests, spark)).mask
-        return files.filter(pa.array(~stays[places], pa.bool_()))
+        return ~stays[places]
 
 
 def marked_garbage(files: "DataFrame", files_count: int, retained: Reached, spark: SparkSource) -> "DataFrame":

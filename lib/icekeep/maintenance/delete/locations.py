@@ -88,13 +88,13 @@ class ComparedLocation(msgspec.Struct, frozen=True):
         return is_below and (self.path is None or (other.path or "").startswith(self.path + "/"))
 
 
-class Territory(msgspec.Struct, frozen=True):
+class DeletableLocations(msgspec.Struct, frozen=True):
     """What may be deleted, by place.
 
     Attributes:
-        roots: directories; what lies below one of them, at any depth, is in the territory. What lies in a directory of
+        roots: directories; what lies below one of them, at any depth, may be deleted. What lies in a directory of
             icekeep's own, where plans and the trash are, is not, whatever root is above it.
-        others: places of other tables; what is one of them, or lies below one, is in the territory only by a root that lies
+        others: places of other tables; what is one of them, or lies below one, may be deleted only by a root that lies
             below that place too, or is that place.
     """
 
@@ -154,7 +154,7 @@ def _is_held(location: str | None, parted: Iterable[_Part]) -> bool:
     return any(root.holds(file) and not any(other.holds_or_is(file) for other in others) for root, others in parted)
 
 
-def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
+def deletable_locations(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> DeletableLocations:
     """The table's location, and the places that the operator names.
 
     The location is none of the table's where it is, or lies in, a place of another table. It is never a whole bucket or disk:
@@ -178,9 +178,9 @@ def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] =
         return not around
 
     at = compared(table.metadata.location)
-    own = [root for root in (*_own_places(table.metadata.location), *table.catalog.reclaim_roots) if is_free(root)]
+    own = [root for root in (*_own_locations(table.metadata.location), *table.catalog.reclaim_roots) if is_free(root)]
     # A directory in another counts by itself: another table may lie between them, and a link may lead to it.
-    return Territory(roots=tuple(_each_once([*own, *allowed]).values()), others=tuple(others))
+    return DeletableLocations(roots=tuple(_each_once([*own, *allowed]).values()), others=tuple(others))
 
 
 def named_roots(table: Table, allowed: Sequence[str] = ()) -> tuple[str, ...]:
@@ -195,11 +195,11 @@ def check_roots(roots: Iterable[str]) -> None:
             raise OptionError(RECLAIM_ROOTS, given=root, expected=ROOTS_EXPECTED)
 
 
-def table_roots(metadata: TableMetadata) -> list[str]:
+def table_locations(metadata: TableMetadata) -> list[str]:
     """Where a table says that its files are: its location, data directory and metadata directory.
 
     What is no location, or a whole bucket or disk, is left out; and what lies on this machine, of a table that lies elsewhere.
-    Other engines delete files there, and no other table may lie there; icekeep deletes none for that alone (`territory`).
+    Other engines delete files there, and no other table may lie there; icekeep deletes none for that alone.
     """
     at = compared(metadata.location)
     is_local = at is not None and _is_local(at)
@@ -211,7 +211,7 @@ def table_roots(metadata: TableMetadata) -> list[str]:
     return list(_outermost(roots))
 
 
-def _own_places(location: str) -> list[str]:
+def _own_locations(location: str) -> list[str]:
     place = compared(location)
     if place is None or not place.is_bare:
         return [] if place is None else [location]
@@ -286,7 +286,7 @@ _METADATA_MAX_BYTES = 1 << 30
 """A packed file that grows beyond this is an attack or an accident, not table metadata."""
 
 
-class TableRoots(msgspec.Struct, frozen=True):
+class TableLocations(msgspec.Struct, frozen=True):
     """Where a table is: its location, and its directories and metadata file as far as they may lie elsewhere."""
 
     table_uuid: str | None
@@ -295,14 +295,15 @@ class TableRoots(msgspec.Struct, frozen=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, `None` where it does not.
+    """Another table; `problem` says why it cannot be loaded.
 
-    What a catalog tells of a place may be less than all: `write.data.path` need not be among it.
+    Then `locations` is what the catalog tells, which may be less than all: `write.data.path` need not be among it. `None` where
+    it tells nothing.
     """
 
     identifier: Identifier
     metadata_location: str = ""
-    places: TableRoots | None = None
+    locations: TableLocations | None = None
     problem: str = ""
     may_lie_elsewhere: bool = False
 
@@ -319,7 +320,7 @@ class _Document(msgspec.Struct, rename="kebab"):
     properties: dict[str, Any] | None = None
 
 
-def recalled(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
+def known_neighbour(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
     """One other table whose metadata file is known by now and never changes; `None` where it is to be looked at."""
     location = pointer.metadata_location
     known = None if _may_change(location) else _KNOWN.get((location, ()))
@@ -341,29 +342,29 @@ def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = 
     except NotFoundError as error:
         return Neighbour(identifier, problem=first_line(error)) if _is_listed(catalog, identifier) else None
     except IcekeepError as error:
-        places, is_whole = _roots_by_catalog(catalog, identifier)
+        found, is_whole = _locations_by_catalog(catalog, identifier)
         # A table of another format has no properties that could lead elsewhere.
         may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
-        return Neighbour(identifier, places=places, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
+        return Neighbour(identifier, locations=found, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
 
 
 def look_by(identifier: Identifier, pointer: Pointer) -> Neighbour:
     """One other table, by its pointer alone; raises `IcekeepError` where its metadata cannot be read."""
-    return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
+    return Neighbour(identifier, pointer.metadata_location, _read_locations(pointer))
 
 
-def forget_roots() -> None:
+def forget_locations() -> None:
     """Forget what was read of tables so far, as for another catalog whose metadata files have the same names."""
     _KNOWN.clear()
 
 
-def _roots_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableRoots | None, bool]:
+def _locations_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableLocations | None, bool]:
     """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
     try:
         told = catalog.describe(identifier)
         if told is None or compared(told.location) is None:
             return None, False
-        return _roots_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
+        return _locations_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
     except IcekeepError:
         return None, False
 
@@ -378,7 +379,7 @@ def _is_listed(catalog: Catalog, identifier: Identifier) -> bool:
         return True
 
 
-def _roots(pointer: Pointer) -> TableRoots:
+def _read_locations(pointer: Pointer) -> TableLocations:
     """Where the table of a pointer is, read if that is not known yet."""
     location = pointer.metadata_location
     stamp: tuple[int, ...] = ()
@@ -387,7 +388,7 @@ def _roots(pointer: Pointer) -> TableRoots:
         stamp = () if info is None else (info.size_bytes, info.modified_ms)
     known = _KNOWN.get((location, stamp))
     if known is None:
-        known = _parsed_roots(pointer.storage.read(location), location)
+        known = _parsed_locations(pointer.storage.read(location), location)
         _KNOWN.put((location, stamp), known)
     return known
 
@@ -397,7 +398,7 @@ def _may_change(metadata_location: str) -> bool:
     return parse_version_name(metadata_location.rsplit("/", 1)[-1]) is not None
 
 
-def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
+def _parsed_locations(data: bytes, metadata_location: str) -> TableLocations:
     try:
         document = from_json(unpacked(data, _METADATA_MAX_BYTES), _Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
@@ -409,10 +410,10 @@ def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
             f"table metadata {metadata_location!r} has location {document.location!r}, which is no location",
             location=metadata_location,
         )
-    return _roots_of(document, metadata_location)
+    return _locations_of(document, metadata_location)
 
 
-def _roots_of(document: _Document, *more: str) -> TableRoots:
+def _locations_of(document: _Document, *more: str) -> TableLocations:
     """The places that a table's location and properties say, and those that are known besides."""
     document.properties = {k: v for k, v in (document.properties or {}).items() if isinstance(v, str)}
     # Location and properties are all that the layout asks for.
@@ -421,7 +422,7 @@ def _roots_of(document: _Document, *more: str) -> TableRoots:
     places = {named_one: compared(named_one) for named_one in named}
     # A whole bucket says nothing about where in it the files are.
     elsewhere = tuple(location for location, place in places.items() if place is not None and not place.is_bare)
-    return TableRoots(document.table_uuid, document.location, elsewhere)
+    return TableLocations(document.table_uuid, document.location, elsewhere)
 
 
 class _Cache:
@@ -429,18 +430,18 @@ class _Cache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._roots: OrderedDict[tuple[str, tuple[int, ...]], TableRoots] = OrderedDict()
+        self._roots: OrderedDict[tuple[str, tuple[int, ...]], TableLocations] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, tuple[int, ...]]) -> TableRoots | None:
+    def get(self, key: tuple[str, tuple[int, ...]]) -> TableLocations | None:
         with self._lock:
             if key in self._roots:
                 self._roots.move_to_end(key)
             return self._roots.get(key)
 
-    def put(self, key: tuple[str, tuple[int, ...]], places: TableRoots) -> None:
+    def put(self, key: tuple[str, tuple[int, ...]], found: TableLocations) -> None:
         with self._lock:
-            self._roots[key] = places
+            self._roots[key] = found
             self._roots.move_to_end(key)
             while len(self._roots) > self._size:
                 self._roots.popitem(last=False)

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from icekeep.catalog.base import Table
 from icekeep.catalog.metadata_files import HINT, unknown_names
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError
-from icekeep.maintenance.delete.locations import table_roots
+from icekeep.maintenance.delete.locations import table_locations
 from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode, in_threads
 from icekeep.planning.manifest_lists import listed_manifests
@@ -438,7 +438,7 @@ def read_reached(  # noqa: PLR0913 - what a run was told
         storage=storage,
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
-        roots=tuple(dict.fromkeys((*table_roots(metadata), *roots))),
+        roots=tuple(dict.fromkeys((*table_locations(metadata), *roots))),
         seen=ReachableLists(
             since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files
         ),

@@ -25,10 +25,9 @@ from icekeep.catalog.filesystem import dropped_heads
 from icekeep.catalog.metadata_files import is_metadata_file, parse_version_name, unknown_names
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.garbage import ReachedPaths, held_against, reached_keys
 from icekeep.maintenance.delete.lease import safe_now_ms
-from icekeep.maintenance.delete.locations import Territory, check_roots, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, deletable_locations
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.reachable import (
     GARBAGE,
@@ -38,6 +37,7 @@ from icekeep.maintenance.delete.reachable import (
     fails_closed,
     spelled_like,
 )
+from icekeep.maintenance.delete.run import refuse_if_gc_is_disabled
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.listing import (
     LISTED,
@@ -50,7 +50,7 @@ from icekeep.maintenance.orphans.listing import (
     keyed_rows,
     list_files,
     list_given,
-    without_waiting,
+    without_planned,
 )
 from icekeep.maintenance.orphans.metadata import SORTED, MetadataFileSorter, Sort, former_statistics, reached_by
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
@@ -58,7 +58,6 @@ from icekeep.maintenance.rewrite.run import living_runs
 from icekeep.planning.entries import DecodedEntries, folded
 from icekeep.planning.spark.session import F, SparkSource, limits_of, refuse_encrypted, started, to_arrow_schema
 from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
-from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import OWN_DIRECTORY, metadata_directory
 from icekeep.spelling import counted
@@ -114,7 +113,7 @@ def compare(
 
 def any_below(root: str, reached: Reached, spark: SparkSource) -> bool:
     """Whether metadata leads to any file below a directory."""
-    below = Territory(roots=(root,))
+    below = DeletableLocations(roots=(root,))
     if below.mask(reached.named["location"]).any():
         return True
     task = reached.decode_task()
@@ -137,7 +136,7 @@ def listed_count(files: Rows, locations: pa.Array, spelling: Spelling) -> int:
 
 
 class _BelowFold:
-    def __init__(self, below: Territory) -> None:
+    def __init__(self, below: DeletableLocations) -> None:
         self._below = below
         self.found = False
 
@@ -292,8 +291,8 @@ def _may_lie_under(location: str, root: str) -> bool:
 
 def refuse_outside(table: Table, root: str, search: Search) -> None:
     """Raise `SafetyError` where the directory that is listed lies where files of this table must not be deleted."""
-    # The territory is asked for files: one right in the directory stands for all below it.
-    places = territory(table, search.options.roots)
+    # Locations are asked for files: one right in the directory stands for all below it.
+    places = deletable_locations(table, search.options.roots)
     if not places.holds(f"{root}/any"):
         raise SafetyError(
             f"location {root!r} does not lie in a place of the table ({', '.join(map(repr, places.roots))}): "
@@ -438,7 +437,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     table: Table
-    territory: Territory
+    locations: DeletableLocations
     files: Rows
     files_count: int
     share: OrphanShare
@@ -465,7 +464,6 @@ def find_candidates(
     spark: SparkSource,
     search: Search,
     listener: Listener,
-    runtime: Runtime,
     keeper: RowKeeper,
     *,
     is_plan: bool = False,
@@ -483,6 +481,7 @@ def find_candidates(
         TryAgainError: the catalog or the store is out of reach.
     """
     refuse(table)
+    runtime = table.runtime
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
     refuse_unknown_names(table, root)
@@ -497,7 +496,7 @@ def find_candidates(
         listener=listener,
     )
     refuse_neighbours(table, found)
-    places = territory(table, search.options.roots, found.other_roots)
+    places = deletable_locations(table, search.options.roots, found.other_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search, keeper)
     if search.location is not None and search.file_list_view is None and not listing.files_count + listing.hidden_count:
@@ -514,7 +513,7 @@ def find_candidates(
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
     unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
-    free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark, keeper)
+    free, waiting_count = without_planned(unnamed, compared.unnamed_count, latest, spark, keeper)
     sorter = sorter_of(latest, before_ms, now_ms, living, search.options.ignored_uuids)
     if search.location is not None or search.file_list_view is not None:
         # Metadata of another table may lie beside what was listed, and lead to files in it.
@@ -526,7 +525,7 @@ def find_candidates(
     going = _going(files, going_count, limits_of(spark).listed_files_count)
     candidates = OrphanCandidates(
         table=latest,
-        territory=places,
+        locations=places,
         files=going,
         files_count=going_count,
         share=OrphanShare(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),

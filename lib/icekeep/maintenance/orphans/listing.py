@@ -50,7 +50,7 @@ from icekeep.catalog.filesystem import MOVED_ASIDE
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UsageError, argument, first_line
 from icekeep.events import Listener
 from icekeep.maintenance.delete.kept import part_paths, plans_with_files_in_place
-from icekeep.maintenance.delete.locations import Territory
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.plan_file import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.delete.reachable import PathSet, union
 from icekeep.maintenance.orphans import JOB
@@ -60,7 +60,6 @@ from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started, task_context
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
 from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, attempt_id, tasks_count
-from icekeep.runtime import Runtime
 from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
@@ -163,8 +162,8 @@ class _Writing(msgspec.Struct, frozen=True):
 class RowKeeper:
     """Keeps rows for one run; until it is asked to, it writes nothing."""
 
-    def __init__(self, table: Table, runtime: Runtime, listener: Listener) -> None:
-        self._table, self._runtime, self._listener = table, runtime, listener
+    def __init__(self, table: Table, listener: Listener) -> None:
+        self._table, self._listener = table, listener
         self._run = ExitStack()
         self._directory = ""
 
@@ -202,15 +201,15 @@ class RowKeeper:
 
     def _begun(self) -> str:
         run_id = run_name(self._table)
-        self._run.enter_context(beating(self._table, run_id, JOB.name, self._runtime, self._listener))
+        self._run.enter_context(beating(self._table, run_id, JOB.name, self._table.runtime, self._listener))
         self._directory = own_directory(self._table.metadata, f"runs/{run_id}")
         return self._directory
 
 
 @contextmanager
-def keeping_rows(table: Table, runtime: Runtime, listener: Listener) -> Iterator[RowKeeper]:
+def keeping_rows(table: Table, listener: Listener) -> Iterator[RowKeeper]:
     """What keeps rows while the block lasts."""
-    keeper = RowKeeper(table, runtime, listener)
+    keeper = RowKeeper(table, listener)
     try:
         yield keeper
     finally:
@@ -445,7 +444,7 @@ _WANTED = (
 
 
 class _Sieve(msgspec.Struct, frozen=True):
-    below: Territory
+    below: DeletableLocations
     hidden: HiddenNames
     spelling: Spelling
     percent_encoded: bool
@@ -499,7 +498,7 @@ def list_given(
             file_list_view=name,
         )
     is_encoded = is_inventory and not _is_plain(suffix, rows)
-    sieve = _Sieve(Territory(roots=(root,)), hidden, spelling, is_encoded)
+    sieve = _Sieve(DeletableLocations(roots=(root,)), hidden, spelling, is_encoded)
     with _readable(name):
         sifted = files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED))
         return kept_listing(sifted, limits_of(spark).listed_files_count, keeper)
@@ -598,7 +597,7 @@ def _is_plain(suffix: str, rows: "DataFrame") -> bool:
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 
 
-def without_waiting(
+def without_planned(
     files: Rows, files_count: int, table: Table, spark: SparkSource, keeper: RowKeeper
 ) -> tuple[Rows, int]:
     """Listed files without those that a plan of another run names, and how many these are.

@@ -34,7 +34,7 @@ from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, MOVED_ASIDE, VERSION_AGE_
 from icekeep.catalog.metadata_files import METADATA_NAME, parse_version_name
 from icekeep.decoding import from_json, from_plain
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.delete.locations import Territory, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, deletable_locations
 from icekeep.maintenance.delete.reachable import (
     NOTHING_SEEN,
     FileKind,
@@ -378,7 +378,7 @@ def _statistics_of(locations: Sequence[str], table: Table) -> dict[str, list[str
     """
     if not locations:
         return {}
-    places, storage = territory(table), table.storage
+    places, storage = deletable_locations(table), table.storage
     with ThreadPoolExecutor(_files_at_once(table)) as pool:
         found = pool.map(lambda location: _statistics_named_by(location, places, storage), locations)
         return {location: files for location, files in zip(locations, found, strict=True) if files is not None}
@@ -391,7 +391,7 @@ def _files_at_once(table: Table) -> int:
     return max(1, min(REQUESTS_AT_ONCE, _HELD_BYTES // (_GROWTH * file_bytes)))
 
 
-def _statistics_named_by(location: str, places: Territory, storage: Storage) -> list[str] | None:
+def _statistics_named_by(location: str, places: DeletableLocations, storage: Storage) -> list[str] | None:
     try:
         data = storage.read(location)
     except MissingFileError:

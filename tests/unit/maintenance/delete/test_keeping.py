@@ -104,7 +104,7 @@ def test_an_expiration_beside_a_restore_leaves_what_that_brings_back(world):
 
 def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(world, monkeypatch):
     """It asked for plans while the files were in the trash, and had no plan of its own yet when the restore asked."""
-    before, list_files, write = world.files(), candidates._listing, execute._written
+    before, list_files, write = world.files(), candidates._listing, execute.OrphanRemoval._written
     in_swap, may_go_on, restored = Event(), Event(), []
 
     def list_and_expire(*arguments):
@@ -124,7 +124,7 @@ def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(worl
 
     restoring = Thread(target=lambda: restored.append(world.restore()))
     monkeypatch.setattr(candidates, "_listing", list_and_expire)
-    monkeypatch.setattr(execute, "_written", write_beside_a_restore)
+    monkeypatch.setattr(execute.OrphanRemoval, "_written", write_beside_a_restore)
     assert world.remove_orphans().deleted_files_count == 0
     may_go_on.set()
     restoring.join(60)
@@ -305,14 +305,14 @@ def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(wor
 
 def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_that_plan(world, monkeypatch):
     """A file was adopted right after the commit, and went with the snapshot that had adopted it: nobody looked for it."""
-    real = expiring._reclaimed
+    real = expiring.ExpirationRun._collected
 
     def adopt_first(*arguments):
         add(world.table, "a")
         world.runtime.pass_ms(1000)
         return real(*arguments)
 
-    monkeypatch.setattr(expiring, "_reclaimed", adopt_first)
+    monkeypatch.setattr(expiring.ExpirationRun, "_collected", adopt_first)
     world.expire(trash=3)
     monkeypatch.undo()
     run = plan_of_snapshots(world)

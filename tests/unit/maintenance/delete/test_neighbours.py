@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.delete.locations import forget_roots, territory
+from icekeep.maintenance.delete.locations import deletable_locations, forget_locations
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.spec.metadata import metadata_to_json
@@ -119,7 +119,7 @@ def test_tables_beside_each_other_are_no_overlap(tmp_path, kind):
     last = tables[-1]
     path = Path(last.metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({"format-version": 9, "location": f"{tables[0].metadata.location}/inner"}))
-    forget_roots()
+    forget_locations()
     error = refused(tables[0])
     assert error.facts == {
         "table": "db.t1",
@@ -422,7 +422,7 @@ def test_catalogs_behind_clients_are_asked_from_several_threads(kind, request):
     inside = json.dumps({"location": f"{ours.metadata.location}/inner"})
     Path(others[-1].metadata_location.removeprefix("file://")).write_text(inside)
     assert neighbours(ours) == Neighbours()
-    forget_roots()
+    forget_locations()
     assert "inner' of table 'db2.t8'" in refused(ours).message
 
 
@@ -479,7 +479,7 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     told = Told()
     around = neighbours(outer, refuses_overlap=False, listener=told)
     assert len(told.warnings) == 1
-    mine = territory(outer, (), around.other_roots)
+    mine = deletable_locations(outer, (), around.other_roots)
     names = [
         f"{WAREHOUSE}/db/ours/{name}" for name in ("data/f", "in/data/f", "in", "in2/f", "data/../in/f", "in//f", "//f")
     ]
@@ -487,9 +487,9 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     assert [mine.holds(name) for name in names] == held
     assert mine.mask(pa.array(names)).tolist() == held
     around = neighbours(inner, refuses_overlap=False)
-    nested = territory(inner, (), around.other_roots)
+    nested = deletable_locations(inner, (), around.other_roots)
     assert not nested.holds(f"{inner.metadata.location}/data/f")
-    named = territory(inner, [inner.metadata.location], around.other_roots)
+    named = deletable_locations(inner, [inner.metadata.location], around.other_roots)
     assert named.holds(f"{inner.metadata.location}/data/f")
     assert not named.holds(f"{outer.metadata.location}/data/f")
 
@@ -564,7 +564,7 @@ def test_what_is_not_refused_never_holds_a_file_of_the_other(ours, our_data, the
             answers.append("refused")
             continue
         answers.append("fine")
-        mine = territory(table)
+        mine = deletable_locations(table)
         location = them.metadata.location
         assert not mine.holds(f"{location}/x")
         assert not mine.holds(them.metadata_location)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from icekeep.maintenance.delete import execute as pace
-from icekeep.maintenance.delete import execute as reclaim
-from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import pending
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.restore.job import list_restorable
 from kit.expired_tables import ExpiredWorld
 
@@ -28,7 +27,7 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
         world.adopt_and_delete("b")
         world.expire(options={"grace": "5d"})
 
-    proves, removes = earlier_runs.still_garbage, reclaim._removed
+    proves, removes = pending.is_garbage, deleting._removed
 
     def proved(*arguments):
         others()
@@ -40,10 +39,10 @@ def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
         return outcome
 
     if when == "during the proof":
-        monkeypatch.setattr(earlier_runs, "still_garbage", proved)
+        monkeypatch.setattr(pending, "is_garbage", proved)
     else:
-        monkeypatch.setattr(pace, "CALL_FILES", 1)
-        monkeypatch.setattr(reclaim, "_removed", removed)
+        monkeypatch.setattr(deleting, "CALL_FILES", 1)
+        monkeypatch.setattr(deleting, "_removed", removed)
     world.finish()
     (younger,) = [run for run in runs(world) if run not in first]
     assert "b" in world.data()
@@ -61,19 +60,19 @@ def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_othe
     world.pass_days(1.25 / 24)
     world.expire(trash=3, options={"grace": "2h"})
     world.pass_days(1.5 / 24)
-    real, done = earlier_runs.reclaim, []
+    real, done = deleting.DeletionRun.reclaim, []
 
-    def slow(plan, claim, *arguments, **named):
+    def slow(self, plan, lease, *arguments, **named):
         if not done:
             done.append(plan.run)
             # It has many files, and takes an hour.
             for _ in range(20):
                 world.pass_days(3 / 24 / 60)
-                claim.check(world.storage, world.runtime)
+                lease.check(world.storage, world.runtime)
             world.finish(trash=3)
-        return real(plan, claim, *arguments, **named)
+        return real(self, plan, lease, *arguments, **named)
 
-    monkeypatch.setattr(earlier_runs, "reclaim", slow)
+    monkeypatch.setattr(deleting.DeletionRun, "reclaim", slow)
     world.finish(trash=3)
     monkeypatch.undo()
     for _ in range(10):

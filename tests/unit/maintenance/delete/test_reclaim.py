@@ -6,16 +6,16 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.maintenance.delete.execute import reclaim, refuse_if_gc_is_disabled
-from icekeep.maintenance.delete.lease import LEASE_MS, take_claim
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.lease import LEASE_MS, take_lease
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.options import ReclaimOptions
 from icekeep.maintenance.delete.plan_file import PlanDraft, classify_files, plan_directory, trash_location, write_plan
 from icekeep.maintenance.delete.reachable import NO_PATHS, FileKind, FilesOfKind, GarbageFile, garbage_table
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, refuse_if_gc_is_disabled
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import for_each
 from kit.changes import Recorder
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import memory_table
 
@@ -49,7 +49,7 @@ def planned(table, *files, **draft):
     """Write a plan of content files and one of all others, as the jobs do."""
     told = PlanDraft(job="expire_snapshots", run=RUN, **draft)
     directory = plan_directory(table, told)
-    places = territory(table)
+    places = deletable_locations(table)
     found = classify_files(garbage_table(files), places, directory, table.storage)
     return write_plan(found, told, table, FakeRuntime())
 
@@ -62,18 +62,10 @@ def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, clai
     runtime = runtime or FakeRuntime()
     # Whoever wrote the plan, or carried it out before, is gone.
     now_ms = table.storage.inner.runtime.now_ms() + LEASE_MS + 1
-    return reclaim(
-        plan,
-        claim or take_claim(plan.directory, "test", table.storage, runtime, now_ms),
-        look,
-        table,
-        territory(table),
-        no_spark,
-        options=ReclaimOptions(**options),
-        max_concurrent_deletes=None,
-        listener=listener or Recorder(),
-        runtime=runtime,
-    )
+    lease = claim or take_lease(plan.directory, "test", table.storage, runtime, now_ms)
+    request = DeletionRequest(options=ReclaimOptions(**options))
+    run = DeletionRun.of(with_runtime(table, runtime), no_spark, request, listener or Recorder(), now_ms)
+    return run.reclaim(plan, lease, look)
 
 
 def left(table):
@@ -264,7 +256,7 @@ def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
     elsewhere = file(root="memory://lake/wh/db/events2")
     stored(table, elsewhere)
     told = PlanDraft(job="expire_snapshots", run=RUN)
-    places = territory(table, ["memory://lake/wh/db/events2"])
+    places = deletable_locations(table, ["memory://lake/wh/db/events2"])
     found = classify_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
     plan = write_plan(found, told, table, FakeRuntime())
     assert plan.files_count == 1

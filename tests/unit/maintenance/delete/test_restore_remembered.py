@@ -3,7 +3,7 @@
 import pytest
 
 from icekeep.errors import OutcomeUnknownError, SafetyError
-from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import pending
 from kit.expired_tables import ExpiredWorld, Killed
 from kit.memory_catalog import after, fails, lands_late
 from unit.maintenance.delete.test_taken_over import held_before_its_mark
@@ -15,7 +15,7 @@ def test_a_run_that_ends_right_after_its_claim_does_not_hide_the_restore(dies, m
     world = ExpiredWorld()
     world.expire(options={"grace": "1h"})
     world.pass_days(0.5)
-    real, ended = earlier_runs.take_claim, []
+    real, ended = pending.take_lease, []
 
     def take_after_a_restore(*arguments, **named):
         if ended:
@@ -30,7 +30,7 @@ def test_a_run_that_ends_right_after_its_claim_does_not_hide_the_restore(dies, m
         world.catalog.failing_loads = 1
         return claim
 
-    monkeypatch.setattr(earlier_runs, "take_claim", take_after_a_restore)
+    monkeypatch.setattr(pending, "take_lease", take_after_a_restore)
     if dies:
         with pytest.raises(Killed):
             world.finish()

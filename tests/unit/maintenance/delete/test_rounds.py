@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekeep.maintenance.delete import execute as task_rounds
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.delete.plan_file import PlanPart
 from icekeep.maintenance.delete.reachable import FileKind, FilesOfKind
 from kit.cases import for_each
@@ -28,7 +28,7 @@ class Clock:
 def rounds(count: int, took: Any) -> list[int]:
     """How many parts the rounds have, where one of so many takes so long."""
     clock, found, left = Clock(), [], [*parts(count)]
-    for some in task_rounds.rounds(parts(count), None, clock):
+    for some in deleting.batches_of_parts(parts(count), None, clock):
         found.append(len(some))
         assert [*some] == left[: len(some)]
         del left[: len(some)]
@@ -56,7 +56,7 @@ def test_no_time_at_all_is_no_error():
 
 @pytest.mark.parametrize(("rate", "sizes"), [(1.0, [1] * 5), (2_000.0, [2, 2, 1]), (10_000.0, [5])])
 def test_with_a_limited_speed_a_round_has_as_many_files_as_that_allows(rate, sizes):
-    found = [*task_rounds.rounds(parts(5), rate, Clock())]
+    found = [*deleting.batches_of_parts(parts(5), rate, Clock())]
     assert [len(some) for some in found] == sizes
 
 
@@ -66,6 +66,6 @@ def test_with_a_limited_speed_a_round_has_as_many_files_as_that_allows(rate, siz
 def test_tasks_share_a_limited_speed(rate, concurrent, tasks):
     conf = SimpleNamespace(get=lambda *_: None)
     session = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, master="yarn", defaultParallelism=2))
-    bins, each = task_rounds.task_bins(rate, parts(40), concurrent, session)
+    bins, each = deleting.task_bins(rate, parts(40), concurrent, session)
     assert len(bins) == tasks
     assert each == (None if rate is None else rate / tasks)

@@ -10,11 +10,10 @@ from icekeep.errors import SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.delete.locations import look_at
 from icekeep.maintenance.delete.neighbours import (
     FRESH_MS,
-    OLD_MS,
+    LOOK_MS,
     Neighbours,
     SharedLooks,
     neighbours,
-    shared_looks,
     sharing,
 )
 from icekeep.spec.updates import SetLocation
@@ -73,7 +72,6 @@ def test_the_tables_of_a_run_are_looked_at_once_for_all_of_them(catalog, tables)
         for table in tables * 3:
             assert neighbours(table).unlisted_reason == ""
     assert catalog.calls["find"] == 6
-    assert shared_looks() is None
     neighbours(tables[0])
     assert catalog.calls["find"] == 11
 
@@ -84,7 +82,7 @@ def test_a_look_that_is_old_is_made_anew_and_sees_what_came(catalog, tables):
         neighbours(tables[0])
         moved = catalog.load(("db", "t5"))
         catalog.swap(moved, [], [SetLocation(f"{places(0)}/data/x")])
-        catalog.runtime.pass_ms(OLD_MS - 1)
+        catalog.runtime.pass_ms(LOOK_MS - 1)
         assert neighbours(tables[0]) == Neighbours()
         catalog.runtime.pass_ms(1)
         with pytest.raises(SafetyError, match=r"db\.t5"):

@@ -9,7 +9,7 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.maintenance.delete import lease as claims
-from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import pending
 from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.expired_tables import ExpiredWorld, OneByOne
@@ -138,7 +138,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
     """The run had looked before, deleted the files for good, and then the commit landed."""
     world.expire(options={"grace": "1h"})
     world.pass_days(0.5)
-    real, ended = earlier_runs.take_claim, []
+    real, ended = pending.take_lease, []
 
     def take_after_a_restore(*arguments, **named):
         if not ended:
@@ -148,7 +148,7 @@ def test_a_restore_that_ends_unknown_while_a_run_is_about_to_claim_its_plan_is_l
             ended.append(error)
         return real(*arguments, **named)
 
-    monkeypatch.setattr(earlier_runs, "take_claim", take_after_a_restore)
+    monkeypatch.setattr(pending, "take_lease", take_after_a_restore)
     assert world.finish().finished_files_count == 0
     world.pass_days(0.1)
     assert world.finish().finished_files_count == 0

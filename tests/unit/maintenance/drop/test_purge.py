@@ -24,10 +24,10 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.delete.lease import LEASE_MS
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.drop.history import read_history
 from icekeep.maintenance.drop.job import drop_table, exact_drop_table, plan_drop_table
-from icekeep.maintenance.drop.pending import read_history
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.metadata_beside import register_table
 from icekeep.maintenance.restore.job import list_restorable
@@ -690,7 +690,7 @@ def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     table, other = history(catalog), another(catalog)
     before = plan_drop_table(table, no_spark, purge=True)
     catalog.storage.delete_many([other.metadata_location])
-    forget_roots()
+    forget_locations()
     with pytest.raises(SafetyError, match="in accept_unreadable"):
         plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
     plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])
