@@ -91,7 +91,7 @@ _LOOKS = sa.Table(
     sa.Column("at_ms", sa.BigInteger, nullable=False),
     sa.Column("found", sa.LargeBinary, nullable=False),
 )
-"""Where the tables of a catalog lay at the last look. Nobody relies on it, so it has no version, and is made when it is needed."""
+"""Where the tables of a catalog lay at the last look. Nobody relies on it: it has no version, and is made when it is needed."""
 
 _VERSIONS = sa.Table("icekeep_version", _SCHEMA, sa.Column("version", sa.Integer, primary_key=True))
 

@@ -121,7 +121,7 @@ def _candidates_run(
     return msgspec.structs.replace(run, locations=candidates.locations)
 
 
-def _foreseen(
+def foreseen_removal(
     candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
 ) -> RemoveOrphanFilesPlan:
     """What a run would do, with what earlier runs left; refused where another plan is approved, as the run would be."""
@@ -533,7 +533,7 @@ def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) ->
     search, spark, listener = request.search(), request.spark, request.listener
     with keeping_rows(table, listener) as keeper:
         candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
-        return _foreseen(candidates, spark, search, listener)
+        return foreseen_removal(candidates, spark, search, listener)
 
 
 @takes(RemoveOrphanFilesRequest, "remove_orphan_files")
@@ -543,7 +543,7 @@ def exact_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -
     with ExitStack() as stack:
         keeper = stack.enter_context(keeping_rows(table, listener))
         candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
-        shown = _foreseen(candidates, spark, search, listener)
+        shown = foreseen_removal(candidates, spark, search, listener)
         head = candidates.table.metadata.head(MAIN)
         listings_count = -(-candidates.listed_count // _NAMES_A_LISTING)
         return ExactPlan(
