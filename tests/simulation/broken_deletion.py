@@ -26,7 +26,7 @@ def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
     def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
         return take_lease(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
 
-    return replaced(restoring, "take_claim", take)
+    return replaced(restoring, "take_lease", take)
 
 
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:

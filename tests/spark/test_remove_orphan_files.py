@@ -416,7 +416,7 @@ def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
     for path in place.live:
         place.age(path, 10)
     engine = limited(spark_session, listed_files_count=limit, plan_files_count=-1)
-    done = result(remove_orphans(lake.load(), engine, search(trash=0, force=True), SILENT, SYSTEM))
+    done = run(lake.load(), engine, trash=0, force=True)
     assert done.kept.waiting_count + done.kept.young_count >= left
     assert done.deleted_files_count == len(place.strays)
     assert place.live <= lake.files_on_disk()

@@ -208,7 +208,11 @@ def neighbours(  # noqa: PLR0913 - what a run was told
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
     """
-    ours, named = _own_roots(table), named_roots(table, roots)
+    location, named = table.metadata.location, named_roots(table, roots)
+    if compared(location) is None:
+        raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
+    elsewhere = tuple(root for root in table_locations(table.metadata) if _key(root) != _key(location))
+    ours = TableLocations(table.metadata.table_uuid, location, elsewhere)
     judged = TableLocations(ours.table_uuid, looked_at, ()) if looked_at else ours
     max_age_ms = DAY_MS if is_asked_daily else FRESH_MS if looked_at else LOOK_MS
     unlisted_reason, found = _others(table, max_age_ms, is_listed=is_listed)
@@ -245,7 +249,10 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
     """
     _real.cache_clear()
     location, data = _key(table.metadata.location), _key(data_directory(table.metadata))
-    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if _has_name(location, table) else [])]
+    # Called as the table is, as the location is that a catalog gives it, perhaps with a uuid behind.
+    name, called = table.identifier[-1].casefold(), location.rstrip("/").rpartition("/")[2].casefold()
+    has_name = called == name or called.startswith(f"{name}-")
+    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if has_name else [])]
     own = [root for root in (location, data) if root.count("/") > _SLASHES_OF_A_STORE]
     strangers: dict[str, str] = {}
     for some in files:
@@ -268,12 +275,6 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
                     **_facts(table, file, places[key]),
                 )
             key = key.rpartition("/")[0]
-
-
-def _has_name(key: str, table: Table) -> bool:
-    """Whether a location is called as the table is, as the one is that a catalog gives it, perhaps with a uuid behind."""
-    name, called = table.identifier[-1].casefold(), key.rstrip("/").rpartition("/")[2].casefold()
-    return called == name or called.startswith(f"{name}-")
 
 
 def _holds(root: str, key: str) -> bool:
@@ -404,14 +405,6 @@ def _looked_at(catalog: Catalog, pointers: Mapping[Identifier, Pointer | None]) 
     looked = dict(zip(unknown, _each(lambda name: look_at(catalog, name, pointers[name]), unknown), strict=True))
     found = [neighbour or looked[name] for name, neighbour in known.items()]
     return [neighbour for neighbour in found if neighbour is not None]
-
-
-def _own_roots(table: Table) -> TableLocations:
-    location = table.metadata.location
-    if compared(location) is None:
-        raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
-    elsewhere = tuple(root for root in table_locations(table.metadata) if _key(root) != _key(location))
-    return TableLocations(table.metadata.table_uuid, location, elsewhere)
 
 
 def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
@@ -547,27 +540,22 @@ def _other_roots(
                     "with --option reclaim.roots"
                 )
             )
-    return [
-        *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
-        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in (*outer, *tied)),
-    ]
+    found_roots = []
+    for one in inner:
+        # Theirs may leave out the store that our files name.
+        below = _parts(_key(one.theirs))[2].removeprefix(_parts(_key(one.ours))[2].rstrip("/"))
+        found_roots += [one.theirs, one.ours.rstrip("/") + below]
+    for one in (*outer, *tied):
+        # By its text theirs need not be, or hold, ours: one may leave out its store, or be a link.
+        our_text, their_text = compared(one.ours), compared(one.theirs)
+        is_outer = our_text == their_text or (our_text and their_text and their_text.holds(our_text))
+        found_roots.append(one.theirs if our_text and is_outer else one.ours)
+    return found_roots
 
 
 def _is_wide(place: str, theirs: TableLocations) -> bool:
     """Whether a directory of a table lies above its location: such as all tables of a warehouse may share is nobody's own."""
     return _relation(place, theirs.location) == _CONTAINS
-
-
-def _is_seen_as_outer(one: _Overlap) -> bool:
-    """Whether a place of theirs that is, or holds, ours is one by its text: one may leave out its store, or be a link."""
-    ours, theirs = compared(one.ours), compared(one.theirs)
-    return ours is not None and theirs is not None and (ours == theirs or theirs.holds(ours))
-
-
-def _spelled_as_ours(one: _Overlap) -> str:
-    """A place of another table below one of ours, which may leave out the store that our files name."""
-    below = _parts(_key(one.theirs))[2].removeprefix(_parts(_key(one.ours))[2].rstrip("/"))
-    return one.ours.rstrip("/") + below
 
 
 def _pairs(ours: TableLocations, theirs: TableLocations | None) -> list[tuple[str, str]]:
