@@ -1,13 +1,11 @@
-"""Which of some files metadata leads to: of few by a fold over its entries, of many by their keys in Spark.
-
-A file counts as reached where something has its path, in whatever store (`path_set`); by which scheme and authority it is
-named is kept beside that.
-
-What nothing leads to any more. Fails closed.
+"""What nothing leads to any more, and which of some files metadata leads to. Fails closed.
 
 Garbage is set difference by path: what expired snapshots lead to, less everything that any retained snapshot leads to
 (`reachable`). Never by age, never by what an entry says of being deleted. What only expired snapshots lead to, and cannot be
 read, stays.
+
+Few files are compared by a fold over the entries of metadata, many by their keys in Spark. A file counts as reached where
+something has its path, in whatever store; by which scheme and authority it is named is kept beside that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -240,7 +238,7 @@ def garbage_of(expired: Reached, retained: Reached | None, spark: SparkSource) -
 
 
 def warn_of_kept(garbage: Garbage, listener: Listener) -> None:
-    """Say of files that are kept for the sake of another spelling which these are."""
+    """Say which files are kept for the sake of another spelling."""
     if not garbage.kept:
         return
     first = garbage.kept.examples[0]
@@ -310,7 +308,9 @@ def _content(
             found = _read_here(own, stays, limits_of(spark).garbage_files_count)
             if found is not None:
                 return found
-        return _differing_in_tasks(_in_tasks(own, spark), expired, retained, spark), NO_SPELLINGS
+        session = started(spark)
+        rows = dataframe_from_tasks(session, shares(own, session), _read_distinct, FILES)
+        return _differing_in_tasks(rows, expired, retained, session), NO_SPELLINGS
 
 
 def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
@@ -318,15 +318,10 @@ def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
     return chosen_reading(manifests, limits_of(spark).reachable_entries_count)
 
 
-def _in_tasks(task: DecodeTask, spark: SparkSource) -> "DataFrame":
-    return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
-
-
 def _differing_in_tasks(
-    rows: "DataFrame", expired: Reached, retained: Reached | None, spark: SparkSource
+    rows: "DataFrame", expired: Reached, retained: Reached | None, session: "SparkSession"
 ) -> "DataFrame":
     """The rows to which nothing retained leads, one of each key; they are of what is expired."""
-    session = started(spark)
     parts_count = _shuffle_partitions(entries_count(expired.manifests), retained, session)
     # Files of one key have one path key: by that alone all of them are in one place.
     own = rows.repartition(parts_count, "path_key").dropDuplicates(["path_key", "key"])

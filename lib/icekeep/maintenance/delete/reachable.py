@@ -1,28 +1,18 @@
-"""Kinds of files that maintenance deletes, and the columns by which such files are handed on.
-
-Files that stay, as a set: whoever deletes, or brings back, asks one of these.
-
-Files are told apart by their paths alone, in a loose spelling (`path_keys`): one store has many names (a NameNode and its
-service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is in
-the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
-chance. Which files go is never told by such a set, but by exact keys (`location_keys`).
-
-By which scheme and authority a file is in the set decides nothing, but is told: who keeps a file for the sake of another
-spelling has to be able to say which.
-
-What table metadata leads to: the one place that says so, for whoever deletes or brings back. Fails closed.
+"""What table metadata leads to: the one place that says so, for whoever deletes or brings back. Fails closed.
 
     by name             manifest lists, manifests, statistics, metadata files and their log, the version hint
     by its manifests    live data and delete files, which may be more than a driver holds
 
 Of what is retained everything must be read whole, or nothing is deleted: a manifest that is missed there turns into deleted
 data. Nothing is left out by partition, spec, sequence number, age or snapshot. What only expired snapshots lead to, and cannot
-be read, stays instead.
+be read, stays instead. A proof is made once, and the table goes on: before each call that deletes there is a last look, since
+snapshots come back (`restore`, a rollback, another catalog), files are adopted, and tables are registered again.
 
-The last look at the catalog, before each call that deletes: a proof was made once, and the table goes on.
-
-Snapshots come back (`restore`, a rollback, another catalog), files are adopted, tables are registered again. What is in use
-by now stays; where the plan itself does not hold any more, nothing of it goes.
+Files that must stay are compared by their paths alone, in a loose spelling (`path_keys`): one store has many names (a NameNode
+and its service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is
+in the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
+chance. By which scheme and authority a file is in the set decides nothing, but whoever keeps a file for the sake of another
+spelling has to be able to say which. Which files go is never told by such a set, but by exact keys (`location_keys`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,18 +112,12 @@ _CHECKSUM_BEGIN = b"crc\0"
 def with_checksums(files: pa.Table, storage: Storage) -> pa.Table:
     """Some files, rows of `GARBAGE`, and the checksum files that Hadoop wrote beside them on disks of this machine."""
     beside = [checksum_location(at) for at in files["location"].to_pylist() if has_checksum_files(at)]
-    there = [found for found in head_many(beside, storage) if found is not None]
-    rows = [
-        GarbageFile(FileKind.CHECKSUM, found.location, found.size_bytes)
-        for found in there
-        if _is_checksum(found.location, storage)
-    ]
+    rows = []
+    for found in filter(None, head_many(beside, storage)):
+        with storage.open(found.location) as stream:
+            if stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN:
+                rows.append(GarbageFile(FileKind.CHECKSUM, found.location, found.size_bytes))
     return pa.concat_tables([files.select(GARBAGE.names).cast(GARBAGE), garbage_table(rows)]) if rows else files
-
-
-def _is_checksum(location: str, storage: Storage) -> bool:
-    with storage.open(location) as stream:
-        return stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN
 
 
 def by_kind(files: pa.Table) -> tuple[FilesOfKind, ...]:
@@ -287,30 +271,27 @@ class SpelledPaths(msgspec.Struct, frozen=True):
         unsure = is_in.copy()
         for prefix, mask in masks.items():
             # What begins with the same letters has the same prefix: so it is with all files of most tables.
-            unsure[mask if prefix == ANY_PREFIX else mask & _begin_alike(locations, self.examples[prefix])] = False
+            if prefix != ANY_PREFIX:
+                head = self.examples[prefix].removesuffix(parse_location(self.examples[prefix]).path)
+                mask = mask & np.asarray(pc.starts_with(locations, f"{head}/").to_numpy(zero_copy_only=False))
+            unsure[mask] = False
         rows = np.flatnonzero(unsure)
         return is_in, self._other_spellings(locations.take(pa.array(rows))) if len(rows) else NO_SPELLINGS
 
     def _other_spellings(self, locations: Locations) -> OtherSpellings:
+        """Those of some files, which are in the set, that it has by other schemes or authorities only."""
         keys, prefixes = loose_keys(locations)
         is_same = prefixes == ANY_PREFIX
         for prefix, paths in self.by_prefix.items():
             is_same |= (prefixes == prefix) & paths.mask_of_keys(keys)
-        rows = np.flatnonzero(~is_same)
-        examples = tuple(self._other_spelling(locations[row].as_py()) for row in rows[:_EXAMPLES].tolist())
-        return OtherSpellings(np.unique(keys[rows]), examples)
-
-    def _other_spelling(self, location: str) -> OtherSpelling:
-        example = next(
-            self.examples[prefix] for prefix, paths in self.by_prefix.items() if paths.mask([location]).all()
-        )
-        return OtherSpelling(location, spelled_like(example, location))
-
-
-def _begin_alike(locations: Locations, example: str) -> Mask:
-    """Which locations have the scheme and the authority of another, spelled as it does."""
-    head = example.removesuffix(parse_location(example).path)
-    return np.asarray(pc.starts_with(locations, f"{head}/").to_numpy(zero_copy_only=False))
+        rows, examples = np.flatnonzero(~is_same), []
+        for row in rows[:_EXAMPLES].tolist():
+            location = locations[row].as_py()
+            kept = next(
+                prefix for prefix, paths in self.by_prefix.items() if paths.mask_of_keys(keys[row : row + 1]).all()
+            )
+            examples.append(OtherSpelling(location, spelled_like(self.examples[kept], location)))
+        return OtherSpellings(np.unique(keys[rows]), tuple(examples))
 
 
 def spelled_like(example: str, location: str) -> str:
@@ -420,7 +401,7 @@ def read_reached(  # noqa: PLR0913 - what a run was told
     Raises:
         SafetyError: a list is not whole; nothing may be deleted.
     """
-    names = [_list_name(snapshot) for snapshot in metadata.snapshots]
+    names: list[_ListName] = [one.manifest_list or one.manifests or () for one in metadata.snapshots]
     newer = [snapshot for snapshot, name in zip(metadata.snapshots, names, strict=True) if name not in since.lists]
     with fails_closed(stays):
         listed = listed_manifests(
@@ -528,10 +509,6 @@ def fails_closed(stays: str = _NOTHING_DELETED) -> Iterator[None]:
         yield
     except InvalidTableError as error:
         raise SafetyError(f"{stays}, since not everything can be read: {error.message}", **error.facts) from error
-
-
-def _list_name(snapshot: Snapshot) -> _ListName:
-    return snapshot.manifest_list or snapshot.manifests or ()
 
 
 def _rows(kind: FileKind, locations: Iterable[str], sizes: Iterable[int] | None = None) -> pa.Table:
