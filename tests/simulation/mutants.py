@@ -169,7 +169,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_deletion.takes_a_plan_from_a_run_at_work: Hunt(
         "G1", at=2379, catalog=POINTER, share=0.0, restlessness=0.03, likes=(ExpireAndReclaim, Restore)
     ),
-    broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=992, orphans=True),
+    broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=156, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
     broken_streaming.carries_no_positions: Hunt("D4", streams=True),
