@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> "pa.Table | DataFrame":
-    """The files of a plan, rows of `file_kinds.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
+    """The files of a plan, rows of `GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
     if plan.files_count <= limits_of(spark).plan_files_count:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
     payloads = [(part, storage) for part in plan.parts]

@@ -176,7 +176,7 @@ def trash_location(plan: DeletionPlan, location: str) -> str:
 
 
 def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
-    """Write some files of a plan, rows of `file_kinds.GARBAGE`.
+    """Write some files of a plan, rows of `GARBAGE`.
 
     Raises:
         FileExistsError: the name is taken.
@@ -194,7 +194,7 @@ def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
 
 
 def read_part(part: PlanPart, storage: Storage) -> pa.Table:
-    """The files of a part again, rows of `file_kinds.GARBAGE`.
+    """The files of a part again, rows of `GARBAGE`.
 
     Raises:
         InvalidTableError: it is not what was written.
@@ -467,7 +467,7 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         return plan_hash(draft.job, table.metadata.table_uuid, changes, digests)
 
     def with_beside(self, files: pa.Table) -> "ClassifiedGarbage":
-        """The same, and files that go beside the plan, rows of `file_kinds.GARBAGE`."""
+        """The same, and files that go beside the plan, rows of `GARBAGE`."""
         part = PlanPart(location="", files=by_kind(files), digest=digest_of(files))
         sample = (*self.sample, *files["location"].slice(0, SAMPLE_COUNT).to_pylist())[:SAMPLE_COUNT]
         return msgspec.structs.replace(self, beside=(part,), sample=sample)
@@ -652,8 +652,10 @@ _ID_LENGTH_MIN = 4
 
 def plans_of(table: Table) -> list[DeletionPlan]:
     """All plans of a table that count, the newest first; raises `InvalidTableError` where one cannot be read."""
-    found = (_plan(directory, table.storage) for directory in plan_directories(table.metadata, table.storage))
-    plans = [plan for plan in found if plan is not None]
+    plans = []
+    for directory in plan_directories(table.metadata, table.storage):
+        with suppress(MissingFileError):
+            plans.append(read_plan(directory, table.storage))
     return sorted(plans, key=lambda plan: (plan.created_ms, plan.run), reverse=True)
 
 
@@ -676,9 +678,8 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
         )
     is_name = "/" not in run and run not in ("", ".", "..")
     for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if is_name else ():
-        found = _plan(join(above, run), table.storage)
-        if found is not None:
-            return found
+        with suppress(MissingFileError):
+            return read_plan(join(above, run), table.storage)
     plans = plans_of(table)
     whole = whole_run(run, [plan.run for plan in plans])
     if whole is not None:
@@ -703,13 +704,6 @@ def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
     if len(found) > 1:
         raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
     return found[0] if found else None
-
-
-def _plan(directory: str, storage: Storage) -> DeletionPlan | None:
-    try:
-        return read_plan(directory, storage)
-    except MissingFileError:
-        return None
 
 
 def _known(plans: Iterable[DeletionPlan]) -> str:

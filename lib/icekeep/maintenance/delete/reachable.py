@@ -18,7 +18,7 @@ spelling has to be able to say which. Which files go is never told by such a set
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -346,7 +346,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     Attributes:
         metadata: with the partition specs of the manifests.
         manifests: each once; their live entries are reached too.
-        named: all else, and the manifests themselves, rows of `file_kinds.GARBAGE`.
+        named: all else, and the manifests themselves, rows of `GARBAGE`.
         roots: directories of files that may go: what is named through a symbolic link, and lies there, has the name too that it
             has below them.
         seen: what was read for it, and before it.
@@ -466,7 +466,7 @@ def named_files(
     manifests: Iterable[ManifestFile],
     metadata_files: Iterable[str],
 ) -> pa.Table:
-    """All kinds of files but those that manifests lead to, rows of `file_kinds.GARBAGE`."""
+    """All kinds of files but those that manifests lead to, rows of `GARBAGE`."""
     sizes = {manifest.manifest_path: manifest.manifest_length for manifest in manifests}
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list)
     return pa.concat_tables(
@@ -492,10 +492,14 @@ def reached_paths(reached: Reached, *, stays: str = _NOTHING_DELETED) -> Spelled
     Raises:
         SafetyError: one of the manifests could not be read whole, so that what `stays` says is not done.
     """
+    links = LinkedFiles(reached.roots)
+
+    def live_paths(task: DecodeTask) -> list[PathsOfPrefix]:
+        return [some for decoded in decode(task) for some in _all_names(decoded.entries["file_path"], links)]
+
     with fails_closed(stays):
-        work = partial(_live_paths, reached.roots)
-        read = [some for share in in_threads(reached.decode_task(), work) for some in share]
-        return SpelledPaths.of([*_all_names(reached.named["location"], LinkedFiles(reached.roots)), *read])
+        read = [some for share in in_threads(reached.decode_task(), live_paths) for some in share]
+        return SpelledPaths.of([*_all_names(reached.named["location"], links), *read])
 
 
 @contextmanager
@@ -515,11 +519,6 @@ def _rows(kind: FileKind, locations: Iterable[str], sizes: Iterable[int] | None 
     names = pa.array(locations, pa.string())
     lengths = pa.nulls(len(names), pa.int64()) if sizes is None else pa.array(sizes, pa.int64())
     return pa.table([pa.repeat(pa.scalar(str(kind), pa.string()), len(names)), names, lengths], schema=GARBAGE)
-
-
-def _live_paths(roots: tuple[str, ...], task: DecodeTask) -> list[PathsOfPrefix]:
-    links = LinkedFiles(roots)
-    return [some for decoded in decode(task) for some in _all_names(decoded.entries["file_path"], links)]
 
 
 def _all_names(locations: Locations, links: LinkedFiles) -> list[PathsOfPrefix]:

@@ -414,7 +414,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: as it was when `reached` was read, after the listing.
-        files: rows of `metadata_files.SORTED`, those that may go; there are `files_count`.
+        files: rows of `SORTED`, those that may go; there are `files_count`.
         share: of the listed files.
         reached: what was held against the listing.
         root: the directory that was listed.
@@ -439,7 +439,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def garbage(self) -> Rows:
-        """The files as rows of `file_kinds.GARBAGE`."""
+        """The files as rows of `GARBAGE`."""
         return (
             self.files.select(GARBAGE.names) if isinstance(self.files, pa.Table) else self.files.select(*GARBAGE.names)
         )
@@ -627,7 +627,7 @@ def sorter_of(
 def _sorted(files: Rows, sorter: MetadataFileSorter, keeper: RowKeeper) -> tuple[Rows, dict[Sort, int]]:
     """Unnamed files as rows of `SORTED`, and how many there are of each sort."""
     if isinstance(files, pa.Table):
-        rows = pa.Table.from_batches(sorter.sort_all(files.to_batches()), SORTED)
+        rows = pa.Table.from_batches(map(sorter.sort, files.to_batches()), SORTED)
         found = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
         return rows, {sort: found.get(sort.value, 0) for sort in Sort}
     kept = keeper.keep(files, SORTED, "sorted", "sorting files that nothing leads to", partial(_sorted_batch, sorter))
