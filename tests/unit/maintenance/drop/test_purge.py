@@ -37,7 +37,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
-from kit.cases import for_each
+from kit.cases import for_each, scaled, seeds
 from kit.changes import Recorder, Staged, run
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
@@ -46,6 +46,9 @@ from kit.row_deletes import add_deletes, equality_deletes, position_deletes
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
+from simulation.broken_purges import BROKEN
+from simulation.doing import Violation
+from simulation.purging import PurgingWorld
 
 WAREHOUSE = "memory://lake/wh"
 ROOT = f"{WAREHOUSE}/db/events"
@@ -1070,3 +1073,30 @@ class _WithRuntime:
 
     def __getattr__(self, name):
         return getattr(self._catalog, name)
+
+
+@pytest.mark.slow
+def test_no_table_that_lives_loses_a_file() -> None:
+    deaths = finished = 0
+    for seed in seeds(scaled(200, least=30)):
+        world = PurgingWorld(seed)
+        try:
+            world.run()
+        except Violation as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        deaths += world.deaths_count
+        finished += world.finished_count
+    # Both must come about, or nothing was shown.
+    assert deaths > 10
+    assert finished > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_purge_that_is_broken_on_purpose_loses_files(broken) -> None:
+    def run() -> None:
+        for seed in range(300):
+            PurgingWorld(seed).run()
+
+    with broken(), pytest.raises(Violation, match="G1"):
+        run()
