@@ -370,13 +370,16 @@ def _statistics_of(locations: Sequence[str], table: Table) -> dict[str, list[str
     if not locations:
         return {}
     own, storage = deletable_locations(table), table.storage
-    # As many at a time as the size of the newest lets: those before it are about as large.
-    newest = storage.head(table.metadata_location)
-    file_bytes = 1 if newest is None else max(1, newest.size_bytes)
-    at_once = max(1, min(REQUESTS_AT_ONCE, _HELD_BYTES // (_GROWTH * file_bytes)))
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(_files_at_once(table)) as pool:
         found = pool.map(lambda location: _statistics_named_by(location, own, storage), locations)
         return {location: files for location, files in zip(locations, found, strict=True) if files is not None}
+
+
+def _files_at_once(table: Table) -> int:
+    """How many metadata files are read at a time, by the size of the newest: those before it are about as large."""
+    newest = table.storage.head(table.metadata_location)
+    file_bytes = 1 if newest is None else max(1, newest.size_bytes)
+    return max(1, min(REQUESTS_AT_ONCE, _HELD_BYTES // (_GROWTH * file_bytes)))
 
 
 def _statistics_named_by(location: str, own: DeletableLocations, storage: Storage) -> list[str] | None:

@@ -24,6 +24,7 @@ from icekeep.storage.base import MoveOutcome, MoveStatus
 from kit.catalogs import simple_metadata
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import after, fails
+from kit.storage import HookedStorage, Meeting, MemoryStorage
 from kit.tables import add, data_file
 from kit.trash import files_of
 
@@ -544,3 +545,11 @@ def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_othe
         world.pass_days(1)
         world.finish(trash=3)
     assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_many_kept_files_are_looked_for_at_the_same_time():
+    meeting = Meeting(2)
+    names = [f"memory://lake/wh/{number}" for number in range(200)]
+    storage = HookedStorage(MemoryStorage(), before=meeting.at("/wh/"))
+    assert [*kept_by_plans._absent(names, lambda location: location, storage)] == names
+    assert meeting.took_place

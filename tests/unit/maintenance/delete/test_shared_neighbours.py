@@ -26,7 +26,7 @@ from icekeep.spec.updates import SetLocation
 from kit.catalogs import simple_metadata
 from kit.memory_catalog import MemoryCatalog
 from kit.no_spark import no_spark
-from kit.storage import MemoryStorage
+from kit.storage import Meeting, MemoryStorage
 
 
 class Asked(MemoryCatalog):
@@ -35,6 +35,7 @@ class Asked(MemoryCatalog):
         self.calls = Counter()
         self.broken = set()
         self.broken_finds = set()
+        self.meet = lambda identifier: None
 
     def put(self, name, location=None):
         identifier = tuple(name.split("."))
@@ -44,6 +45,7 @@ class Asked(MemoryCatalog):
 
     def find(self, identifier):
         self.calls["find"] += 1
+        self.meet(identifier)
         if identifier in self.broken_finds:
             raise UsageError("it does not say")
         return super().find(identifier)
@@ -310,3 +312,12 @@ def test_a_record_that_is_away_costs_a_look_and_no_run(catalog, tables):
         keep_look = last_look
 
     assert asked(catalog, expires(catalog), Away()) >= 5
+
+
+def test_pointers_of_many_tables_are_asked_for_at_the_same_time(catalog, tables):
+    for number in range(6, 12):
+        catalog.put(f"db.t{number}", places(number))
+    meeting = Meeting(2)
+    catalog.meet = lambda identifier: meeting.at("t")("find", identifier[-1])
+    assert neighbours(tables[0]) == Neighbours()
+    assert meeting.took_place
