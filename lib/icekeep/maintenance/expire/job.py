@@ -137,6 +137,7 @@ def result(
     )
     if done is None:
         return result
+    before, after, found = done.before, done.after, done.planned.found
     plan, reclaimed = done.plan, done.reclaimed or Reclaimed()
     counts = {f.kind: f.files_count for f in reclaimed.deleted}
     is_left = plan is not None and (done.reclaimed is None or bool(reclaimed.stopped))
@@ -149,11 +150,11 @@ def result(
     return msgspec.structs.replace(
         result,
         status="partial" if failed_count or done.is_cut_off else result.status,
-        expired_snapshots_count=done.snapshots_count,
-        retained_snapshots_count=done.retained_count,
-        expired_ref_names=done.ref_names,
-        removed_schemas_count=done.schemas_count,
-        removed_specs_count=done.specs_count,
+        expired_snapshots_count=len(before.snapshots_by_id.keys() - after.snapshots_by_id.keys()),
+        retained_snapshots_count=len(after.snapshots),
+        expired_ref_names=tuple(sorted(before.refs.keys() - after.refs.keys())),
+        removed_schemas_count=len(before.schemas_by_id.keys() - after.schemas_by_id.keys()),
+        removed_specs_count=len(before.specs_by_id.keys() - after.specs_by_id.keys()),
         deleted_files_count=sum(counts.values()),
         deleted_data_files_count=counts.get(FileKind.DATA, 0),
         deleted_position_delete_files_count=counts.get(FileKind.POSITION_DELETES, 0),
@@ -170,9 +171,9 @@ def result(
         missing_files_count=reclaimed.missing_count,
         failed_files_count=result.failed_files_count + failed_count,
         kept_again_files_count=result.kept_again_files_count + reclaimed.kept_count,
-        kept_outside_files_count=done.found.outside_count,
-        untotalled_snapshots_count=done.untotalled_count,
-        unreadable_files=done.found.unreadable,
+        kept_outside_files_count=found.outside_count,
+        untotalled_snapshots_count=done.planned.untotalled_count,
+        unreadable_files=found.unreadable,
         plan_location=plan.directory if plan is not None and is_there else None,
         hash=None if plan is None else plan.hash,
     )

@@ -54,34 +54,7 @@ from icekeep.storage.locations import canonical
 _FINDING = "finding files that only expired snapshots lead to"
 
 
-class Expiration(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did.
-
-    Attributes:
-        snapshots_count, retained_count: how many snapshots are gone, and how many are left.
-        ref_names: which branches and tags are gone.
-        schemas_count, specs_count: how many schemas and partition specs are gone.
-        found: the garbage that it made.
-        plan: what was, or will be, deleted; `None` where there was nothing.
-        reclaimed: what became of it; `None` where it is left to a later run.
-        kept_reason: why it is left, empty if that is for the grace only.
-        is_cut_off: whether it is left although it should have been carried out.
-    """
-
-    snapshots_count: int
-    retained_count: int
-    ref_names: tuple[str, ...]
-    schemas_count: int
-    specs_count: int
-    found: ClassifiedGarbage
-    untotalled_count: int
-    plan: DeletionPlan | None
-    reclaimed: Reclaimed | None = None
-    kept_reason: str = ""
-    is_cut_off: bool = False
-
-
-class _Planned(NamedTuple):
+class PlannedExpiration(NamedTuple):
     """A plan on disk with the lease on it, both `None` where there is no garbage, and what its proof was made of.
 
     `table` is what it was planned on.
@@ -94,6 +67,27 @@ class _Planned(NamedTuple):
     lease: PlanLease | None
     seen: ReachableLists
     untotalled_count: int
+
+
+class Expiration(NamedTuple):
+    """What a run did.
+
+    Attributes:
+        before, after: the metadata that the commit replaced, and that it made.
+        planned: the garbage that it made, and the proof of that.
+        plan: what was, or will be, deleted; `None` where there was nothing.
+        reclaimed: what became of it; `None` where it is left to a later run.
+        kept_reason: why it is left, empty if that is for the grace only.
+        is_cut_off: whether it is left although it should have been carried out.
+    """
+
+    before: TableMetadata
+    after: TableMetadata
+    planned: PlannedExpiration
+    plan: DeletionPlan | None
+    reclaimed: Reclaimed | None = None
+    kept_reason: str = ""
+    is_cut_off: bool = False
 
 
 class ExpirationRun:
@@ -135,11 +129,12 @@ class ExpirationRun:
             )
             reason = f"the snapshots are expired, and not all of their files are deleted: {reason_of(error)}{where}"
             run.listener.on(Warned(reason))
-            return _expiration(
-                committed.base.metadata, committed, planned, planned.plan, kept_reason=reason, is_cut_off=True
-            )
+            before, after = committed.base.metadata, committed.table.metadata
+            return Expiration(before, after, planned, planned.plan, kept_reason=reason, is_cut_off=True)
 
-    def _planned_and_committed(self, expired: Expired, now: Table, number: int) -> tuple[_Planned, CommitResult] | None:
+    def _planned_and_committed(
+        self, expired: Expired, now: Table, number: int
+    ) -> tuple[PlannedExpiration, CommitResult] | None:
         """Plan on the table as it is now, as the run's `number`th plan, and commit; `None` where nothing is left to expire."""
         run = self._run.on(now)
         reading = self._reader.with_storage(now.storage)
@@ -170,14 +165,14 @@ class ExpirationRun:
             return None
         return planned, committed
 
-    def _planned(self, run: DeletionRun, expired: Expired, number: int) -> _Planned:
+    def _planned(self, run: DeletionRun, expired: Expired, number: int) -> PlannedExpiration:
         """Write a plan of what the table, as it was loaded, would make garbage; approved, if that is asked."""
         draft = expiration_draft(self._draft, expired, run_name(run.table, number)).at(run.now_ms)
         return self._written(run, run.table.metadata, draft, after_expiration(run.table, expired, run.now_ms))
 
     def _written(
         self, run: DeletionRun, before: TableMetadata, draft: PlanDraft, after: TableMetadata | None = None
-    ) -> _Planned:
+    ) -> PlannedExpiration:
         """The plan of what went, or will go, between some metadata and the table; approved where that is asked before."""
         table = run.table
         garbage, seen = garbage_between(before, run, self._clean, after)
@@ -190,9 +185,9 @@ class ExpirationRun:
             # Its times count from now, when its proof is made and the commit follows, not from the begin of the run.
             draft = draft.at(run.now_ms + table.runtime.monotonic_ms() - self._began_ms)
             plan = write_plan(found, draft, table, table.runtime, base=msgspec.structs.replace(table, metadata=before))
-        return _Planned(table, found, draft, plan, lease, seen, garbage.untotalled_count)
+        return PlannedExpiration(table, found, draft, plan, lease, seen, garbage.untotalled_count)
 
-    def _collected(self, planned: _Planned, committed: CommitResult) -> Expiration:
+    def _collected(self, planned: PlannedExpiration, committed: CommitResult) -> Expiration:
         """Delete what is garbage by the metadata that was really replaced and the one that is current now.
 
         The plan's proof holds if nobody committed since it was made; otherwise it is made again, since what others added may
@@ -201,6 +196,7 @@ class ExpirationRun:
         latest = planned.table.catalog.load(planned.table.identifier)
         run = self._run.on(latest)
         before = _predecessor(committed, self._change, latest)
+        after = committed.table.metadata
         gone = before.snapshots_by_id.keys() - latest.metadata.snapshots_by_id.keys()
         old = planned
         if not _nobody_else(planned.table, committed, latest):
@@ -214,7 +210,7 @@ class ExpirationRun:
                 )
                 _delete(planned.plan, latest)
                 reason = "what is garbage now is not what was approved; the next run deletes it"
-                return _expiration(before, committed, planned, old.plan, kept_reason=reason)
+                return Expiration(before, after, planned, old.plan, kept_reason=reason)
             if old.lease is not None:
                 try:
                     old.lease.check(latest.storage, latest.runtime)
@@ -225,37 +221,11 @@ class ExpirationRun:
             _delete(old.plan, latest)
         plan, lease = planned.plan, planned.lease
         if plan is None or lease is None or self._draft.grace_ms:
-            return _expiration(before, committed, planned, plan)
+            return Expiration(before, after, planned, plan)
         done = run.carry_out(plan, lease, planned.seen)
         if isinstance(done, KeptByPlans):
-            return _expiration(before, committed, planned, plan, kept_reason=done.reason)
-        return _expiration(before, committed, planned, plan, done)
-
-
-def _expiration(
-    before: TableMetadata,
-    committed: CommitResult,
-    planned: _Planned,
-    plan: DeletionPlan | None,
-    reclaimed: Reclaimed | None = None,
-    *,
-    kept_reason: str = "",
-    is_cut_off: bool = False,
-) -> Expiration:
-    after = committed.table.metadata
-    return Expiration(
-        snapshots_count=len(before.snapshots_by_id.keys() - after.snapshots_by_id.keys()),
-        retained_count=len(after.snapshots),
-        ref_names=tuple(sorted(before.refs.keys() - after.refs.keys())),
-        schemas_count=len(before.schemas_by_id.keys() - after.schemas_by_id.keys()),
-        specs_count=len(before.specs_by_id.keys() - after.specs_by_id.keys()),
-        found=planned.found,
-        untotalled_count=planned.untotalled_count,
-        plan=plan,
-        reclaimed=reclaimed,
-        kept_reason=kept_reason or ("" if reclaimed is None else reclaimed.stopped),
-        is_cut_off=is_cut_off or (reclaimed is not None and bool(reclaimed.stopped)),
-    )
+            return Expiration(before, after, planned, plan, kept_reason=done.reason)
+        return Expiration(before, after, planned, plan, done, done.stopped, is_cut_off=bool(done.stopped))
 
 
 def _is_same(found: ClassifiedGarbage, other: ClassifiedGarbage) -> bool:

@@ -105,7 +105,7 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
 
 
 def _candidates_run(
-    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener, approve: str | None
+    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
 ) -> DeletionRun:
     """The run that deletes candidates, within the locations that were judged when they were found."""
     request = DeletionRequest(
@@ -114,7 +114,7 @@ def _candidates_run(
         trust_manifest_list=search.trust_manifest_list,
         skips_trash=search.trash == 0,
         other_roots=candidates.locations.others,
-        approve=approve,
+        approve=search.approve,
         saved=search.saved,
     )
     run = DeletionRun.of(candidates.table, spark, request, listener, candidates.now_ms)
@@ -130,7 +130,7 @@ def foreseen_removal(
         refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
     if not search.finishes_earlier:
         return planned
-    earlier = foreseen_pending(_candidates_run(candidates, spark, search, listener, search.approve))
+    earlier = foreseen_pending(_candidates_run(candidates, spark, search, listener))
     table = candidates.table
     return msgspec.structs.replace(
         planned,
@@ -231,7 +231,7 @@ class OrphanRemoval:
         self, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener, keeper: RowKeeper
     ) -> None:
         self._candidates, self._search, self._keeper = candidates, search, keeper
-        self._run = _candidates_run(candidates, spark, search, listener, search.approve)
+        self._run = _candidates_run(candidates, spark, search, listener)
 
     def remove(self) -> Removal:
         """Delete what was found, after what earlier runs left.
