@@ -534,6 +534,22 @@ def is_gc_enabled(metadata: TableMetadata) -> bool:
     return is_true(metadata.properties, "gc.enabled", True)
 
 
+def refuse_if_gc_is_disabled(table: Table) -> None:
+    """Raise `SafetyError` where only the catalog may delete files, or `gc.enabled` is false: others may need them."""
+    metadata, collector = table.metadata, table.catalog.garbage_collector
+    if collector is not None:
+        raise SafetyError(
+            f"catalog {table.catalog.name!r} has a garbage collector of its own: older commits, branches and tags there, which "
+            f"the metadata of {table.name!r} does not show, may need its files, so nothing is expired or deleted; run "
+            f"{collector}, and leave gc.enabled as it is"
+        )
+    if not is_gc_enabled(metadata):
+        raise SafetyError(
+            f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
+            "its files may belong to other tables too, so nothing is expired or deleted; if they do not, set it to true"
+        )
+
+
 class LastLook(Protocol):
     """Asked on the driver, as often as it takes."""
 

@@ -54,7 +54,7 @@ from icekeep.maintenance.delete.reachable import (
     ReachableLists,
     TableLook,
     added,
-    is_gc_enabled,
+    refuse_if_gc_is_disabled,
 )
 from icekeep.maintenance.delete.saved import SavedDeletion
 from icekeep.planning.spark.failures import known_error
@@ -444,22 +444,6 @@ def _note(total: Reclaimed) -> str:
     if not total.is_kept_as_versions:
         return files
     return f"{files}, whose {total.deleted_bytes_count:,} bytes the bucket keeps as older versions until its rules let them go"
-
-
-def refuse_if_gc_is_disabled(table: Table) -> None:
-    """Raise `SafetyError` where only the catalog may delete files, or `gc.enabled` is false: others may need them."""
-    metadata, collector = table.metadata, table.catalog.garbage_collector
-    if collector is not None:
-        raise SafetyError(
-            f"catalog {table.catalog.name!r} has a garbage collector of its own: older commits, branches and tags there, which "
-            f"the metadata of {table.name!r} does not show, may need its files, so nothing is expired or deleted; run "
-            f"{collector}, and leave gc.enabled as it is"
-        )
-    if not is_gc_enabled(metadata):
-        raise SafetyError(
-            f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
-            "its files may belong to other tables too, so nothing is expired or deleted; if they do not, set it to true"
-        )
 
 
 class RateLimit:

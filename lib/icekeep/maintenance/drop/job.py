@@ -46,8 +46,15 @@ from icekeep.maintenance.delete.plan_file import (
     refuse_unapproved,
     write_plan,
 )
-from icekeep.maintenance.delete.reachable import FilesOfKind, GarbageFile, added, by_kind, garbage_table
-from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.reachable import (
+    FilesOfKind,
+    GarbageFile,
+    added,
+    by_kind,
+    garbage_table,
+    refuse_if_gc_is_disabled,
+)
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
 from icekeep.maintenance.delete.saved import DELETE, deletion_cost, deletion_lines
 from icekeep.maintenance.drop import JOB
 from icekeep.maintenance.drop.history import all_garbage, hint_of, moved_by_drop

@@ -18,8 +18,8 @@ from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
 from icekeep.maintenance.delete.pending import PendingPlans, finish_pending, foreseen_pending, not_finished
 from icekeep.maintenance.delete.plan_file import ClassifiedGarbage, PlanDraft
-from icekeep.maintenance.delete.reachable import FileKind
-from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.reachable import FileKind, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
 from icekeep.maintenance.delete.saved import SavedDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.expire import JOB
 from icekeep.maintenance.expire.holdings import ref_holdings

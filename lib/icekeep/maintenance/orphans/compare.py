@@ -31,9 +31,9 @@ from icekeep.maintenance.delete.reachable import (
     ReachableLists,
     Reached,
     fails_closed,
+    refuse_if_gc_is_disabled,
     spelled_like,
 )
-from icekeep.maintenance.delete.run import refuse_if_gc_is_disabled
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.listing import (
     LISTED,

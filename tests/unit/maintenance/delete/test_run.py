@@ -21,8 +21,15 @@ from icekeep.maintenance.delete.plan_file import (
     trash_location,
     write_plan,
 )
-from icekeep.maintenance.delete.reachable import NO_PATHS, FileKind, FilesOfKind, GarbageFile, garbage_table
-from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.reachable import (
+    NO_PATHS,
+    FileKind,
+    FilesOfKind,
+    GarbageFile,
+    garbage_table,
+    refuse_if_gc_is_disabled,
+)
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import for_each
 from kit.changes import Recorder
