@@ -199,7 +199,7 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
         content: rows of `GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. `None` for none.
         named: manifests, manifest lists, statistics and metadata files.
         unreadable: files of expired snapshots that could not be read.
-        kept: files that stay since something retained has their paths in another store; of `content` that is lazy none are told.
+        kept: files that stay since something retained has their paths in another store; none are known of `content` that is lazy.
     """
 
     content: "pa.Table | DataFrame | None"

@@ -116,7 +116,7 @@ def is_in_trash_for_certain(directory: str, work: LastWork, storage: Storage) ->
 def other_plans(plan: DeletionPlan, directories: Iterable[str], table: Table) -> Iterator[DeletionPlan]:
     """The other plans of a table that can be read, among those of some directories."""
     for directory in directories:
-        # The table's location may be spelled in another way by now.
+        # The table's location may be spelled in another way now.
         if canonical(directory) == canonical(plan.directory):
             continue
         with suppress(InvalidTableError):
@@ -209,7 +209,7 @@ def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash
 
 
 class LookBesideOthers:
-    """Looks at the table and, if the table has changed, at other plans: one of them may keep a file of this plan by now.
+    """Looks at the table and, if the table has changed, at other plans: one of them may keep a file of this plan since.
 
     An expiration writes its plan before it commits. So where nobody has committed there is no such plan.
     """

@@ -70,7 +70,7 @@ def _own_name(pid: int) -> str:
 
 
 def _name(pid: int) -> str:
-    """The process of a number, told apart from later ones of the same number by when it began; empty if there is none."""
+    """The process of a number, with when it began, as numbers come again; empty if there is none."""
     where = _where()
     try:
         # The name of the program is in parentheses and may hold any character; what follows does not.

@@ -317,14 +317,14 @@ class _Document(msgspec.Struct, rename="kebab"):
 
 
 def known_neighbour(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
-    """One other table whose metadata file is known by now and never changes; `None` where it is to be looked at."""
+    """One other table whose metadata file is known and never changes; `None` where it is to be looked at."""
     location = pointer.metadata_location
     known = None if _may_change(location) else _KNOWN.get((location, ()))
     return None if known is None else Neighbour(identifier, location, known)
 
 
 def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = None) -> Neighbour | None:
-    """One other table, by its pointer where that was told; `None` if it is gone."""
+    """One other table, by its pointer where that is known; `None` if it is gone."""
     try:
         pointer = catalog.find(identifier) if pointer is None else pointer
         while True:
@@ -357,10 +357,10 @@ def forget_locations() -> None:
 def _locations_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableLocations | None, bool]:
     """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
     try:
-        told = catalog.describe(identifier)
-        if told is None or compared(told.location) is None:
+        said = catalog.describe(identifier)
+        if said is None or compared(said.location) is None:
             return None, False
-        return _locations_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
+        return _locations_of(_Document(said.location, None, dict(said.properties)), *said.elsewhere), said.is_whole
     except IcekeepError:
         return None, False
 

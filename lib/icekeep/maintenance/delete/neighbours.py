@@ -64,7 +64,7 @@ from icekeep.storage.base import REQUESTS_AT_ONCE, answer_each
 from icekeep.storage.local.links import real_location
 
 LOOK_MS = 5 * MINUTE_MS
-"""A look that is older is made anew."""
+"""A look that is older is made again."""
 
 FRESH_MS = MINUTE_MS
 """The same for a job that takes for garbage what lies in a place and no metadata names."""
@@ -176,7 +176,7 @@ class _Overlap(msgspec.Struct, frozen=True):
     theirs: str
 
 
-def neighbours(  # noqa: PLR0913 - what a run was told
+def neighbours(  # noqa: PLR0913 - what a run was asked for
     table: Table,
     *,
     roots: Sequence[str] = (),
@@ -193,9 +193,9 @@ def neighbours(  # noqa: PLR0913 - what a run was told
     Args:
         roots: directories that the operator names for the run, beside those of the catalog's configuration.
         looked_at: the directory whose files are about to be taken for garbage: then the others are held against it alone, and
-            not against this table's location and directories, where they are told only (`other_roots`).
+            not against this table's location and directories, where there is only a warning (`other_roots`).
         refuses_overlap: false for a job that deletes only what the table's own metadata named: then places that lie in each
-            other are told (`other_roots`), and only those that are one and the same are refused.
+            other are a warning (`other_roots`), and only those that are one and the same are refused.
         accepted: names of tables that may be unreadable.
         dead_uuids: of tables that the operator says are dead: none of the others may have one, in lower case.
         is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
@@ -377,8 +377,8 @@ def _beside(catalog: Catalog) -> list[Neighbour]:
     This catalog's storage need not reach their metadata: then they lie around that, and it is not tried again.
     """
     at_once = lists_pointers(catalog)
-    told = {} if at_once is None else at_once.list_pointers_beside()
-    pointers = {name: pointer for name, pointer in told.items() if pointer is not None}
+    beside = {} if at_once is None else at_once.list_pointers_beside()
+    pointers = {name: pointer for name, pointer in beside.items() if pointer is not None}
 
     def look(name: Identifier) -> Neighbour:
         pointer = pointers[name]

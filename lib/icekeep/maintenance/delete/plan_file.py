@@ -372,7 +372,7 @@ def delete_draft(directory: str, storage: Storage) -> None:
 
 
 def restore_command(table: Table, run: str) -> str:
-    """What people are told to run for what a run has removed of a table."""
+    """The command that brings back what a run has removed of a table."""
     return shlex.join(["icekeep", "restore", "--table", table.full_name, "--run", run])
 
 

@@ -12,7 +12,7 @@ Files that must stay are compared by their paths alone, in a loose spelling (`pa
 and its service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is
 in the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
 chance. By which scheme and authority a file is in the set decides nothing, but whoever keeps a file for the sake of another
-spelling has to be able to say which. Which files go is never told by such a set, but by exact keys (`location_keys`).
+spelling has to be able to say which. Which files go is decided by exact keys (`location_keys`), never by such a set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -326,7 +326,7 @@ _PATHS = frozenset({"file_path"})
 
 
 class ReachableLists(msgspec.Struct, frozen=True):
-    """Manifest lists that were read, and `location_keys` of the manifests that they name: by these is told what came since.
+    """Manifest lists that were read, and `location_keys` of the manifests that they name, which show what came since.
 
     A snapshot that has no list stands here with the manifests that it names itself. `metadata_files` are those of the log
     that were read as well.
@@ -379,7 +379,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def read_reached(  # noqa: PLR0913 - what a run was told
+def read_reached(  # noqa: PLR0913 - what a run was asked for
     metadata: TableMetadata,
     metadata_location: str,
     storage: Storage,
@@ -437,7 +437,7 @@ def read_expired(
     metadata_files: Iterable[str],
     retained: ReachableLists = NOTHING_SEEN,
 ) -> Reached:
-    """What snapshots lead to that are gone, or go; of a list that cannot be read it is told, and it stays.
+    """What snapshots lead to that are gone, or go; a list that cannot be read is named, and stays.
 
     Args:
         metadata: with the partition specs of all their manifests.
@@ -446,7 +446,7 @@ def read_expired(
         retained: what is retained: a manifest of that is left out.
 
     Raises:
-        SafetyError: the store has no answer that could be told.
+        SafetyError: the store gives no answer.
     """
     with fails_closed():
         listed = listed_manifests(storage, spark, snapshots, check=False, without=retained.manifest_keys)
@@ -554,7 +554,7 @@ class LastLook(Protocol):
     """Asked on the driver, as often as it takes."""
 
     def __call__(self) -> PathSet:
-        """Files that stay: in use by now, though they were not when the plan was proved, or kept by others.
+        """Files that stay: in use now, though they were not when the plan was proved, or kept by others.
 
         Raises:
             SafetyError: nothing more of the plan may be deleted.
@@ -602,9 +602,9 @@ class TableLook:
     def _follow(self, now: Table) -> None:
         metadata = now.metadata
         if metadata.table_uuid != self._table.metadata.table_uuid:
-            raise SafetyError(f"{now.name!r} is another table by now; {_STAYS}")
+            raise SafetyError(f"{now.name!r} is another table now; {_STAYS}")
         if not is_gc_enabled(metadata):
-            raise SafetyError(f"table {now.name!r} has gc.enabled=false by now; {_STAYS}")
+            raise SafetyError(f"table {now.name!r} has gc.enabled=false now; {_STAYS}")
         newly = read_reached(
             metadata,
             now.metadata_location,

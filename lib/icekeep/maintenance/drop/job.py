@@ -352,7 +352,7 @@ def _held_approval(table: Table, request: DropRequest) -> str | None:
     if given is None:
         return request.approve
     if given.metadata_location != table.metadata_location:
-        problem = f"its metadata is in {table.metadata_location!r} by now, and was in {given.metadata_location!r}"
+        problem = f"its metadata is in {table.metadata_location!r} now, and was in {given.metadata_location!r}"
         raise moved(given, table.metadata, problem)
     return given.approve
 

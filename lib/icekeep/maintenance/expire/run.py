@@ -249,7 +249,7 @@ def _predecessor(committed: CommitResult, change: ExpireSnapshots, latest: Table
     policy would have kept more.
 
     Raises:
-        SafetyError: it would have, or it cannot be told.
+        SafetyError: it would have, or that is not known.
     """
     base, after = committed.base, committed.table
     if base.catalog.compares_metadata:

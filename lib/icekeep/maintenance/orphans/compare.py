@@ -543,7 +543,7 @@ def find_candidates(
 def still_unnamed(
     candidates: OrphanCandidates, now: Table, spark: SparkSource, search: Search, keeper: RowKeeper
 ) -> tuple[OrphanCandidates, int]:
-    """The candidates without those that the table leads to by now, and how many these are.
+    """The candidates without those that the table leads to now, and how many these are.
 
     Args:
         now: the table as it is.

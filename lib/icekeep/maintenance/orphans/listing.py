@@ -205,7 +205,7 @@ def keeping_rows(table: Table, listener: Listener) -> Iterator[RowKeeper]:
 
 
 def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> _Part:
-    """Write the rows of one partition; each attempt names its file by itself, and that of the one that won is told."""
+    """Write the rows of one partition; each attempt names its file by itself, and that of the one that won is returned."""
     context = task_context()
     number = 0 if context is None else context.partitionId()
     location = f"{writing.prefix}-{number:05d}-{attempt_id()}.parquet"

@@ -177,8 +177,8 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
             with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(described))) as pool:
                 answers = [*pool.map(lambda file: self._judged(**file), described)]
             kinds = pc.replace_with_mask(kinds, is_metadata, pa.array([kind.value for kind, _ in answers]))
-            told = pa.array([reason for _, reason in answers], pa.string())
-            reasons = pc.replace_with_mask(reasons, is_metadata, told)
+            found = pa.array([reason for _, reason in answers], pa.string())
+            reasons = pc.replace_with_mask(reasons, is_metadata, found)
         return pa.record_batch([*files.columns, kinds, reasons], schema=SORTED)
 
     def _judged(self, location: str, size_bytes: int | None, modified_ms: int | None) -> tuple[Sort, str | None]:

@@ -1,9 +1,11 @@
 """Files of two plans: they go with the plan that keeps them longest, whoever deletes, moves or restores meanwhile."""
 
+import pickle
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.delete import kept as kept_by_plans
 from icekeep.maintenance.delete import pending
 from icekeep.maintenance.delete import run as deleting
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.expire import run as expiring
 from icekeep.maintenance.orphans import compare as candidates
 from icekeep.maintenance.orphans import job as execute
@@ -553,3 +556,19 @@ def test_many_kept_files_are_looked_for_at_the_same_time():
     storage = HookedStorage(MemoryStorage(), before=meeting.at("/wh/"))
     assert [*kept_by_plans._absent(names, lambda location: location, storage)] == names
     assert meeting.took_place
+
+
+def test_of_files_that_stay_few_names_come_to_the_driver():
+    """A plan of tens of millions of files may be in use again as a whole."""
+    names = [f"memory://lake/t/data/{number}" for number in range(1000)]
+    elsewhere = [f"memory://lake/other/{number}" for number in range(1000)]
+    trashed = ["memory://lake/t/.icekeep/trash/run/files/data/1"]
+    files = pa.table({"location": names + elsewhere + trashed, "is_garbage": [False] * 1000 + [True] * 1000 + [False]})
+    locations = DeletableLocations(("memory://lake/t",))
+    sift = pending._Sift(locations, "memory://lake/t/.icekeep/trash/run/files", ("memory://lake/other",))
+    rows = [row for batch in pickle.loads(pickle.dumps(sift))(files.to_batches()) for row in batch.to_pylist()]
+    assert [row["location"] for row in rows if row["location"] is not None] == [elsewhere[0], trashed[0]]
+    staying = pending._Staying.of(rows)
+    assert staying.again.mask(names + elsewhere + trashed).tolist() == [True] * 1000 + [False] * 1000 + [True]
+    assert staying.outside.mask(names + elsewhere).tolist() == [False] * 1000 + [True] * 1000
+    assert (staying.outside_examples, staying.trash_count, staying.trash_example) == ((elsewhere[0],), 1, trashed[0])
