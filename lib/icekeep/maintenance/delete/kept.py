@@ -52,7 +52,7 @@ from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.values import format_timestamp
-from icekeep.storage.base import FileInfo, Storage, head_many
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, Storage, answer_each, head_many
 from icekeep.storage.locations import canonical
 
 if TYPE_CHECKING:
@@ -81,11 +81,13 @@ def part_paths(part: PlanPart, storage: Storage) -> PathSet:
 
 def plan_paths(plan: DeletionPlan, storage: Storage) -> PathSet:
     """The files of a plan, those of parts left out that cannot be read."""
-    found = []
-    for part in plan.parts:
+
+    def paths(part: PlanPart) -> PathSet:
         with suppress(InvalidTableError):
-            found.append(part_paths(part, storage))
-    return union(found)
+            return part_paths(part, storage)
+        return NO_PATHS
+
+    return union(answer_each(paths, plan.parts, lambda part: part.location, REQUESTS_AT_ONCE))
 
 
 def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:

@@ -468,7 +468,7 @@ def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Lis
         )
         return
     is_accepted = ", which is accepted" if neighbour.name in accepted else ""
-    listener.on(Warned(f"it cannot be told where table {neighbour.name!r} lies{is_accepted}: {neighbour.problem}"))
+    listener.on(Warned(f"it is not known where table {neighbour.name!r} lies{is_accepted}: {neighbour.problem}"))
 
 
 def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]) -> None:

@@ -289,7 +289,7 @@ def test_a_table_that_cannot_be_loaded_is_named_and_the_others_are_looked_at(lak
         lake.overwrite(broken, data)
     assert neighbours(ours, listener=told) == Neighbours(unreadable=("db.broken",))
     (warning,) = told.warnings
-    assert warning.startswith("it cannot be told where table 'db.broken' lies: ")
+    assert warning.startswith("it is not known where table 'db.broken' lies: ")
     assert "\n" not in warning
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     assert "'db.in'" in refused(ours).message
@@ -304,7 +304,7 @@ def test_a_table_that_the_catalog_does_not_tell_is_named(lake, error):
     lake.put("db.other")
     lake.failing["find", ("db", "other")] = error
     assert neighbours(ours, listener=told) == Neighbours(unreadable=("db.other",))
-    assert told.warnings == [f"it cannot be told where table 'db.other' lies: {error.message}"]
+    assert told.warnings == [f"it is not known where table 'db.other' lies: {error.message}"]
 
 
 def test_a_table_or_a_namespace_that_goes_meanwhile_is_no_neighbour(lake):
@@ -536,8 +536,8 @@ def test_a_table_that_cannot_be_loaded_may_be_accepted_by_its_name(lake):
     around = neighbours(ours, accepted=("db.b", "db.fine", "db.none"), listener=told)
     assert around == Neighbours(unreadable=("db.a",), accepted=("db.b",))
     assert told.warnings == [
-        "it cannot be told where table 'db.a' lies: denied",
-        "it cannot be told where table 'db.b' lies, which is accepted: denied",
+        "it is not known where table 'db.a' lies: denied",
+        "it is not known where table 'db.b' lies, which is accepted: denied",
     ]
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     with pytest.raises(SafetyError, match=r"'db\.in'"):
