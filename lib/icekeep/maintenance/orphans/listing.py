@@ -55,7 +55,7 @@ from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.properties import OWN_DIRECTORY, own_directory
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, ListingShare, Storage
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, ListingShare, Storage, answer_each
 from icekeep.storage.location_keys import Spelling, loose_keys
 from icekeep.storage.locations import canonical, parse_location
 
@@ -591,7 +591,10 @@ def without_planned(
     parts = [part for plan in _plans(table) for part in plan.parts]
     planned_count = sum(part.files_count for part in parts)
     if isinstance(files, pa.Table) and planned_count <= limits_of(spark).plan_files_count:
-        return _without(files, _paths_of(parts, table.storage))
+        several = answer_each(
+            lambda part: _waiting_read(part, table.storage), parts, lambda part: part.location, REQUESTS_AT_ONCE
+        )
+        return _without(files, union(several))
     session = started(spark)
     if isinstance(files, pa.Table):
         # Few listed files and long plans: the tasks tell which of the few they name.
@@ -631,11 +634,6 @@ def _plans(table: Table) -> Iterator[DeletionPlan]:
                 f"remove {directory!r} if nobody needs it",
                 location=directory,
             ) from error
-
-
-def _paths_of(parts: list[PlanPart], storage: Storage) -> PathSet:
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return union(pool.map(lambda part: _waiting_read(part, storage), parts))
 
 
 def _waiting_read(part: PlanPart, storage: Storage) -> PathSet:
