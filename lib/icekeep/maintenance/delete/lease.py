@@ -259,7 +259,7 @@ def take_lease(directory: str, job: str, storage: Storage, runtime: Runtime, now
     Raises:
         ClaimedError: another run is at work on it.
     """
-    number, content, at_ms = _free_lease(directory, storage, now_ms)
+    number, content, at_ms = refuse_leased(directory, storage, now_ms)
     unfinished_by, unfinished_ms = content.unfinished_by, content.unfinished_ms
     if content.owner and content.job != RESTORE:
         # Its time is over, or its process gone: a call of it may be under way all the same.
@@ -280,13 +280,12 @@ def take_lease(directory: str, job: str, storage: Storage, runtime: Runtime, now
     return lease
 
 
-def refuse_leased(directory: str, storage: Storage, now_ms: int) -> None:
-    """Raise `ClaimedError` where `take_lease` would, since another run is at work on a plan; nothing is written."""
-    _free_lease(directory, storage, now_ms)
+def refuse_leased(directory: str, storage: Storage, now_ms: int) -> tuple[int, _LeaseFile, int]:
+    """Raise `ClaimedError` where `take_lease` would, since another run is at work on a plan; nothing is written.
 
-
-def _free_lease(directory: str, storage: Storage, now_ms: int) -> tuple[int, _LeaseFile, int]:
-    """The number of the newest lease, what it says and when it was made, epoch milliseconds; zeros and nothing without one."""
+    Returns:
+        The number of the newest lease, what it says and when it was made, epoch milliseconds; zeros and nothing without one.
+    """
     newest = _newest(directory, storage)
     if newest is None:
         return 0, _LeaseFile(), 0

@@ -130,8 +130,7 @@ def file_lines(files: "pa.Table | DataFrame", locations: DeletableLocations, sto
             yield PlanLine(do=DELETE, kind=row["kind"], name=row["location"], size_bytes=row["size_bytes"])
 
 
-def deletion_cost(files_count: int, *, read_bytes: int = 0, requests_count: int = 0) -> PlanCost:
-    """What a deletion takes: at most a request for each file, beside what is read to prove that it may go."""
-    return PlanCost(
-        read_bytes=read_bytes, requests_count=requests_count + files_count, cpu_ms=round(files_count * FILE_CPU_MS)
-    )
+def deletion_cost(files_count: int, *, requests_count: int = 0) -> PlanCost:
+    """What a deletion takes: at most a request for each file, beside those by which it is found."""
+    cpu_ms = round(files_count * FILE_CPU_MS)
+    return PlanCost(read_bytes=0, requests_count=requests_count + files_count, cpu_ms=cpu_ms)

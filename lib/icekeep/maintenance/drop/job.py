@@ -535,12 +535,7 @@ def plan_drop_unreadable(
 
 
 class _Left(NamedTuple):
-    """What is left of a table, as far as it is known.
-
-    Attributes:
-        unreadable: its metadata file, where the catalog names one.
-        sound: metadata files before that one, the newest first.
-    """
+    """What is known of a table: its metadata file, where the catalog names one, and sound ones before it, the newest first."""
 
     unreadable: tuple[str, ...] = ()
     sound: tuple[str, ...] = ()
