@@ -227,7 +227,7 @@ lies: $(READY) ## Put 20,000 lies, one at a time, into tables, run a job over ea
 simulate: $(READY) ## Run 100,000 histories of concurrent writers with faults, 5,000 of compaction beside writers, and expire 2,000 tables: over two hours
 	$(BIN)/python tests/simulation/run.py --histories 100000
 	$(BIN)/python tests/simulation/run.py --streaming 5000
-	$(BIN)/python -m pytest tests/unit/maintenance/expiration/test_generated_histories.py --cases 8
+	$(BIN)/python -m pytest tests/unit/maintenance/expire/test_generated_histories.py --cases 8
 
 mutants: $(READY) ## Break the library on purpose, in one place after the other, and print which invariant each breaks
 	$(BIN)/python tests/simulation/run.py --mutants

@@ -72,7 +72,7 @@ from icekeep.maintenance.drop.job import plan_drop_table as plan_drop_table
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult as ExpireSnapshotsResult
 from icekeep.maintenance.expire.job import expire_snapshots as expire_snapshots
 from icekeep.maintenance.expire.job import plan_expire_snapshots as plan_expire_snapshots
-from icekeep.maintenance.expire.run import ExpireSnapshotsPlan as ExpireSnapshotsPlan
+from icekeep.maintenance.expire.plan import ExpireSnapshotsPlan as ExpireSnapshotsPlan
 from icekeep.maintenance.history import CommitEntry as CommitEntry
 from icekeep.maintenance.history import CommitHistoryResult as CommitHistoryResult
 from icekeep.maintenance.history import commit_history as commit_history

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 from pyspark.sql import SparkSession
 from icekeep import compact, plan_remove_orphan_files
 from icekeep.errors import IcekeepError
-from icekeep.maintenance.orphans import candidates
+from icekeep.maintenance.orphans import compare
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.session import Engine
 from icekeep.planning.spark.tasks import all_results, run_tasks
@@ -51,16 +51,16 @@ def main(directory):
         stray.write_bytes(b"x")
         os.utime(stray, (at, at))
     # Nothing is few enough for the driver, and the executor that listed is gone when the files are compared.
-    loaded = candidates._loaded_anew
+    checked = compare._refuse_other_table
 
-    def lose_executors_and_load(table):
+    def lose_executors_and_check(*arguments):
         pids = set(run_tasks(spark, range(4), executor, False)[0])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         print("lost:", len(pids) > 0)
-        return loaded(table)
+        return checked(*arguments)
 
-    candidates._loaded_anew = lose_executors_and_load
+    compare._refuse_other_table = lose_executors_and_check
     engine = Engine(spark=spark, limits=Limits(**dict.fromkeys(Limits.__struct_fields__, -1)))
     print("orphans:", outcome(lambda: plan_remove_orphan_files(table, engine).orphan_files_count))
     print("left:", [path.name for path in lake.files_on_disk() if ".icekeep" in path.parts])

@@ -8,7 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Identifier, SwapOutcome, Table, Unknown
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.spec.updates import Requirement, Update
 from icekeep.tables.read import read_table
 from icekeep.tables.verbs import append, create_table
@@ -89,7 +89,7 @@ class World:
 
     def copy(self) -> "World":
         """Another world of the same state, which knows nothing of this one."""
-        forget_roots()
+        forget_locations()
         return deepcopy(self)
 
     def state(self) -> tuple[dict[str, bytes], str | None]:

@@ -34,7 +34,7 @@ from icekeep.catalog.metadata_files import (
 )
 from icekeep.catalog.registering import read_unregistered, registered
 from icekeep.errors import UnavailableError, UsageError
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.updates import Requirement, Update
@@ -102,7 +102,7 @@ class MemoryCatalog:
         restores_snapshots: bool = True,
     ) -> None:
         # A new world, in which identifiers that a fake runtime draws come again.
-        forget_roots()
+        forget_locations()
         self.name = name
         self.identity = f"memory {name}"
         self.compares_metadata = compares_metadata

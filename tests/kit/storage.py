@@ -1,6 +1,7 @@
 """Stores for tests: one in memory (scheme `memory:`), and one that lets a test act around each call."""
 
 import io
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -166,6 +167,28 @@ def contents(storage: Any, prefix_location: str) -> dict[str, bytes]:
 
 def _nothing(operation: str, location: str) -> None:
     pass
+
+
+class Meeting:
+    """Whether some calls are under way at the same time: each waits until so many have begun, or until it waits in vain."""
+
+    def __init__(self, count: int) -> None:
+        self._barrier, self._may_meet = threading.Barrier(count), True
+        self.took_place = False
+
+    def at(self, part: str) -> Hook:
+        """A hook for `HookedStorage`: calls on locations with this part in their names wait for each other."""
+
+        def wait(operation: str, location: str) -> None:
+            if part in location and self._may_meet:
+                try:
+                    self._barrier.wait(10)
+                    self.took_place = True
+                except threading.BrokenBarrierError:
+                    pass
+                self._may_meet = False
+
+        return wait
 
 
 class HookedStorage:

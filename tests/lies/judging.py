@@ -10,7 +10,7 @@ from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, UnavailableError
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.compact.job import compact
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.deletes.equality import convert_equality_deletes
 from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.expire.job import expire_snapshots
@@ -140,7 +140,7 @@ def judged(number: int, tables: int, job: str = "", kind: str = "") -> Verdict |
     by = history(chosen.randrange(tables)).by
     name = job or chosen.choice(list(JOBS))
     catalog: Any = deepcopy(by.catalog)
-    forget_roots()
+    forget_locations()
     try:
         one = lie(Damager(catalog, by.identifier, Choices(chosen.getrandbits(31))), kind)
     except CannotDamageError:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from icekeep.catalog.base import Committed, Conflict
@@ -19,10 +20,7 @@ from icekeep.commit.outcome import remove_all
 from icekeep.commit.retry import _Commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, OutcomeUnknownError
-from icekeep.events import SILENT
-from icekeep.maintenance.delete import kept as due_plans
-from icekeep.maintenance.delete import pending as earlier_runs
-from icekeep.maintenance.delete.execute import reclaim
+from icekeep.maintenance.delete import pending
 from icekeep.maintenance.delete.reachable import NO_PATHS
 from icekeep.maintenance.expire import run as execute
 from icekeep.spec.manifests.structs import FileContent
@@ -122,26 +120,15 @@ def doubts_its_upgrade() -> AbstractContextManager[Any]:
 
 def deletes_before_the_commit() -> AbstractContextManager[Any]:
     """Reclaims what a plan says and only then expires the snapshots."""
-    planned = execute._planned
+    planned = execute.ExpirationRun._planned
 
-    def plan(table: Any, spark: Any, expired: Any, request: Any, claims: Any, listener: Any, number: int) -> Any:
-        found = planned(table, spark, expired, request, claims, listener, number)
+    def plan(self: Any, run: Any, expired: Any, number: int) -> Any:
+        found = planned(self, run, expired, number)
         if found.plan is not None:
-            reclaim(
-                found.plan,
-                found.claim,
-                lambda: NO_PATHS,
-                table,
-                request.territory,
-                spark,
-                options=request.deletion.options,
-                max_concurrent_deletes=None,
-                listener=SILENT,
-                runtime=table.runtime,
-            )
+            run.reclaim(found.plan, found.lease, lambda: NO_PATHS)
         return found
 
-    return replaced(execute, "_planned", plan)
+    return replaced(execute.ExpirationRun, "_planned", plan)
 
 
 def does_not_prove_again() -> AbstractContextManager[Any]:
@@ -152,8 +139,8 @@ def does_not_prove_again() -> AbstractContextManager[Any]:
 def carries_out_what_was_never_committed() -> AbstractContextManager[Any]:
     """Takes each plan that lies there for one whose snapshots are gone, and looks at nothing else."""
     stack = ExitStack()
-    stack.enter_context(replaced(earlier_runs, "still_garbage", lambda files, *rest: files))
-    stack.enter_context(replaced(due_plans, "is_committed", lambda *arguments: True))
+    stack.enter_context(replaced(pending, "is_garbage", lambda files, *rest: np.ones(files.num_rows, np.bool_)))
+    stack.enter_context(replaced(pending, "is_committed", lambda *arguments: True))
     return stack
 
 

@@ -1,16 +1,13 @@
 """Deletion of files beside others who delete or bring back, broken on purpose: see `mutants`."""
 
 from contextlib import AbstractContextManager, ExitStack
-from types import ModuleType
 from typing import Any
 
-from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.delete.kept import KeptByPlans
-from icekeep.maintenance.delete.lease import LEASE_MS, PlanLease, take_claim
+from icekeep.maintenance.delete.lease import LEASE_MS, PlanLease, take_lease
 from icekeep.maintenance.delete.reachable import NO_PATHS
-from icekeep.maintenance.expire import run as expiring
-from icekeep.maintenance.orphans import job as removing
-from icekeep.maintenance.orphans import listing as waiting
+from icekeep.maintenance.orphans import listing
 from icekeep.maintenance.restore import job as restoring
 from icekeep.runtime import Runtime
 from icekeep.storage.base import Storage
@@ -20,30 +17,26 @@ from simulation.replacing import replaced
 
 def forgets_what_waits() -> AbstractContextManager[Any]:
     """Takes files for orphans that a plan names."""
-    return _all(replaced(waiting, "_plans", lambda table: iter(())), _asks_no_other_plan(removing))
+    return _all(replaced(listing, "_plans", lambda table: iter(())), deletes_what_another_plan_keeps())
 
 
 def takes_a_plan_from_a_run_at_work() -> AbstractContextManager[Any]:
-    """A restore goes by a claim although the run that made one is alive, with a call under way."""
+    """A restore goes by a lease although the run that made one is alive, with a call under way."""
 
     def take(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
-        return take_claim(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
+        return take_lease(directory, job, storage, runtime, now_ms + LEASE_MS + 1)
 
-    return replaced(restoring, "take_claim", take)
+    return replaced(restoring, "take_lease", take)
 
 
 def deletes_what_another_plan_keeps() -> AbstractContextManager[Any]:
     """Carries out a plan although another plan keeps some of its files for longer."""
-    return _all(*(_asks_no_other_plan(at) for at in (earlier_runs, expiring, removing)))
+    return replaced(deleting, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: KeptByPlans(NO_PATHS))
 
 
 def asks_for_no_new_credentials() -> AbstractContextManager[Any]:
     """Gives up when a store refuses credentials that have ended."""
     return replaced(VendedProperties, "_renewed_after", lambda self, used: False)
-
-
-def _asks_no_other_plan(at: ModuleType) -> AbstractContextManager[Any]:
-    return replaced(at, "kept_by_others", lambda plan, table, now_ms, *, skips_trash: KeptByPlans(NO_PATHS))
 
 
 def _all(*several: AbstractContextManager[Any]) -> AbstractContextManager[Any]:

@@ -20,9 +20,9 @@ def finishes_for_another_catalog() -> AbstractContextManager[Any]:
     """Does not ask of which catalog a plan is."""
     stack, here = ExitStack(), [""]
 
-    def finish(directory: str, like: Any, spark: Any, told: Any, listener: Any, runtime: Any) -> Any:
-        here[0] = like.catalog.identity
-        return _finish(directory, like, spark, told, listener, runtime)
+    def finish(directory: str, run: Any) -> Any:
+        here[0] = run.table.catalog.identity
+        return _finish(directory, run)
 
     def read_plan(directory: str, storage: Any) -> Any:
         return replace(_read_plan(directory, storage), catalog=here[0])

@@ -14,7 +14,8 @@ from icekeep.catalog.metadata_files import encode
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, MissingFileError, OutcomeUnknownError
 from icekeep.events import SILENT
 from icekeep.maintenance.delete.options import ReclaimOptions
-from icekeep.maintenance.delete.pending import DeletionRequest, finish_earlier
+from icekeep.maintenance.delete.pending import finish_pending
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.spec.metadata import new_table_metadata
@@ -180,8 +181,9 @@ class History:
         for _ in range(3 if self._orphans is None else 6):
             self.scheduler.now_ms += 2 * _DAYS_MS
             table = client.catalog.load(EVENTS)
-            told = DeletionRequest(options=ReclaimOptions(), max_concurrent_deletes=None, trust_manifest_list=False)
-            done = finish_earlier(table, no_spark, client.now_ms(), told, listener=SILENT, runtime=client)
+            request = DeletionRequest(options=ReclaimOptions())
+            table = with_runtime(table, client)
+            done = finish_pending(DeletionRun.of(table, no_spark, request, SILENT, client.now_ms()))
             self.world.seen["files that the trash was emptied of"] += done.emptied_count
             sweep_runs(table, client, keep="", listener=SILENT)
         left = [location for location in self.world.disk.files if "/.icekeep/" in location]

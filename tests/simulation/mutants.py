@@ -95,7 +95,7 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_commits.doubts_its_upgrade: Hunt("C3", at=34, catalog=UPDATES),
     broken_commits.deletes_before_the_commit: Hunt("G1", likes=(ExpireAndReclaim,)),
     broken_commits.does_not_prove_again: Hunt("G1", at=4657, likes=(ExpireAndReclaim, MakeBranchOrTag)),
-    broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=22, likes=(ExpireAndReclaim,), share=0.08),
+    broken_commits.carries_out_what_was_never_committed: Hunt("G1", at=13, likes=(ExpireAndReclaim,), share=0.08),
     broken_commits.expires_by_the_first_base: Hunt("R2", at=178, likes=(Expire, MakeBranchOrTag, Rollback, SetCurrent)),
     broken_commits.reuses_a_manifest_list: Hunt("D1", at=1),
     broken_commits.replaces_without_looking: Hunt("D3", at=1, likes=(Compact,)),
@@ -165,11 +165,11 @@ MUTANTS: dict[Mutant, Hunt] = {
     broken_manifests.finds_dangling_deletes_once: Hunt(
         "D4", at=55, likes=(DeleteByValue, Compact, MergeManifestsAndClean)
     ),
-    broken_deletion.forgets_what_waits: Hunt("G2", at=0, orphans=True),
+    broken_deletion.forgets_what_waits: Hunt("G2", at=5, orphans=True),
     broken_deletion.takes_a_plan_from_a_run_at_work: Hunt(
         "G1", at=2379, catalog=POINTER, share=0.0, restlessness=0.03, likes=(ExpireAndReclaim, Restore)
     ),
-    broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=992, orphans=True),
+    broken_deletion.deletes_what_another_plan_keeps: Hunt("G2", at=156, orphans=True),
     broken_deletion.asks_for_no_new_credentials: Hunt("V1", at=2, credentials=True),
     broken_streaming.refuses_what_has_changed: Hunt("C11", streams=True),
     broken_streaming.carries_no_positions: Hunt("D4", streams=True),

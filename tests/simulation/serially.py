@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError
-from icekeep.maintenance.delete import neighbours, reachable
+from icekeep.maintenance.delete import reachable
 from icekeep.maintenance.orphans import listing
-from icekeep.maintenance.orphans import listing as waiting
 from icekeep.maintenance.orphans import metadata as metadata_files
-from icekeep.maintenance.orphans import metadata as reachable_by_metadata
 from icekeep.maintenance.restore import files as needs
 from icekeep.planning import commit_readers, entries
 from icekeep.planning.manifest_lists import ListedManifests
@@ -60,7 +58,7 @@ class SerialPool:
 def serially() -> Iterator[None]:
     """Whoever runs has the turn: nothing runs beside it."""
     with ExitStack() as stack:
-        for module in (neighbours, many, listing, metadata_files, reachable_by_metadata, waiting, entries, tasks):
+        for module in (many, listing, metadata_files, entries, tasks):
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", SerialPool))
         for module in (reachable, needs, commit_readers):
             stack.enter_context(patch.object(module, "listed_manifests", _listed_manifests))

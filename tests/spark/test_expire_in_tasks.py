@@ -14,11 +14,11 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError
 from icekeep.maintenance.compact.job import compact
-from icekeep.maintenance.delete import execute as reclaim
 from icekeep.maintenance.delete import lease as claims
 from icekeep.maintenance.delete import pending as earlier_runs
 from icekeep.maintenance.delete import plan_file as plan_writing
 from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.delete.plan_file import read_part
 from icekeep.maintenance.expire.job import ExpireSnapshotsResult, expire_snapshots, plan_expire_snapshots
 from icekeep.maintenance.restore.job import restore
@@ -114,7 +114,7 @@ def test_tasks_stop_when_the_plan_is_taken_over_and_restore_brings_everything_ba
     """Between two rounds of tasks an operator takes back what the first has moved."""
     table = filled(lake, spark_session)
     before, restored = content(lake), []
-    monkeypatch.setattr(reclaim, "rounds", lambda parts, *_: [[part] for part in parts])
+    monkeypatch.setattr(deleting, "batches_of_parts", lambda parts, *_: [[part] for part in parts])
     look = last_look.TableLook.__call__
 
     def look_and_restore(self: last_look.TableLook) -> Any:
@@ -140,9 +140,9 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
     """What metadata leads to by now stays."""
     table = filled(lake, spark_session)
     adopted: list[DataFile] = []
-    real = reclaim.rounds
+    real = deleting.batches_of_parts
 
-    def rounds(parts: Any, *told: Any) -> Any:
+    def batches(parts: Any, *told: Any) -> Any:
         for number, some in enumerate(real(parts, *told)):
             if not adopted and number == 0:
                 gone = [row["location"] for part in parts for row in read_part(part, table.storage).to_pylist()]
@@ -153,7 +153,7 @@ def test_tasks_keep_what_is_adopted_between_two_rounds(
                 commit(lake.load(), AppendFiles(files=(adopted[0],)))
             yield some
 
-    monkeypatch.setattr(reclaim, "rounds", rounds)
+    monkeypatch.setattr(deleting, "batches_of_parts", batches)
     result = expire_snapshots(table, tasks, trash=0, **arguments())
     assert (result.status, result.left_reason, result.kept_again_files_count) == ("done", "", 1)
     assert Path(urlparse(adopted[0].file_path).path).exists()

@@ -53,7 +53,7 @@ def test_rows_are_made_once_and_read_as_often_as_they_are_wanted(
             yield pa.record_batch([numbers, numbers.cast(pa.string())], schema=NUMBERS)
 
     rows = spark_session.range(0, 10, 1, 3).mapInArrow(made, from_arrow_schema(NUMBERS))
-    with keeping_rows(table, SYSTEM, SILENT) as keeper:
+    with keeping_rows(table, SILENT) as keeper:
         assert below(lake) == set()
         kept = keeper.keep(rows, NUMBERS, "numbers", "making numbers", looking())
         assert (kept.rows_count, kept.counts) == (5, {"odd": 5})
@@ -70,14 +70,14 @@ def test_rows_are_made_once_and_read_as_often_as_they_are_wanted(
 
 def test_no_rows_are_kept_as_none(table: Table, spark_session: SparkSession) -> None:
     rows = spark_session.range(0, 0, 1, 2).selectExpr("id n", "'' text")
-    with keeping_rows(table, SYSTEM, SILENT) as keeper:
+    with keeping_rows(table, SILENT) as keeper:
         kept = keeper.keep(rows, NUMBERS, "numbers", "making numbers")
         assert (kept.rows_count, kept.frame(spark_session).count(), kept.table().num_rows) == (0, 0, 0)
 
 
 def test_where_a_task_fails_nothing_is_left(lake: Lake, table: Table, spark_session: SparkSession) -> None:
     rows = spark_session.range(0, 10, 1, 2).selectExpr("id n", "'' text")
-    with keeping_rows(table, SYSTEM, SILENT) as keeper:
+    with keeping_rows(table, SILENT) as keeper:
         keeper.keep(rows, NUMBERS, "numbers", "making numbers")
         with pytest.raises(JobFailedError, match="ZeroDivisionError: "):
             keeper.keep(rows, NUMBERS, "more", "making more", lambda _: 1 // 0)
@@ -88,7 +88,7 @@ def test_what_a_killed_run_has_kept_goes_with_what_else_it_left(
     lake: Lake, table: Table, spark_session: SparkSession
 ) -> None:
     rows = spark_session.range(0, 10, 1, 2).selectExpr("id n", "'' text")
-    keeping = keeping_rows(table, SYSTEM, SILENT)
+    keeping = keeping_rows(table, SILENT)
     keeping.__enter__().keep(rows, NUMBERS, "numbers", "making numbers")
     left = below(lake)
     assert len(left) >= 3

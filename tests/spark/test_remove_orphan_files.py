@@ -25,10 +25,11 @@ from icekeep.maintenance.delete.reachable import Reached, named_files
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.compare import compare, find_candidates, still_unnamed
 from icekeep.maintenance.orphans.job import (
+    OrphanRemoval,
+    RemoveOrphanFilesPlan,
     RemoveOrphanFilesResult,
-    plan_orphans,
+    foreseen_removal,
     remove_orphan_files,
-    remove_orphans,
     result,
 )
 from icekeep.maintenance.orphans.listing import RowKeeper, hidden_names, keeping_rows, keyed_rows, list_given
@@ -102,7 +103,7 @@ def keeper(tmp_path: Path) -> Iterator[RowKeeper]:
     """Keeps rows below a table of its own, and leaves nothing behind."""
     table = Lake(tmp_path / "kept").create()
     before = [*table.storage.list(table.metadata.location)]
-    with keeping_rows(table, SYSTEM, SILENT) as kept:
+    with keeping_rows(table, SILENT) as kept:
         yield kept
     assert [*table.storage.list(table.metadata.location)] == before
 
@@ -117,7 +118,16 @@ def search(**given: object) -> Search:
 
 
 def run(table: Table, spark: SparkSource, **given: object) -> RemoveOrphanFilesResult:
-    return result(remove_orphans(table, spark, search(**given), SILENT, SYSTEM))
+    wanted = search(**given)
+    with keeping_rows(table, SILENT) as keeper:
+        found = find_candidates(table, spark, wanted, SILENT, keeper)
+        return result(OrphanRemoval(found, spark, wanted, SILENT, keeper).remove())
+
+
+def plan_orphans(table: Table, spark: SparkSource, wanted: Search) -> RemoveOrphanFilesPlan:
+    with keeping_rows(table, SILENT) as keeper:
+        found = find_candidates(table, spark, wanted, SILENT, keeper, is_plan=True)
+        return foreseen_removal(found, spark, wanted, SILENT)
 
 
 def listing(spark: SparkSession, limit: int) -> Engine:
@@ -136,8 +146,8 @@ def test_many_files_are_compared_in_tasks_with_the_same_result(
     """apache/iceberg #14679, apache/iceberg #16932; testManyTopLevelPartitions, testManyLeafPartitions."""
     place.stray("metadata/00001-lost.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
     place.stray("metadata/v7.metadata.json", Path(urlparse(place.table.metadata_location).path).read_bytes())
-    few = plan_orphans(place.table, spark_session, search(), SYSTEM)
-    many = plan_orphans(place.table, listing(spark_session, limit), search(), SYSTEM)
+    few = plan_orphans(place.table, spark_session, search())
+    many = plan_orphans(place.table, listing(spark_session, limit), search())
     assert few.orphan_files_count == 6
     assert (few.kept.hidden_count, few.kept.young_count, few.kept.versions_count) == (1, 1, 1)
     assert (set(many.orphan_file_locations), many.hash, many.orphan_bytes_count) == (
@@ -230,9 +240,9 @@ def view(spark: SparkSession, rows: list[dict[str, object]], name: str = "files"
 @pytest.mark.parametrize("limit", thinned([0, 1000], 2))
 def test_a_view_of_files_takes_the_place_of_a_listing(place: Place, spark_session: SparkSession, limit: int) -> None:
     """testCompareToFileList."""
-    listed = plan_orphans(place.table, spark_session, search(), SYSTEM)
+    listed = plan_orphans(place.table, spark_session, search())
     name = view(spark_session, place.rows())
-    planned = plan_orphans(place.table, listing(spark_session, limit), search(file_list_view=name), SYSTEM)
+    planned = plan_orphans(place.table, listing(spark_session, limit), search(file_list_view=name))
     assert (set(planned.orphan_file_locations), planned.hash, planned.kept) == (
         set(listed.orphan_file_locations),
         listed.hash,
@@ -279,7 +289,7 @@ def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession,
         case "csv":
             pa.csv.write_csv(rows, target)
     for location in (target.as_uri(), target.parent.as_uri()):
-        planned = plan_orphans(place.table, spark_session, search(file_list_view=location), SYSTEM)
+        planned = plan_orphans(place.table, spark_session, search(file_list_view=location))
         assert {Path(f.removeprefix("file://")) for f in planned.orphan_file_locations} == place.strays
 
 
@@ -296,7 +306,7 @@ def test_files_may_be_listed_in_files(place: Place, spark_session: SparkSession,
 def test_a_view_of_other_columns_is_a_mistake(place: Place, spark_session: SparkSession, columns: str) -> None:
     spark_session.createDataFrame([], columns).createOrReplaceTempView("wrong")
     with pytest.raises(UsageError, match=r"give the columns file_path \(string\) and last_modified \(timestamp\)"):
-        plan_orphans(place.table, spark_session, search(file_list_view="wrong"), SYSTEM)
+        plan_orphans(place.table, spark_session, search(file_list_view="wrong"))
 
 
 def test_moments_of_a_view_need_a_time_zone(place: Place, spark_session: SparkSession) -> None:
@@ -304,7 +314,7 @@ def test_moments_of_a_view_need_a_time_zone(place: Place, spark_session: SparkSe
     with pytest.raises(
         UsageError, match="of type timestamp_ntz, which has no time zone: write it with one, such as UTC; give"
     ):
-        plan_orphans(place.table, spark_session, search(file_list_view="naive"), SYSTEM)
+        plan_orphans(place.table, spark_session, search(file_list_view="naive"))
 
 
 def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place, spark_session: SparkSession) -> None:
@@ -318,7 +328,7 @@ def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place,
         ]
         name = view(spark_session, listed, "others")
         with pytest.raises(SafetyError, match=message):
-            plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
+            plan_orphans(place.table, spark_session, search(file_list_view=name))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +336,7 @@ def test_a_view_that_names_no_file_of_the_table_is_refused_as_that(place: Place,
 )
 def test_a_list_that_is_not_there_is_a_mistake(place: Place, spark_session: SparkSession, name: str) -> None:
     with pytest.raises(UsageError, match="file_list_view") as raised:
-        plan_orphans(place.table, spark_session, search(file_list_view=name), SYSTEM)
+        plan_orphans(place.table, spark_session, search(file_list_view=name))
     assert "\n" not in raised.value.message
 
 
@@ -371,7 +381,7 @@ def test_files_that_were_adopted_since_the_plan_are_kept_in_tasks_too(
 ) -> None:
     """Right before the deletion the metadata is loaded again."""
     wanted = search(force=True)
-    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, SYSTEM, keeper)
+    found = find_candidates(place.table, listing(spark_session, 0), wanted, SILENT, keeper)
     assert not isinstance(found.files, pa.Table)
     later = append(place.table, [events(99)])
     kept, count = still_unnamed(found, later, spark_session, wanted, keeper)
@@ -406,7 +416,7 @@ def test_files_that_another_plan_names_are_no_orphans_where_spark_has_the_plans(
     for path in place.live:
         place.age(path, 10)
     engine = limited(spark_session, listed_files_count=limit, plan_files_count=-1)
-    done = result(remove_orphans(lake.load(), engine, search(trash=0, force=True), SILENT, SYSTEM))
+    done = run(lake.load(), engine, trash=0, force=True)
     assert done.kept.waiting_count + done.kept.young_count >= left
     assert done.deleted_files_count == len(place.strays)
     assert place.live <= lake.files_on_disk()

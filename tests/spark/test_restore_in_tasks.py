@@ -86,7 +86,7 @@ def test_tasks_move_nothing_more_once_another_run_has_the_plan(
 
     def taken_over(work: Any, *others: Any) -> Any:
         monkeypatch.setattr(claims, "has_ended", lambda process: True)
-        claims.take_claim(work.plan.directory, "expire_snapshots", work.storage, SYSTEM, SYSTEM.now_ms())
+        claims.take_lease(work.plan.directory, "expire_snapshots", work.storage, SYSTEM, SYSTEM.now_ms())
         return whole(work, *others)
 
     monkeypatch.setattr("icekeep.maintenance.restore.job.move_back", taken_over)

@@ -13,7 +13,7 @@ from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
 from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
 from icekeep.health.files import MAX_HEADS
 from icekeep.maintenance.check import row_ids as caps
-from icekeep.maintenance.delete.execute import CALL_FILES
+from icekeep.maintenance.delete.run import CALL_FILES
 from icekeep.planning.spark.session import LIMITS
 from icekeep.planning.spark.workers import THREAD_BYTES
 from icekeep.spec.avro import _MAX_BLOCK_BYTES, _MAX_HEADER_BYTES

@@ -26,8 +26,8 @@ from icekeep.maintenance.check.lists import Listed
 from icekeep.maintenance.compact.job import CompactionRun, CompactRequest
 from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, CompactionEstimate, RewriteMethod, Work, estimate
 from icekeep.maintenance.compact.plan import RewritePlan, group_files
-from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.options import ExpirationOptions
+from icekeep.maintenance.delete.reachable import refuse_if_gc_is_disabled
 from icekeep.maintenance.deletes.job import check_arguments
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions
 from icekeep.maintenance.deletes.plan import DeletesPlan, preview

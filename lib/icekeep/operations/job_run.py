@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -52,6 +52,7 @@ from icekeep.spec.filters.parsing import parse_where
 _LOG = logging.getLogger(__name__)
 
 _START = "starting Spark"
+_RECORDING_LOOKS = "icekeep.maintenance.delete.neighbours:recording_looks"
 
 
 class JobRun:
@@ -159,7 +160,7 @@ class JobRun:
         written: PlanWritten | msgspec.UnsetType = msgspec.UNSET
         shared = self._surroundings.shared is not None
         watched = telling_of_a_dead_jvm(self._runtime) if shared else looked_after(self._surroundings)
-        with watched, self._session() as spark:
+        with watched, _recording_looks(recording), self._session() as spark:
             result = work(spark)
             if made is not None:
                 # While the session is there that the plan was made in.
@@ -239,6 +240,14 @@ class JobRun:
         with Session(f"icekeep {self._command.name} {self._command.table}", self._surroundings) as spark:
             spark.start_on_cluster()
             yield spark
+
+
+def _recording_looks(recording: Recording) -> AbstractContextManager[None]:
+    """Where the run is written down, its looks at the catalog are as well, for the runs of a day."""
+    if recording.looks is None:
+        return nullcontext()
+    found: AbstractContextManager[None] = resolve(_RECORDING_LOOKS)(recording.looks)
+    return found
 
 
 @contextmanager

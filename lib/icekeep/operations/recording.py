@@ -121,6 +121,11 @@ class Recording:
         self._listener, self._runtime = surroundings.listener, surroundings.runtime
         self._is_part = surroundings.shared is not None
 
+    @property
+    def looks(self) -> "RunRecords | None":
+        """Where the run keeps its looks at catalogs, and finds those of other runs."""
+        return None if self.keeper is None else self.keeper.records
+
     def goes_by(self, arguments: Mapping[str, Any], *, only_tells: bool) -> None:
         """Before the work: it is done with other arguments than were given, or changes nothing and so is not written down."""
         self._begun.arguments = arguments

@@ -67,7 +67,7 @@ class RunKeeper:
         keep_ms: int = 400 * DAY_MS,
         also: EndedElsewhere | None = None,
     ) -> None:
-        self._records, self.record = records, record
+        self.records, self.record = records, record
         self._runtime, self._listener = runtime, listener
         self._keep_ms, self._also = keep_ms, also
         self._over = threading.Event()
@@ -77,7 +77,7 @@ class RunKeeper:
     def begin(self, **known: Any) -> None:
         """Write it down, and from now on that it is alive; `known` are fields of the record."""
         self.record = msgspec.structs.replace(self.record, **known)
-        if self._records is None:
+        if self.records is None:
             return
         if self._tried(lambda records: records.begin(self.record)):
             name = f"record of {self.record.run_id}"
@@ -92,7 +92,7 @@ class RunKeeper:
         now_ms = self._runtime.now_ms()
         self.record = msgspec.structs.replace(self.record, **{"ended_ms": now_ms, "seen_ms": now_ms, **known})
         is_written = (
-            self._records is not None and not self._is_hopeless and self._tried(lambda one: one.end(self.record))
+            self.records is not None and not self._is_hopeless and self._tried(lambda one: one.end(self.record))
         )
         # What is old goes with a run of many or of one alone, not with each of many.
         if is_written and self.record.parent_id is None:
@@ -105,8 +105,8 @@ class RunKeeper:
             self._tried(lambda records: records.beat(self.record.run_id, self._runtime.now_ms()))
 
     def _tried(self, act: Callable[[RunRecords], None]) -> bool:
-        assert self._records is not None
-        return self._guarded(act, self._records)
+        assert self.records is not None
+        return self._guarded(act, self.records)
 
     def _guarded(self, act: Callable[[Any], None], subject: Any) -> bool:
         """Whether something was done; the first failure is warned of."""

@@ -81,6 +81,15 @@ LEASES = sa.Table(
     sa.Column("until_ms", sa.BigInteger, nullable=False),
 )
 
+_LOOKS = sa.Table(
+    "icekeep_looks",
+    sa.MetaData(),
+    sa.Column("catalog", sa.String(1000), primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("found", sa.LargeBinary, nullable=False),
+)
+"""Where the tables of a catalog lay at the last look. Nobody relies on it: it has no version, and is made when it is needed."""
+
 _VERSIONS = sa.Table("icekeep_version", _SCHEMA, sa.Column("version", sa.Integer, primary_key=True))
 
 NEW_COLUMNS = ("estimated_ms", "estimated_cpu_ms", "cpu_ms")
@@ -353,6 +362,27 @@ class RunRecords:
         """Give a lease back, if it is still the holder's."""
         change = LEASES.delete().where(LEASES.c.table_name == table, LEASES.c.holder == holder)
         self._write(lambda connection: connection.execute(change))
+
+    def last_look(self, catalog: str) -> tuple[int, bytes] | None:
+        """The last look at the tables of a catalog that is kept: when it began, epoch milliseconds, and what it found."""
+        if not self._reader.is_there:
+            return None
+        asked = sa.select(_LOOKS.c.at_ms, _LOOKS.c.found).where(_LOOKS.c.catalog == catalog)
+        with self._outages.asked(self._runtime, insists=False), self._reader.reading() as connection:
+            if not sa.inspect(connection).has_table(_LOOKS.name):
+                return None
+            row = connection.execute(asked).first()
+            return None if row is None else (int(row.at_ms), bytes(row.found))
+
+    def keep_look(self, catalog: str, at_ms: int, found: bytes) -> None:
+        """Keep a look at the tables of a catalog in place of the one before."""
+
+        def work(connection: Connection) -> None:
+            _LOOKS.create(connection, checkfirst=True)
+            connection.execute(_LOOKS.delete().where(_LOOKS.c.catalog == catalog))
+            connection.execute(_LOOKS.insert().values(catalog=catalog, at_ms=at_ms, found=found))
+
+        self._write(work)
 
     def _put(self, record: RunRecord) -> None:
         self._write(_putting([_values(record)]), insists=record.parent_id is None)

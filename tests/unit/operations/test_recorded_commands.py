@@ -1,6 +1,7 @@
 """Commands and jobs on a real table, as the record of runs has them afterwards; and the Iceberg table of runs."""
 
 import json
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -149,3 +150,15 @@ def test_a_plan_that_is_carried_out_or_refused_is_written_down_by_its_hash_and_i
     assert refused.arguments["plan"] != done.arguments["plan"]
     records = RunRecords.at("sqlite:///warehouse.icekeep-runs.db")
     assert records.last_of(["local.db.events"], SYSTEM.now_ms()) == {}
+
+
+def test_an_expiration_keeps_its_look_at_the_catalog_and_a_dry_run_does_not(lake, capsys):
+    records, identity = RunRecords.at("sqlite:///warehouse.icekeep-runs.db"), lake.load().catalog.identity
+    assert run(capsys, "expire_snapshots", "--dry-run")[0] == 0
+    assert records.last_look(identity) is None
+    assert run(capsys, "expire_snapshots")[0] == 0
+    first = records.last_look(identity)
+    assert b'"events"' in zlib.decompress(first[1])
+    # Another process, and the same day.
+    assert run(capsys, "expire_snapshots")[0] == 0
+    assert records.last_look(identity) == first

@@ -613,3 +613,13 @@ def refuse(*_, **__):
 def test_an_address_that_makes_no_sense_names_the_key():
     with pytest.raises(ConfigError, match=r"runs\.uri"):
         RunRecords.at("nonsense")
+
+
+def test_a_look_at_a_catalog_is_kept_until_the_next_one(records, tmp_path):
+    assert records.last_look("sql at x") is None
+    records.begin(record())
+    assert records.last_look("sql at x") is None
+    for at_ms in (NOW_MS, NOW_MS + 1):
+        records.keep_look("sql at x", at_ms, b"\x00found")
+    assert records.last_look("sql at x") == (NOW_MS + 1, b"\x00found")
+    assert records.last_look("sql at y") is None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icekeep.maintenance.delete.locations import Territory
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.runtime import SYSTEM
 from icekeep.storage.location_keys import location_keys, loose_keys
 from icekeep.storage.locations import (
@@ -86,7 +86,7 @@ def test_keys_of_columns_agree_with_the_canonical_form(some):
 def test_the_territory_agrees_with_the_canonical_form(root, location):
     root = root.removesuffix("/k") + "/t"
     below = location.removesuffix("/k") + "/t/f"
-    mine = Territory(roots=(root,))
+    mine = DeletableLocations(roots=(root,))
     assert mine.holds(below) == is_under(below, root)
     assert mine.mask(pa.array([below])).tolist() == [mine.holds(below)]
 

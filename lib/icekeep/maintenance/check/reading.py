@@ -36,7 +36,7 @@ from icekeep.maintenance.check.faults import (
     Tally,
 )
 from icekeep.maintenance.check.lists import Listed
-from icekeep.maintenance.delete.locations import compared, table_roots
+from icekeep.maintenance.delete.locations import compared, table_locations
 from icekeep.maintenance.delete.reachable import among
 from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode
@@ -138,7 +138,7 @@ _BATCH_ROWS = 10_000
 def listing_shares(table: Table, count: int) -> list[ListingShare]:
     """The listing of the directories that a table's files lie in, in about `count` shares; none where it may not be listed."""
     beside = metadata_directory(table.metadata).rstrip("/")
-    roots = [root for root in table_roots(table.metadata) if root.rstrip("/") != beside]
+    roots = [root for root in table_locations(table.metadata) if root.rstrip("/") != beside]
     shares: list[ListingShare] = []
     for root in roots:
         try:

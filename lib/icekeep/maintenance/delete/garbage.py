@@ -1,16 +1,14 @@
-"""Which of some files metadata leads to: of few by a fold over its entries, of many by their keys in Spark.
-
-A file counts as reached where something has its path, in whatever store (`path_set`); by which scheme and authority it is
-named is kept beside that.
-
-What nothing leads to any more. Fails closed.
+"""What nothing leads to any more, and which of some files metadata leads to. Fails closed.
 
 Garbage is set difference by path: what expired snapshots lead to, less everything that any retained snapshot leads to
 (`reachable`). Never by age, never by what an entry says of being deleted. What only expired snapshots lead to, and cannot be
 read, stays.
+
+Few files are compared by a fold over the entries of metadata, many by their keys in Spark. A file counts as reached where
+something has its path, in whatever store; by which scheme and authority it is named is kept beside that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,7 +49,6 @@ from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
-from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spelling import counted
 from icekeep.storage.location_keys import (
     AS_SPELLED,
@@ -101,18 +98,15 @@ class ReachedPaths:
 
     def take(self, locations: Locations) -> None:
         """Take in files that are reached, by their other names too: more than one name of a file may be asked for."""
-        self._take(locations)
-        self._take(self._links.respelled(locations))
-
-    def _take(self, locations: Locations) -> None:
-        path_keys, prefix_keys = loose_keys(locations, self._spelling)
-        places = np.searchsorted(self._paths, path_keys)
-        places[places == len(self._paths)] = 0
-        hit = np.flatnonzero(self._paths[places] == path_keys) if len(self._paths) else np.empty(0, np.int64)
-        for prefix in np.unique(prefix_keys[hit]).tolist():
-            own = hit[prefix_keys[hit] == prefix]
-            self._of(prefix)[places[own]] = True
-            self.examples.setdefault(prefix, locations[int(own[0])].as_py())
+        for names in (locations, self._links.respelled(locations)):
+            path_keys, prefix_keys = loose_keys(names, self._spelling)
+            places = np.searchsorted(self._paths, path_keys)
+            places[places == len(self._paths)] = 0
+            hit = np.flatnonzero(self._paths[places] == path_keys) if len(self._paths) else np.empty(0, np.int64)
+            for prefix in np.unique(prefix_keys[hit]).tolist():
+                own = hit[prefix_keys[hit] == prefix]
+                self._of(prefix)[places[own]] = True
+                self.examples.setdefault(prefix, names[int(own[0])].as_py())
 
     def merge(self, other: "ReachedPaths") -> None:
         for prefix, mask in other.by_prefix.items():
@@ -130,7 +124,7 @@ def held_against(
     spelling: Spelling = AS_SPELLED,
     reading: Reading | None = None,
 ) -> ReachedPaths:
-    """Hold few paths against all that is reached, be that as much as it may.
+    """Which of few paths are among all that is reached, be that as much as it may.
 
     Args:
         paths: path keys, each once, which ascend.
@@ -193,7 +187,7 @@ UNREADABLE = "unreadable"
 FILES = pa.schema(
     [pa.field("key", pa.int64(), nullable=False), pa.field("path_key", pa.int64(), nullable=False), *GARBAGE]
 )
-"""Rows of `file_kinds.GARBAGE`, with the key of one file only, and the one that what is retained is compared by."""
+"""Rows of `GARBAGE`, with the key of one file only, and the one that what is retained is compared by."""
 
 _FILE_COLUMNS = frozenset({"content", "file_path", "file_size_in_bytes"})
 
@@ -202,10 +196,10 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
     """What nothing leads to: only `garbage_of` makes it.
 
     Attributes:
-        content: rows of `file_kinds.GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. `None` for none.
+        content: rows of `GARBAGE`, among them some of `UNREADABLE`; few as a table, many lazily. `None` for none.
         named: manifests, manifest lists, statistics and metadata files.
         unreadable: files of expired snapshots that could not be read.
-        kept: files that stay since something retained has their paths in another store; of `content` that is lazy none are told.
+        kept: files that stay since something retained has their paths in another store; none are known of `content` that is lazy.
     """
 
     content: "pa.Table | DataFrame | None"
@@ -239,8 +233,8 @@ def garbage_of(expired: Reached, retained: Reached | None, spark: SparkSource) -
     )
 
 
-def tell_kept(garbage: Garbage, listener: Listener) -> None:
-    """Say of files that are kept for the sake of another spelling which these are."""
+def warn_of_kept(garbage: Garbage, listener: Listener) -> None:
+    """Say which files are kept for the sake of another spelling."""
     if not garbage.kept:
         return
     first = garbage.kept.examples[0]
@@ -254,20 +248,21 @@ def tell_kept(garbage: Garbage, listener: Listener) -> None:
     )
 
 
-def still_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> pa.Table:
-    """Those of some files, rows of `file_kinds.GARBAGE`, that nothing retained leads to.
+def is_garbage(files: pa.Table, retained: Reached, spark: SparkSource) -> Mask:
+    """Whether nothing retained leads to each of some files, rows of `GARBAGE`.
 
     Raises:
         SafetyError: something that is retained could not be read whole; nothing may be deleted.
     """
     with fails_closed():
         paths, places = np.unique(path_keys(files["location"]), return_inverse=True)
-        stays = held_against(paths, retained, spark, reading=_reading(retained.manifests, spark)).mask
-        return files.filter(pa.array(~stays[places], pa.bool_()))
+        reading = chosen_reading(retained.manifests, limits_of(spark).reachable_entries_count)
+        stays = held_against(paths, retained, spark, reading=reading).mask
+        return ~stays[places]
 
 
 def marked_garbage(files: "DataFrame", files_count: int, retained: Reached, spark: SparkSource) -> "DataFrame":
-    """Many files, rows of `file_kinds.GARBAGE`, with a column `is_garbage`: whether nothing retained leads to them; lazy.
+    """Many files, rows of `GARBAGE`, with a column `is_garbage`: whether nothing retained leads to them; lazy.
 
     Args:
         files_count: about how many there are.
@@ -305,28 +300,20 @@ def _content(
     together = (*expired.manifests, *(() if retained is None else retained.manifests))
     with fails_closed():
         own = expired.decode_task(_FILE_COLUMNS)
-        if _reading(together, spark).by is ReadBy.DRIVER:
+        if chosen_reading(together, limits_of(spark).reachable_entries_count).by is ReadBy.DRIVER:
             stays = SpelledPaths.of([]) if retained is None else reached_paths(retained)
             found = _read_here(own, stays, limits_of(spark).garbage_files_count)
             if found is not None:
                 return found
-        return _differing_in_tasks(_in_tasks(own, spark), expired, retained, spark), NO_SPELLINGS
-
-
-def _reading(manifests: Sequence[ManifestFile], spark: SparkSource) -> Reading:
-    """Whether the driver does it by itself."""
-    return chosen_reading(manifests, limits_of(spark).reachable_entries_count)
-
-
-def _in_tasks(task: DecodeTask, spark: SparkSource) -> "DataFrame":
-    return dataframe_from_tasks(started(spark), shares(task, started(spark)), _read_distinct, FILES)
+        session = started(spark)
+        rows = dataframe_from_tasks(session, shares(own, session), _read_distinct, FILES)
+        return _differing_in_tasks(rows, expired, retained, session), NO_SPELLINGS
 
 
 def _differing_in_tasks(
-    rows: "DataFrame", expired: Reached, retained: Reached | None, spark: SparkSource
+    rows: "DataFrame", expired: Reached, retained: Reached | None, session: "SparkSession"
 ) -> "DataFrame":
     """The rows to which nothing retained leads, one of each key; they are of what is expired."""
-    session = started(spark)
     parts_count = _shuffle_partitions(entries_count(expired.manifests), retained, session)
     # Files of one key have one path key: by that alone all of them are in one place.
     own = rows.repartition(parts_count, "path_key").dropDuplicates(["path_key", "key"])

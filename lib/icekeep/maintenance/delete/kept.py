@@ -1,9 +1,4 @@
-"""The files that plans name.
-
-Where one plan is asked about others, plans and parts that cannot be read are passed over: a damaged plan must not stop all
-others. Whoever comes to that plan says so.
-
-Until when a plan keeps its files, and which of a plan's files others keep for longer.
+"""Which files plans name, and until when a plan keeps a file that another one names too.
 
 One file can be in two plans: a snapshot came back and expired again. If the first of them to come due deleted it for good, a
 restore of the other could not bring it back. So a file goes with the plan that keeps it longest.
@@ -16,75 +11,48 @@ restore of the other could not bring it back. So a file goes with the plan that 
 The plan that is due leaves such a file to the other one. Where that will not delete it, the first plan waits as a whole: the
 other is in the trash already, or being restored, or a run is at work on it, which may forget it, or leave files to this one.
 
-Two plans may become each other's neighbours at any moment. So a run asks after the head of its own plan is written, and
-`restore` looks for plans that share its files after it has claimed its own: one of the two sees the other. Whoever deletes for
-hours asks again when others have committed.
+Two plans may come to share files at any moment. So a run asks after the head of its own plan is written, and `restore` looks for
+plans that share its files after it has leased its own: one of the two sees the other. Whoever deletes for hours asks again when
+others have committed.
 
-What is to be done, by now, with a plan that an earlier run left.
-
-A plan in `.icekeep/plans/` is there because it is not finished, one in `.icekeep/trash/` until its days are over. A plan
-whose snapshots are still in the table was never committed, or its run is at it now: it is left alone, and forgotten when it
-is a day old.
-
-The files of a plan that was written before: of what is garbage by now exactly these go, or none.
+Where one plan is asked about others, plans and parts that cannot be read are passed over: a damaged plan must not stop all
+others. Whoever comes to that plan says so.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from enum import Enum
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError
-from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.delete.lease import LastWork, last_work
-from icekeep.maintenance.delete.locations import Territory
 from icekeep.maintenance.delete.plan_file import (
     DONE,
-    ClassifiedGarbage,
     DeletionPlan,
     PlanPart,
-    combined_digest,
-    digest_of,
-    holds_files,
+    done_mark,
     is_committed,
-    is_forgotten,
-    is_restored,
-    is_whole_in_trash,
     plan_directories,
     read_part,
     read_plan,
-    restore_command,
     trash_location,
 )
 from icekeep.maintenance.delete.reachable import (
     GARBAGE,
     NO_PATHS,
-    Mask,
     PathSet,
     TableLook,
-    among,
     union,
-    with_checksums,
 )
-from icekeep.maintenance.jobs import FILE_CPU_MS
-from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, PlanCost, PlanLine, moved, some_of
-from icekeep.planning.spark.rows import record_batches, streamed
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.types import DAY_MS
 from icekeep.spec.values import format_timestamp
-from icekeep.spelling import counted
-from icekeep.storage.base import FileInfo, Storage, head_many
-from icekeep.storage.location_keys import Keys, location_keys
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, Storage, answer_each, head_many
 from icekeep.storage.locations import canonical
 
 if TYPE_CHECKING:
@@ -92,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def plan_files(plan: DeletionPlan, storage: Storage, spark: SparkSource) -> "pa.Table | DataFrame":
-    """The files of a plan, rows of `file_kinds.GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
+    """The files of a plan, rows of `GARBAGE`; raises `InvalidTableError` where a part is not what was written."""
     if plan.files_count <= limits_of(spark).plan_files_count:
         return pa.concat_tables([GARBAGE.empty_table(), *(read_part(part, storage) for part in plan.parts)])
     payloads = [(part, storage) for part in plan.parts]
@@ -113,11 +81,13 @@ def part_paths(part: PlanPart, storage: Storage) -> PathSet:
 
 def plan_paths(plan: DeletionPlan, storage: Storage) -> PathSet:
     """The files of a plan, those of parts left out that cannot be read."""
-    found = []
-    for part in plan.parts:
+
+    def paths(part: PlanPart) -> PathSet:
         with suppress(InvalidTableError):
-            found.append(part_paths(part, storage))
-    return union(found)
+            return part_paths(part, storage)
+        return NO_PATHS
+
+    return union(answer_each(paths, plan.parts, lambda part: part.location, REQUESTS_AT_ONCE))
 
 
 def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
@@ -127,7 +97,7 @@ def plans_that_share(plan: DeletionPlan, table: Table) -> list[DeletionPlan]:
     return [other for other in others if own & plan_paths(other, table.storage)]
 
 
-def paths_of_others(plan: DeletionPlan, table: Table) -> PathSet:
+def paths_of_other_plans(plan: DeletionPlan, table: Table) -> PathSet:
     """All files that other plans name, whose files may lie in their places."""
     return union([plan_paths(other, table.storage) for other in _others_in_place(plan, table)])
 
@@ -142,13 +112,13 @@ def plans_with_files_in_place(table: Table) -> Iterator[str]:
 
 def is_in_trash_for_certain(directory: str, work: LastWork, storage: Storage) -> bool:
     """Whether all files of a plan are in the trash, and no restore is bringing them back."""
-    return not work.restored_ms and is_whole_in_trash(directory, storage)
+    return not work.restored_ms and done_mark(directory, storage).absent_count == 0
 
 
 def other_plans(plan: DeletionPlan, directories: Iterable[str], table: Table) -> Iterator[DeletionPlan]:
     """The other plans of a table that can be read, among those of some directories."""
     for directory in directories:
-        # The table's location may be spelled in another way by now.
+        # The table's location may be spelled in another way now.
         if canonical(directory) == canonical(plan.directory):
             continue
         with suppress(InvalidTableError):
@@ -205,7 +175,7 @@ def done_file(plan: DeletionPlan, work: LastWork, storage: Storage) -> FileInfo 
     """
     if not plan.is_trash:
         return None
-    is_overtaken = work.restored_ms and not work.deletes and not is_restored(plan.directory, storage)
+    is_overtaken = work.restored_ms and not work.deletes and not done_mark(plan.directory, storage).restored
     return None if is_overtaken else storage.head(f"{plan.directory}/{DONE}")
 
 
@@ -241,7 +211,7 @@ def kept_by_others(plan: DeletionPlan, table: Table, now_ms: int, *, skips_trash
 
 
 class LookBesideOthers:
-    """Looks at the table and, if the table has changed, at other plans: one of them may keep a file of this plan by now.
+    """Looks at the table and, if the table has changed, at other plans: one of them may keep a file of this plan since.
 
     An expiration writes its plan before it commits. So where nobody has committed there is no such plan.
     """
@@ -343,187 +313,9 @@ def _keeper(plan: DeletionPlan, work: LastWork, now_ms: int, storage: Storage, *
     else:
         until_ms = plan.not_before_ms
     # A run at work may not have committed, and forget it; or it has left files to the plan that asks.
-    is_settled = not work.is_held or now_ms - work.at_ms > DAY_MS
+    is_settled = not work.is_leased or now_ms - work.at_ms > DAY_MS
     return _Keeper(plan, until_ms, will_delete=done is None and is_settled)
 
 
 def _days_ms(plan: DeletionPlan) -> int:
     return 0 if plan.trash_until_ms is None else plan.trash_until_ms - plan.not_before_ms
-
-
-class ToDo(Enum):
-    """What is to be done with a plan that is due."""
-
-    FINISH = "finish"
-    EMPTY_TRASH = "empty the trash"
-    FORGET = "forget"
-
-
-class DuePlan(msgspec.Struct, frozen=True):
-    """A plan whose time has come."""
-
-    plan: DeletionPlan
-    to_do: ToDo
-
-    @property
-    def empties_trash(self) -> bool:
-        return self.to_do is ToDo.EMPTY_TRASH
-
-
-def due_of(directory: str, table: Table, now_ms: int, listener: Listener) -> DuePlan | None:
-    """What is to be done with a plan; `None` where it is not due, being restored, or gone."""
-    storage = table.storage
-    try:
-        plan = read_plan(directory, storage)
-    except MissingFileError:
-        return None
-    except InvalidTableError as error:
-        listener.on(Warned(f"{error.message}; look at it and remove {directory!r}"))
-        return None
-    if plan.table_uuid != table.metadata.table_uuid:
-        listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
-        return None
-    if not is_committed(plan, table.metadata):
-        if now_ms - plan.created_ms <= DAY_MS:
-            return None
-        if holds_files(plan, storage):
-            listener.on(
-                Warned(f"snapshots are back whose files are in {directory!r}; run `{restore_command(table, plan.run)}`")
-            )
-            return None
-        return DuePlan(plan, ToDo.FORGET)
-    if is_forgotten(plan, storage):
-        return DuePlan(plan, ToDo.FORGET)
-    work = last_work(directory, storage)
-    done = done_file(plan, work, storage)
-    if restore_ends_ms(plan, work) > now_ms:
-        return None
-    if done is None:
-        return DuePlan(plan, ToDo.FINISH) if plan.not_before_ms <= now_ms else None
-    return DuePlan(plan, ToDo.EMPTY_TRASH) if days_in_trash_end_ms(plan, done) <= now_ms else None
-
-
-DELETE = "delete"
-_LINES = 10_000
-_LOOKED_UP = 500
-"""So many files are asked for, to tell whether a plan was carried out before."""
-
-
-class GivenFiles(msgspec.Struct, frozen=True):
-    """Which files a plan names: exact keys of their locations, eight bytes a file. It can be pickled."""
-
-    keys: Keys
-
-    def mask(self, locations: pa.ChunkedArray) -> Mask:
-        """Which of some files the plan names; by chance one too many, which the digest of the whole then shows."""
-        return among(location_keys(locations), self.keys)
-
-
-class GivenDeletion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be deleted, as it was planned.
-
-    Attributes:
-        digest: that of all files, whose parts have their own.
-    """
-
-    plan: GivenPlan
-    files: GivenFiles
-    files_count: int
-    digest: str
-
-    @classmethod
-    def of(cls, given: GivenPlan) -> "GivenDeletion":
-        """The files of a plan."""
-        keys: list[Keys] = []
-        digests: list[str] = []
-        lines = (line for line in given.lines() if line.do == DELETE)
-        while some := [*islice(lines, _LINES)]:
-            rows = pa.table(
-                [[one.kind for one in some], [one.name for one in some], [one.size_bytes for one in some]],
-                schema=GARBAGE,
-            )
-            keys.append(location_keys(rows["location"]))
-            digests.append(digest_of(rows))
-        together = np.concatenate([np.empty(0, np.int64), *keys])
-        return cls(
-            plan=given,
-            files=GivenFiles(np.unique(together)),
-            files_count=len(together),
-            digest=combined_digest(digests),
-        )
-
-    def hold(self, found: ClassifiedGarbage, table: Table) -> None:
-        """Hold what was found of the planned files against the plan.
-
-        Raises:
-            SafetyError: some of them are in use, or gone, or not where files may be deleted.
-            AlreadyApplied: all of them are gone.
-        """
-        if combined_digest(part.digest for part in found.parts) == self.digest:
-            return
-        if not found.parts and self._are_gone(table):
-            raise AlreadyApplied(
-                f"none of the {self.files_count:,} files that were to go is there any more: it was carried out before, or "
-                "somebody else deleted them"
-            )
-        raise self._moved(found, table)
-
-    def _moved(self, found: ClassifiedGarbage, table: Table) -> SafetyError:
-        there = np.unique(np.concatenate([np.empty(0, np.int64), *(found.keys or ())]))
-        names, count = [], 0
-        for line in self._lines():
-            key = location_keys(pa.array([line.name], pa.string()))
-            if not among(key, there).any():
-                names.append(line.name)
-                count += 1
-            if count >= _LOOKED_UP:
-                break
-        missing = int((~among(self.files.keys, there)).sum())
-        files = counted(missing, "files")
-        problem = (
-            f"{files} to delete {'is' if missing == 1 else 'are'} in use, or gone, such as {some_of(names, missing)}"
-        )
-        if not missing:
-            problem = "files to delete are of another kind by now"
-        return moved(self.plan, table.metadata, problem, missing_count=missing)
-
-    def _are_gone(self, table: Table) -> bool:
-        some = [line.name for line in islice(self._lines(), _LOOKED_UP)]
-        return bool(some) and all(table.storage.head(name) is None for name in some)
-
-    def _lines(self) -> Iterator[PlanLine]:
-        return (line for line in self.plan.lines() if line.do == DELETE)
-
-
-def deletion_lines(
-    garbage: Garbage, found: ClassifiedGarbage, territory: Territory, storage: Storage
-) -> Iterator[PlanLine]:
-    """The files that go of some garbage, one after the other; what is in Spark comes from there a part at a time."""
-    if garbage.content is not None:
-        yield from file_lines(garbage.content, territory, storage)
-    named = garbage.named
-    if found.unreadable:
-        unreadable = pa.array(found.unreadable, pa.string())
-        named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
-    yield from file_lines(named, territory, storage)
-
-
-def file_lines(files: "pa.Table | DataFrame", territory: Territory, storage: Storage) -> Iterator[PlanLine]:
-    """The same for rows of `file_kinds.GARBAGE`."""
-    if isinstance(files, pa.Table):
-        batches = files.select(GARBAGE.names).to_batches(max_chunksize=_LINES)
-    else:
-        rows = streamed(files.select(*GARBAGE.names), "naming what is to be deleted")
-        batches = record_batches(map(tuple, rows), GARBAGE, _LINES)
-    for batch in batches:
-        is_inside = pa.array(territory.reaches(batch["location"]), pa.bool_())
-        goes = pc.and_(is_inside, pc.not_equal(batch["kind"], UNREADABLE))
-        for row in with_checksums(pa.Table.from_batches([batch.filter(goes)]), storage).to_pylist():
-            yield PlanLine(do=DELETE, kind=row["kind"], name=row["location"], size_bytes=row["size_bytes"])
-
-
-def deletion_cost(files_count: int, *, read_bytes: int = 0, requests_count: int = 0) -> PlanCost:
-    """What a deletion takes: at most a request for each file, beside what is read to prove that it may go."""
-    return PlanCost(
-        read_bytes=read_bytes, requests_count=requests_count + files_count, cpu_ms=round(files_count * FILE_CPU_MS)
-    )

@@ -2,19 +2,19 @@
 
     <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", ...}
 
-A claim is a file that is created, so that of two runs one gets it. The claim of the highest number counts, for as long as
+A lease is a file that is created, so that of two runs one gets it. The lease of the highest number counts, for as long as
 `LEASE_MS` after the store made it; whoever works for longer makes the next number in time, and so does who ends, with no
-owner. A process that is gone from this machine has no claim any more, without a wait.
+owner. A process that is gone from this machine, in this container, has no lease any more, without a wait; of any other only
+time tells.
 
-Before each call that deletes, the owner looks whether the highest claim is still its own. A call under way is not undone by
-losing the claim, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
-says so in a claim first (`deletes`), and all later claims on the plan repeat it: nothing of such a plan comes back. That a
+Before each call that deletes, the owner looks whether the highest lease is still its own. A call under way is not undone by
+losing the lease, nor by the end of the process, and may take effect much later. So whoever is about to delete files for good
+says so in a lease first (`deletes`), and all later leases on the plan repeat it: nothing of such a plan comes back. That a
 restore was at work is repeated too (`restored_ms`), until a run has made sure that nothing came back and goes on.
 
-What time it is for a job that deletes by age: a clock that is wrong may only make it keep more.
-
-The store's clock is seen in a file that is made for it. A plan writes nothing, and so asks our own clock alone: the run that
-deletes looks again.
+What time it is for a job that deletes by age is decided here as well: a clock that is wrong may only make it keep more. The
+store's clock is seen in a file that is made for it. A plan writes nothing, and so asks our own clock alone: the run that deletes
+looks again.
 """
 
 from collections.abc import Iterator
@@ -40,38 +40,38 @@ _CALL_MS = DAY_MS
 RESTORE = "restore"
 """The job that brings a plan's files back, by this plan or by another that names some of them."""
 
-CLAIMS = "claims"
-"""The directory of claims in that of a plan."""
+LEASES = "claims"
+"""The directory of leases in that of a plan."""
 
 
-class _Content(msgspec.Struct, frozen=True):
-    """What a claim says; without an owner the plan is free again, and `job` is who was at work last.
+class _LeaseFile(msgspec.Struct, frozen=True):
+    """What a lease says; without an owner the plan is free again, and `job` is who was at work last.
 
-    `deletes`, `restored_ms` and, for a day, `preempted` are repeated by all later claims.
+    `deletes`, `restored_ms` and, for a day, `unfinished_by` are repeated by all later leases.
     """
 
     owner: str = ""
     job: str = ""
     process: str = ""
     deletes: bool = False
-    preempted: str = ""
-    preempted_ms: int = 0
+    unfinished_by: str = msgspec.field(name="preempted", default="")
+    unfinished_ms: int = msgspec.field(name="preempted_ms", default=0)
     restored_ms: int = 0
 
 
 class LastWork(msgspec.Struct, frozen=True):
-    """What the claims say of the work on a plan; nothing if there is none.
+    """What the leases say of the work on a plan; nothing if there is none.
 
     Attributes:
         at_ms: when the job that was, or is, at work on it last said so, epoch milliseconds.
         deletes: files of the plan have been deleted for good, or were about to be.
-        is_held: the job has not said that it has ended.
+        is_leased: the job has not said that it has ended.
         restored_ms: when a restore said last that it is at work, if no run has carried the plan out since; 0 if not.
     """
 
     at_ms: int = 0
     deletes: bool = False
-    is_held: bool = False
+    is_leased: bool = False
     restored_ms: int = 0
 
 
@@ -80,12 +80,12 @@ class PlanLease(msgspec.Struct, kw_only=True):
 
     Attributes:
         directory: of the plan.
-        owner: of this claim and of no other.
-        number: of the newest claim of the owner that is known here.
+        owner: of this lease and of no other.
+        number: of the newest lease of the owner that is known here.
         since_ms: when that was made or seen, by the monotonic clock of this process.
-        process: that began the work. Tasks renew the claim for it: they end, and the work goes on.
-        preempted: the job other than a restore of which a call may be under way, noted at `preempted_ms` within the last day: it
-            ended without a word, or a call of it failed. Empty for none.
+        process: that began the work. Tasks renew the lease for it: they end, and the work goes on.
+        unfinished_by: the job other than a restore of which a call may be under way, noted at `unfinished_ms` within the last
+            day: it ended without a word, or a call of it failed. Empty for none.
         restored_ms: as in `LastWork`. A run that carries the plan out sets it to 0.
         is_unchanged: this restore has changed nothing yet; if it ends so, it does not count as one.
         deletes: whether files of the plan have been deleted for good, by whomever, or are about to be.
@@ -97,23 +97,23 @@ class PlanLease(msgspec.Struct, kw_only=True):
     number: int
     since_ms: int
     process: str
-    preempted: str = ""
-    preempted_ms: int = 0
+    unfinished_by: str = ""
+    unfinished_ms: int = 0
     deletes: bool = False
     restored_ms: int = 0
     is_unchanged: bool = False
 
     def arrived(self, runtime: Runtime) -> "PlanLease":
-        """The same claim in another process, which has a monotonic clock of its own."""
+        """The same lease in another process, which has a monotonic clock of its own."""
         return msgspec.structs.replace(self, since_ms=runtime.monotonic_ms())
 
     def check(self, storage: Storage, runtime: Runtime) -> None:
-        """Look whether the claim still holds, and renew it where half of its time is over.
+        """Look whether the lease still holds, and renew it where half of its time is over.
 
         Raises:
             ClaimedError: it does not.
         """
-        # Asked before the claims are: a thread of this process may renew the claim while they are listed.
+        # Asked before the leases are: a thread of this process may renew the lease while they are listed.
         known = self.number
         newest = _newest(self.directory, storage)
         if newest is None or newest[0] < known:
@@ -134,11 +134,11 @@ class PlanLease(msgspec.Struct, kw_only=True):
         """Say, before the first call that deletes for good, that nothing of the plan comes back.
 
         Raises:
-            ClaimedError: the claim does not hold.
+            ClaimedError: the lease does not hold.
         """
         while not self.deletes:
             self.check(storage, runtime)
-            # A thread renews the claim meanwhile.
+            # A thread renews the lease meanwhile.
             number = self.number + 1
             with suppress(FileExistsError):
                 _create(self.directory, number, msgspec.structs.replace(self._content, deletes=True), storage)
@@ -146,10 +146,10 @@ class PlanLease(msgspec.Struct, kw_only=True):
 
     def note_failed_call(self, runtime: Runtime) -> None:
         """A call of this job has failed: it may take effect all the same, and much later."""
-        self.preempted, self.preempted_ms = self.job, runtime.now_ms()
+        self.unfinished_by, self.unfinished_ms = self.job, runtime.now_ms()
 
     def release(self, storage: Storage) -> None:
-        """Let others have the plan; nothing is done where the claim is lost, or the plan gone."""
+        """Let others have the plan; nothing is done where the lease is lost, or the plan gone."""
         newest = _newest(self.directory, storage)
         if newest is None:
             return
@@ -163,19 +163,19 @@ class PlanLease(msgspec.Struct, kw_only=True):
                 _create(self.directory, newest[0] + 1, free, storage)
 
     @property
-    def _content(self) -> _Content:
-        return _Content(
+    def _content(self) -> _LeaseFile:
+        return _LeaseFile(
             owner=self.owner,
             job=self.job,
             process=self.process,
             deletes=self.deletes,
-            preempted=self.preempted,
-            preempted_ms=self.preempted_ms,
+            unfinished_by=self.unfinished_by,
+            unfinished_ms=self.unfinished_ms,
             restored_ms=self.restored_ms,
         )
 
     def _follow(self, number: int, storage: Storage, runtime: Runtime) -> None:
-        """Go on with a newer claim, if it is of the same owner."""
+        """Go on with a newer lease, if it is of the same owner."""
         content = _read(self.directory, number, storage)
         if content.owner != self.owner:
             raise ClaimedError(f"plan {self.directory!r} was taken over by {content.job or 'another run'}")
@@ -184,55 +184,54 @@ class PlanLease(msgspec.Struct, kw_only=True):
             self.number, self.since_ms = number, runtime.monotonic_ms()
 
 
-def new_claim(directory: str, job: str, storage: Storage, runtime: Runtime) -> PlanLease:
-    """The claim on a plan that is about to be written: there is none before it."""
-    claim = _made(directory, job, 1, runtime)
-    _create(directory, 1, claim._content, storage)
-    return claim
+def new_lease(directory: str, job: str, storage: Storage, runtime: Runtime) -> PlanLease:
+    """The lease on a plan that is about to be written: there is none before it."""
+    lease = _new(directory, job, 1, runtime)
+    _create(directory, 1, lease._content, storage)
+    return lease
 
 
-def take_claim(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
-    """Claim a plan that is on disk.
+def take_lease(directory: str, job: str, storage: Storage, runtime: Runtime, now_ms: int) -> PlanLease:
+    """Lease a plan that is on disk.
 
     Nobody takes a plan from a run that is at work: a call of it that is under way cannot be seen, nor stopped.
 
     Args:
-        now_ms: what time it is, epoch milliseconds; the earlier of the clocks, so that a claim ends rather too late.
+        now_ms: what time it is, epoch milliseconds; the earlier of the clocks, so that a lease ends rather too late.
 
     Raises:
         ClaimedError: another run is at work on it.
     """
-    number, content, at_ms = _not_held(directory, storage, now_ms)
-    preempted, preempted_ms = content.preempted, content.preempted_ms
+    number, content, at_ms = refuse_leased(directory, storage, now_ms)
+    unfinished_by, unfinished_ms = content.unfinished_by, content.unfinished_ms
     if content.owner and content.job != RESTORE:
         # Its time is over, or its process gone: a call of it may be under way all the same.
-        preempted, preempted_ms = content.job, at_ms
-    if preempted and now_ms - preempted_ms > _CALL_MS:
-        preempted, preempted_ms = "", 0
-    claim = msgspec.structs.replace(
-        _made(directory, job, number + 1, runtime),
-        preempted=preempted,
-        preempted_ms=preempted_ms,
+        unfinished_by, unfinished_ms = content.job, at_ms
+    if unfinished_by and now_ms - unfinished_ms > _CALL_MS:
+        unfinished_by, unfinished_ms = "", 0
+    lease = msgspec.structs.replace(
+        _new(directory, job, number + 1, runtime),
+        unfinished_by=unfinished_by,
+        unfinished_ms=unfinished_ms,
         deletes=content.deletes,
         restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
     )
     try:
-        _create(directory, number + 1, claim._content, storage)
+        _create(directory, number + 1, lease._content, storage)
     except FileExistsError:
         raise ClaimedError(f"another run has just begun with plan {directory!r}; run it again later") from None
-    return claim
+    return lease
 
 
-def refuse_held(directory: str, storage: Storage, now_ms: int) -> None:
-    """Raise `ClaimedError` where `take_claim` would, since another run is at work on a plan; nothing is written."""
-    _not_held(directory, storage, now_ms)
+def refuse_leased(directory: str, storage: Storage, now_ms: int) -> tuple[int, _LeaseFile, int]:
+    """Raise `ClaimedError` where `take_lease` would, since another run is at work on a plan; nothing is written.
 
-
-def _not_held(directory: str, storage: Storage, now_ms: int) -> tuple[int, _Content, int]:
-    """The number of the newest claim, what it says and when it was made, epoch milliseconds; zeros and nothing without one."""
+    Returns:
+        The number of the newest lease, what it says and when it was made, epoch milliseconds; zeros and nothing without one.
+    """
     newest = _newest(directory, storage)
     if newest is None:
-        return 0, _Content(), 0
+        return 0, _LeaseFile(), 0
     number, at_ms = newest[0], newest[1].modified_ms
     content = _read(directory, number, storage)
     if content.owner and now_ms - at_ms <= LEASE_MS and not has_ended(content.process):
@@ -245,7 +244,7 @@ def _not_held(directory: str, storage: Storage, now_ms: int) -> tuple[int, _Cont
 
 
 def last_work(directory: str, storage: Storage) -> LastWork:
-    """What the claims on a plan say; nothing where the newest cannot be read, or the plan goes at this moment."""
+    """What the leases on a plan say; nothing where the newest cannot be read, or the plan goes at this moment."""
     newest = _newest(directory, storage)
     if newest is None:
         return LastWork()
@@ -257,37 +256,37 @@ def last_work(directory: str, storage: Storage) -> LastWork:
     return LastWork(
         at_ms=at_ms,
         deletes=content.deletes,
-        is_held=bool(content.owner),
+        is_leased=bool(content.owner),
         restored_ms=at_ms if content.job == RESTORE else content.restored_ms,
     )
 
 
 @contextmanager
-def released(claim: PlanLease, storage: Storage, runtime: Runtime) -> Iterator[PlanLease]:
-    """Keep a claim while the block lasts, and release it when that ends, unless the process dies in it.
+def holding(lease: PlanLease, storage: Storage, runtime: Runtime) -> Iterator[PlanLease]:
+    """Keep a lease while the block lasts, and release it when that ends, unless the process dies in it.
 
     A thread renews it, whatever takes long: a proof, a commit, looking at millions of files. Where it cannot be released the
     next run waits for its end.
     """
     over = Event()
-    Thread(target=_keep, args=(claim, storage, runtime, over), name="claim", daemon=True).start()
+    Thread(target=_keep, args=(lease, storage, runtime, over), name="lease", daemon=True).start()
     try:
-        yield claim
+        yield lease
     except (Exception, KeyboardInterrupt, SystemExit):
         over.set()
         with suppress(Exception):
-            claim.release(storage)
+            lease.release(storage)
         raise
     finally:
         over.set()
     with suppress(Exception), cleaning_up():
-        claim.release(storage)
+        lease.release(storage)
 
 
-def _keep(claim: PlanLease, storage: Storage, runtime: Runtime, over: Event) -> None:
+def _keep(lease: PlanLease, storage: Storage, runtime: Runtime, over: Event) -> None:
     while not over.wait(LEASE_MS / 4000):
         try:
-            claim.check(storage, runtime)
+            lease.check(storage, runtime)
         except ClaimedError:
             # Whoever works by it finds out before the next call.
             return
@@ -295,7 +294,7 @@ def _keep(claim: PlanLease, storage: Storage, runtime: Runtime, over: Event) -> 
             continue
 
 
-def _made(directory: str, job: str, number: int, runtime: Runtime) -> PlanLease:
+def _new(directory: str, job: str, number: int, runtime: Runtime) -> PlanLease:
     return PlanLease(
         directory=directory,
         owner=str(runtime.new_uuid()),
@@ -307,33 +306,31 @@ def _made(directory: str, job: str, number: int, runtime: Runtime) -> PlanLease:
 
 
 def _newest(directory: str, storage: Storage) -> tuple[int, FileInfo] | None:
-    found = {_number(info.location): info for info in storage.list(f"{directory}/{CLAIMS}")}
-    found.pop(0, None)
+    found = {}
+    for info in storage.list(f"{directory}/{LEASES}"):
+        name = info.location.rpartition("/")[2].removesuffix(".json")
+        if name.isdecimal() and int(name):
+            found[int(name)] = info
     return max(found.items(), key=lambda one: one[0]) if found else None
 
 
-def _number(location: str) -> int:
-    name = location.rpartition("/")[2].removesuffix(".json")
-    return int(name) if name.isdecimal() else 0
-
-
 def _location(directory: str, number: int) -> str:
-    return f"{directory}/{CLAIMS}/{number:06d}.json"
+    return f"{directory}/{LEASES}/{number:06d}.json"
 
 
-def _create(directory: str, number: int, content: _Content, storage: Storage) -> None:
+def _create(directory: str, number: int, content: _LeaseFile, storage: Storage) -> None:
     storage.create(_location(directory, number), msgspec.json.encode(content))
 
 
-def _read(directory: str, number: int, storage: Storage) -> _Content:
+def _read(directory: str, number: int, storage: Storage) -> _LeaseFile:
     location = _location(directory, number)
     try:
-        return from_json(storage.read(location), _Content)
+        return from_json(storage.read(location), _LeaseFile)
     except MissingFileError:
         raise ClaimedError(f"plan {directory!r} is gone: another run has finished it") from None
     except msgspec.MsgspecError as error:
         raise InvalidTableError(
-            f"claim {location!r} cannot be read: {error}; remove it if no run is at work on the plan", location=location
+            f"lease {location!r} cannot be read: {error}; remove it if no run is at work on the plan", location=location
         ) from None
 
 
@@ -347,7 +344,7 @@ def earlier_clock_ms(table: Table, runtime: Runtime) -> int:
 
 
 def earlier_clock_below(directory: str, storage: Storage, runtime: Runtime) -> int:
-    """The same by a file in a directory of icekeep's own."""
+    """The same, by a file in a directory of icekeep's own."""
     theirs_ms = _store_now_ms(directory, storage, runtime)
     return runtime.now_ms() if theirs_ms is None else min(theirs_ms, runtime.now_ms())
 

@@ -1,20 +1,18 @@
-"""The places where a table's maintenance may delete files, or move them to: one rule for all jobs.
+"""The locations where a table's maintenance may delete files, or move them to, and where the other tables of a catalog are.
 
 Whoever may commit to a table writes its metadata: its properties, its log, manifests that name any file. None of that makes a
 file the table's own. Its location does, as far as no other table of the catalog lies there; and so does the operator, who
-names places as `reclaim.roots`, for a catalog in the configuration or for one run. Where a place of another table lies below
-such a place, the deeper one counts. What is named for a catalog is named for all its tables, and says not whose a place is: it
-counts for no table where another one has that very place, or one around it. All else is kept and counted, below
+names directories as `reclaim.roots`, for a catalog in the configuration or for one run. Where another table lies below such a
+directory, the deeper location counts. What is named for a catalog is named for all its tables, and says not whose it is: it
+counts for no table where another one has that very location, or one around it. All else is kept and counted, below
 `write.data.path` and `write.metadata.path` too. Whole path components count: what lies in `tbl2` does not lie in `tbl`.
 
-Where another table of a catalog is: read out of its metadata, or told by the catalog where that cannot be read.
-
-Only what says where a table is, is read, of metadata of any version, and once: metadata files do not change.
+Where another table is, is read out of its metadata of whatever version, once, as metadata files do not change; or the catalog
+tells it where that cannot be read.
 """
 
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -78,24 +76,29 @@ class ComparedLocation(msgspec.Struct, frozen=True):
         """Whether it is a whole bucket or disk."""
         return is_whole_store(self.key)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine."""
+        return self.key.startswith("file:")
+
     def holds_or_is(self, other: "ComparedLocation") -> bool:
-        """Whether another place lies below this one, however either is spelled, or has its key."""
+        """Whether another location lies below this one, however either is spelled, or has its key."""
         return other.key == self.key or self.holds(other)
 
     def holds(self, other: "ComparedLocation") -> bool:
-        """Whether another place lies below this one, however either is spelled."""
+        """Whether another location lies below this one, however either is spelled."""
         is_below = other.key != self.key and other.key.startswith(self.key.removesuffix("/") + "/")
         return is_below and (self.path is None or (other.path or "").startswith(self.path + "/"))
 
 
-class Territory(msgspec.Struct, frozen=True):
-    """What may be deleted, by place.
+class DeletableLocations(msgspec.Struct, frozen=True):
+    """What may be deleted, by where it lies.
 
     Attributes:
-        roots: directories; what lies below one of them, at any depth, is in the territory. What lies in a directory of
+        roots: directories; what lies below one of them, at any depth, may be deleted. What lies in a directory of
             icekeep's own, where plans and the trash are, is not, whatever root is above it.
-        others: places of other tables; what is one of them, or lies below one, is in the territory only by a root that lies
-            below that place too, or is that place.
+        others: locations of other tables; what is one of them, or lies below one, may be deleted only by a root that lies
+            below that location too, or is it.
     """
 
     roots: tuple[str, ...]
@@ -119,7 +122,11 @@ class Territory(msgspec.Struct, frozen=True):
             IcekeepError: the machine does not tell.
         """
         held = self.mask(locations)
-        names = locations.filter(pa.array(held)).to_pylist() if any(map(_is_local, _comparable(self.roots))) else []
+        names = (
+            locations.filter(pa.array(held)).to_pylist()
+            if any(root.is_local for root in _comparable(self.roots))
+            else []
+        )
         directories = [name.rpartition("/")[0] for name in names]
         elsewhere = {one for one in {*directories} if is_behind_link(one, self.roots)}
         if elsewhere:
@@ -154,12 +161,12 @@ def _is_held(location: str | None, parted: Iterable[_Part]) -> bool:
     return any(root.holds(file) and not any(other.holds_or_is(file) for other in others) for root, others in parted)
 
 
-def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> Territory:
-    """The table's location, and the places that the operator names.
+def deletable_locations(table: Table, allowed: Sequence[str] = (), others: Sequence[str] = ()) -> DeletableLocations:
+    """The table's location, and the directories that the operator names.
 
-    The location is none of the table's where it is, or lies in, a place of another table. It is never a whole bucket or disk:
+    The location is none of the table's where it is, or lies in, a location of another table. It is never a whole bucket or disk:
     there the directories count that engines make in it. Nor is a directory of the catalog's configuration, unless it is, or lies
-    in, the table's location, and no place of another table lies between the two. A directory that is named for a run counts.
+    in, the table's location, and no location of another table lies between the two. A directory that is named for a run counts.
 
     Args:
         allowed: directories that the operator names for a run, beside those of the catalog's configuration (`check_roots`).
@@ -178,9 +185,12 @@ def territory(table: Table, allowed: Sequence[str] = (), others: Sequence[str] =
         return not around
 
     at = compared(table.metadata.location)
-    own = [root for root in (*_own_places(table.metadata.location), *table.catalog.reclaim_roots) if is_free(root)]
+    location, names = table.metadata.location, [] if at is None else [table.metadata.location]
+    if at is not None and at.is_bare:
+        names = [] if at.is_local else [f"{location.rstrip('/')}/{name}" for name in ("data", "metadata")]
+    own = [root for root in (*names, *table.catalog.reclaim_roots) if is_free(root)]
     # A directory in another counts by itself: another table may lie between them, and a link may lead to it.
-    return Territory(roots=tuple(_each_once([*own, *allowed]).values()), others=tuple(others))
+    return DeletableLocations(roots=tuple(_each_once([*own, *allowed]).values()), others=tuple(others))
 
 
 def named_roots(table: Table, allowed: Sequence[str] = ()) -> tuple[str, ...]:
@@ -195,27 +205,22 @@ def check_roots(roots: Iterable[str]) -> None:
             raise OptionError(RECLAIM_ROOTS, given=root, expected=ROOTS_EXPECTED)
 
 
-def table_roots(metadata: TableMetadata) -> list[str]:
+def table_locations(metadata: TableMetadata) -> list[str]:
     """Where a table says that its files are: its location, data directory and metadata directory.
 
     What is no location, or a whole bucket or disk, is left out; and what lies on this machine, of a table that lies elsewhere.
-    Other engines delete files there, and no other table may lie there; icekeep deletes none for that alone (`territory`).
+    Other engines delete files there, and no other table may lie there; icekeep deletes none for that alone.
     """
     at = compared(metadata.location)
-    is_local = at is not None and _is_local(at)
+    is_local = at is not None and at.is_local
     roots = []
     for root in (metadata.location, data_directory(metadata), metadata_directory(metadata)):
         one = compared(root)
-        if one is not None and not one.is_bare and (is_local or not _is_local(one)):
+        if one is not None and not one.is_bare and (is_local or not one.is_local):
             roots.append(root)
-    return list(_outermost(roots))
-
-
-def _own_places(location: str) -> list[str]:
-    place = compared(location)
-    if place is None or not place.is_bare:
-        return [] if place is None else [location]
-    return [f"{location.rstrip('/')}/{name}" for name in ("data", "metadata")] if not _is_local(place) else []
+    # Without those that are, or lie in, another one.
+    kept = _each_once(roots)
+    return [root for one, root in kept.items() if not any(other.holds(one) for other in kept)]
 
 
 def compared(location: str) -> ComparedLocation | None:
@@ -232,12 +237,6 @@ def _comparable(directories: Iterable[str]) -> list[ComparedLocation]:
     return [one for one in map(compared, directories) if one is not None and not one.is_bare]
 
 
-def _outermost(roots: Sequence[str]) -> tuple[str, ...]:
-    """Roots without those that are, or lie in, another one."""
-    kept = _each_once(roots)
-    return tuple(root for one, root in kept.items() if not any(other.holds(one) for other in kept))
-
-
 def _each_once(roots: Iterable[str]) -> dict[ComparedLocation, str]:
     kept: dict[ComparedLocation, str] = {}
     for root in roots:
@@ -245,10 +244,6 @@ def _each_once(roots: Iterable[str]) -> dict[ComparedLocation, str]:
         if one is not None:
             kept.setdefault(one, root.rstrip("/") or root)
     return kept
-
-
-def _is_local(one: ComparedLocation) -> bool:
-    return one.key.startswith("file:")
 
 
 def _begins(locations: pa.Array, some: Iterable[ComparedLocation]) -> npt.NDArray[np.bool_]:
@@ -278,6 +273,7 @@ def _prefixes(one: ComparedLocation) -> list[str]:
 
 
 def _truth(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """A mask in which null is false."""
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False)
 
 
@@ -286,7 +282,7 @@ _METADATA_MAX_BYTES = 1 << 30
 """A packed file that grows beyond this is an attack or an accident, not table metadata."""
 
 
-class TableRoots(msgspec.Struct, frozen=True):
+class TableLocations(msgspec.Struct, frozen=True):
     """Where a table is: its location, and its directories and metadata file as far as they may lie elsewhere."""
 
     table_uuid: str | None
@@ -295,14 +291,15 @@ class TableRoots(msgspec.Struct, frozen=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """Another table; `problem` says why it cannot be loaded. Then `places` is what the catalog tells, `None` where it does not.
+    """Another table; `problem` says why it cannot be loaded.
 
-    What a catalog tells of a place may be less than all: `write.data.path` need not be among it.
+    Then `locations` is what the catalog tells, which may be less than all: `write.data.path` need not be among it. `None` where
+    it tells nothing.
     """
 
     identifier: Identifier
     metadata_location: str = ""
-    places: TableRoots | None = None
+    locations: TableLocations | None = None
     problem: str = ""
     may_lie_elsewhere: bool = False
 
@@ -319,15 +316,15 @@ class _Document(msgspec.Struct, rename="kebab"):
     properties: dict[str, Any] | None = None
 
 
-def recalled(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
-    """One other table whose metadata file is known by now and never changes; `None` where it is to be looked at."""
+def known_neighbour(identifier: Identifier, pointer: Pointer) -> Neighbour | None:
+    """One other table whose metadata file is known and never changes; `None` where it is to be looked at."""
     location = pointer.metadata_location
     known = None if _may_change(location) else _KNOWN.get((location, ()))
     return None if known is None else Neighbour(identifier, location, known)
 
 
 def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = None) -> Neighbour | None:
-    """One other table, by its pointer where that was told; `None` if it is gone."""
+    """One other table, by its pointer where that is known; `None` if it is gone."""
     try:
         pointer = catalog.find(identifier) if pointer is None else pointer
         while True:
@@ -341,29 +338,29 @@ def look_at(catalog: Catalog, identifier: Identifier, pointer: Pointer | None = 
     except NotFoundError as error:
         return Neighbour(identifier, problem=first_line(error)) if _is_listed(catalog, identifier) else None
     except IcekeepError as error:
-        places, is_whole = _roots_by_catalog(catalog, identifier)
+        found, is_whole = _locations_by_catalog(catalog, identifier)
         # A table of another format has no properties that could lead elsewhere.
         may_lie_elsewhere = not is_whole and not isinstance(error, UnsupportedError)
-        return Neighbour(identifier, places=places, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
+        return Neighbour(identifier, locations=found, problem=first_line(error), may_lie_elsewhere=may_lie_elsewhere)
 
 
 def look_by(identifier: Identifier, pointer: Pointer) -> Neighbour:
     """One other table, by its pointer alone; raises `IcekeepError` where its metadata cannot be read."""
-    return Neighbour(identifier, pointer.metadata_location, _roots(pointer))
+    return Neighbour(identifier, pointer.metadata_location, _read_locations(pointer))
 
 
-def forget_roots() -> None:
+def forget_locations() -> None:
     """Forget what was read of tables so far, as for another catalog whose metadata files have the same names."""
     _KNOWN.clear()
 
 
-def _roots_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableRoots | None, bool]:
+def _locations_by_catalog(catalog: Catalog, identifier: Identifier) -> tuple[TableLocations | None, bool]:
     """Where the catalog says that a table is whose metadata cannot be read, and whether it can be nowhere else."""
     try:
-        told = catalog.describe(identifier)
-        if told is None or compared(told.location) is None:
+        said = catalog.describe(identifier)
+        if said is None or compared(said.location) is None:
             return None, False
-        return _roots_of(_Document(told.location, None, dict(told.properties)), *told.elsewhere), told.is_whole
+        return _locations_of(_Document(said.location, None, dict(said.properties)), *said.elsewhere), said.is_whole
     except IcekeepError:
         return None, False
 
@@ -378,7 +375,7 @@ def _is_listed(catalog: Catalog, identifier: Identifier) -> bool:
         return True
 
 
-def _roots(pointer: Pointer) -> TableRoots:
+def _read_locations(pointer: Pointer) -> TableLocations:
     """Where the table of a pointer is, read if that is not known yet."""
     location = pointer.metadata_location
     stamp: tuple[int, ...] = ()
@@ -387,8 +384,11 @@ def _roots(pointer: Pointer) -> TableRoots:
         stamp = () if info is None else (info.size_bytes, info.modified_ms)
     known = _KNOWN.get((location, stamp))
     if known is None:
-        known = _parsed_roots(pointer.storage.read(location), location)
-        _KNOWN.put((location, stamp), known)
+        known = _parsed_locations(pointer.storage.read(location), location)
+        with _KNOWN_LOCK:
+            _KNOWN[location, stamp] = known
+            if len(_KNOWN) > _CACHED_TABLES:
+                del _KNOWN[next(iter(_KNOWN))]
     return known
 
 
@@ -397,7 +397,7 @@ def _may_change(metadata_location: str) -> bool:
     return parse_version_name(metadata_location.rsplit("/", 1)[-1]) is not None
 
 
-def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
+def _parsed_locations(data: bytes, metadata_location: str) -> TableLocations:
     try:
         document = from_json(unpacked(data, _METADATA_MAX_BYTES), _Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EOFError, OSError, zlib.error) as error:
@@ -409,45 +409,21 @@ def _parsed_roots(data: bytes, metadata_location: str) -> TableRoots:
             f"table metadata {metadata_location!r} has location {document.location!r}, which is no location",
             location=metadata_location,
         )
-    return _roots_of(document, metadata_location)
+    return _locations_of(document, metadata_location)
 
 
-def _roots_of(document: _Document, *more: str) -> TableRoots:
-    """The places that a table's location and properties say, and those that are known besides."""
+def _locations_of(document: _Document, *more: str) -> TableLocations:
+    """The locations that a table's metadata says, and those that are known besides."""
     document.properties = {k: v for k, v in (document.properties or {}).items() if isinstance(v, str)}
     # Location and properties are all that the layout asks for.
     like_metadata = cast(TableMetadata, document)
     named = (data_directory(like_metadata), metadata_directory(like_metadata), *more)
-    places = {named_one: compared(named_one) for named_one in named}
     # A whole bucket says nothing about where in it the files are.
-    elsewhere = tuple(location for location, place in places.items() if place is not None and not place.is_bare)
-    return TableRoots(document.table_uuid, document.location, elsewhere)
+    elsewhere = tuple(at for at in dict.fromkeys(named) if (one := compared(at)) is not None and not one.is_bare)
+    return TableLocations(document.table_uuid, document.location, elsewhere)
 
 
-class _Cache:
-    """TableRoots by metadata location, those that were asked for last; may be used from several threads."""
+_KNOWN: dict[tuple[str, tuple[int, ...]], TableLocations] = {}
+"""By metadata location, and by what a head of it says where that may change; those that were read last."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._roots: OrderedDict[tuple[str, tuple[int, ...]], TableRoots] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[str, tuple[int, ...]]) -> TableRoots | None:
-        with self._lock:
-            if key in self._roots:
-                self._roots.move_to_end(key)
-            return self._roots.get(key)
-
-    def put(self, key: tuple[str, tuple[int, ...]], places: TableRoots) -> None:
-        with self._lock:
-            self._roots[key] = places
-            self._roots.move_to_end(key)
-            while len(self._roots) > self._size:
-                self._roots.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._roots.clear()
-
-
-_KNOWN = _Cache(_CACHED_TABLES)
+_KNOWN_LOCK = threading.Lock()

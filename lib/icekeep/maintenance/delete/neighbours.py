@@ -1,24 +1,29 @@
-"""One look at all tables of a catalog for the jobs of many of them: for 500 tables it is 500 pointers, and not 500 times 500.
+"""The other tables of a table's catalog: whether one of them lies where this one deletes files.
 
-Names are listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there
-before. A job by itself looks at its neighbours when it begins, and may list a large one for longer than `OLD_MS` before it
-deletes: what such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once
-(`catalog/base.py`) list names in one request, and metadata that is known by then is taken as it is now.
+    catalog -> names -> pointers -> locations -> compared
 
-The other tables of a table's catalog: whether one of them lies where this one deletes files.
+A table in another's directory looks like garbage of that other one, so nothing is deleted from a table whose location is not its
+own. Only locations are read out of the others' metadata: a table of a version that is not known here has its location all the
+same. Of a table that cannot be loaded the catalog may tell the location.
 
-catalog -> names -> pointers -> places -> compared. A table in another's directory looks like garbage of that other one, so
-nothing is deleted from a table whose place is not its own. Only places are read out of the others' metadata: a table of a
-version that is not known here has its place all the same. Of a table that cannot be loaded the catalog may tell the place.
+One look at a catalog serves the jobs of many of its tables: for 500 tables it is 500 pointers, and not 500 times 500. Names are
+listed for each job, as a table may have been registered a moment ago; what is shared is where those lie that were there before.
+A job by itself looks at its neighbours when it begins, and may list a large one for longer than `LOOK_MS` before it deletes: what
+such a look may miss, one that is shared may miss too, and no more. Catalogs that tell all pointers at once (`catalog/base.py`)
+list names in one request, and metadata that is known already is taken as it is now.
+
+A job that deletes nothing but what the table's own snapshots named goes by a look of the last day, where looks are written down
+with the runs (`LookRecord`): a table that moved since into the other's directory it may miss, and one with a new name it does
+not. A job that judges files by a listing, and one that deletes a whole table, always look.
 """
 
 import threading
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +36,7 @@ from icekeep.catalog.base import (
     format_identifier,
     lists_pointers,
 )
+from icekeep.decoding import from_json
 from icekeep.errors import (
     ConfigError,
     IcekeepError,
@@ -43,52 +49,56 @@ from icekeep.errors import (
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.maintenance.delete.locations import (
     Neighbour,
-    TableRoots,
+    TableLocations,
     compared,
+    known_neighbour,
     look_at,
     look_by,
     named_roots,
-    recalled,
-    table_roots,
+    table_locations,
 )
+from icekeep.runtime import Runtime
 from icekeep.spec.properties import data_directory
-from icekeep.spec.types import MINUTE_MS
-from icekeep.storage.base import REQUESTS_AT_ONCE
+from icekeep.spec.types import DAY_MS, MINUTE_MS
+from icekeep.storage.base import REQUESTS_AT_ONCE, answer_each
 from icekeep.storage.local.links import real_location
 
-OLD_MS = 5 * MINUTE_MS
-"""A look that is older is made anew."""
+LOOK_MS = 5 * MINUTE_MS
+"""A look that is older is made again."""
 
 FRESH_MS = MINUTE_MS
 """The same for a job that takes for garbage what lies in a place and no metadata names."""
 
 
-class NeighbourLocations(msgspec.Struct, frozen=True):
-    """Where each table of a catalog lies that is still there."""
+class LookRecord(Protocol):
+    """Keeps looks at catalogs from process to process; an error of it only means that the catalog is asked."""
 
-    neighbours: tuple[Neighbour, ...]
+    def last_look(self, catalog: str) -> tuple[int, bytes] | None:
+        """When the last look at a catalog began that is kept, epoch milliseconds, and what it found."""
+
+    def keep_look(self, catalog: str, at_ms: int, found: bytes) -> None:
+        """Keep a look in place of the one before."""
 
 
 class SharedLooks:
     """The looks of one run, for several threads; of those who ask at once one looks, and the others wait for it."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, tuple[int, NeighbourLocations]] = {}
+        self._looks: dict[str, tuple[int, tuple[Neighbour, ...]]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def of(
-        self, catalog: Catalog, look: Callable[[], NeighbourLocations | None], max_age_ms: int = OLD_MS
-    ) -> NeighbourLocations | None:
-        """What a look found that is not older than so many milliseconds, or finds now.
+        self, key: str, runtime: Runtime, look: Callable[[], tuple[Neighbour, ...] | None], max_age_ms: int = LOOK_MS
+    ) -> tuple[Neighbour, ...] | None:
+        """Where each table lies by a look that is not older than so many milliseconds, or by one that is made now.
 
         `None` where `look` says that not all could be seen.
         """
-        key = catalog.identity
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
-            now_ms = catalog.runtime.monotonic_ms()
+            now_ms = runtime.monotonic_ms()
             at_ms, known = self._looks.get(key, (0, None))
             if known is not None and now_ms - at_ms < max_age_ms:
                 return known
@@ -100,11 +110,7 @@ class SharedLooks:
 
 
 _SHARED: ContextVar[SharedLooks | None] = ContextVar("shared_looks", default=None)
-
-
-def shared_looks() -> SharedLooks | None:
-    """Those of the run that this thread works for; `None` for a job by itself."""
-    return _SHARED.get()
+_RECORD: ContextVar[LookRecord | None] = ContextVar("look_record", default=None)
 
 
 @contextmanager
@@ -117,13 +123,23 @@ def sharing(looks: SharedLooks) -> Iterator[None]:
         _SHARED.reset(token)
 
 
+@contextmanager
+def recording_looks(record: LookRecord | None) -> Iterator[None]:
+    """Let the job that this thread runs while the block lasts write down its looks, and go by those that are written down."""
+    token = _RECORD.set(record)
+    try:
+        yield
+    finally:
+        _RECORD.reset(token)
+
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 _REQUESTS_EACH = 4
 """A thread may need a connection of its own, which fewer requests are not worth."""
 
-_CACHED_PLACES = 20_000
+_CACHED_LOCATIONS = 20_000
 """Each table of a run is held against each other one: of 500, places are compared a million times."""
 
 _SLASHES_OF_A_STORE = 2
@@ -143,7 +159,7 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: names of tables whose place is not known, since they cannot be loaded and the catalog does not tell it.
         accepted: those of them that the operator accepts by name, who says that they lie elsewhere; not in `unreadable`.
         other_roots: places of other tables that lie in a place where files of this one may go, or hold its location, and are
-            not refused (`territory`).
+            not refused (`deletable_locations`).
     """
 
     unlisted_reason: str = ""
@@ -160,7 +176,7 @@ class _Overlap(msgspec.Struct, frozen=True):
     theirs: str
 
 
-def neighbours(  # noqa: PLR0913 - what a run was told
+def neighbours(  # noqa: PLR0913 - what a run was asked for
     table: Table,
     *,
     roots: Sequence[str] = (),
@@ -169,19 +185,21 @@ def neighbours(  # noqa: PLR0913 - what a run was told
     accepted: Collection[str] = (),
     dead_uuids: Collection[str] = (),
     is_listed: bool = True,
+    is_asked_daily: bool = False,
     listener: Listener = SILENT,
 ) -> Neighbours:
-    """Look at the places of all other tables in a table's catalog, and refuse those that meet this one's.
+    """Look at the locations of all other tables in a table's catalog, and refuse those that meet this one's.
 
     Args:
         roots: directories that the operator names for the run, beside those of the catalog's configuration.
         looked_at: the directory whose files are about to be taken for garbage: then the others are held against it alone, and
-            not against this table's location and directories, where they are told only (`other_roots`).
+            not against this table's location and directories, where there is only a warning (`other_roots`).
         refuses_overlap: false for a job that deletes only what the table's own metadata named: then places that lie in each
-            other are told (`other_roots`), and only those that are one and the same are refused.
+            other are a warning (`other_roots`), and only those that are one and the same are refused.
         accepted: names of tables that may be unreadable.
         dead_uuids: of tables that the operator says are dead: none of the others may have one, in lower case.
         is_listed: false for a table that the catalog does not have yet, or not any more: then it need not list it.
+        is_asked_daily: a look of the last day is good enough, if one is written down; names are listed all the same.
 
     Raises:
         TryAgainError: the catalog is out of reach while it is to list its tables.
@@ -190,9 +208,14 @@ def neighbours(  # noqa: PLR0913 - what a run was told
             location meets the other's directories; or the other is the same table under a second name, or is said to be dead.
         InvalidTableError: the table's own location is none.
     """
-    ours, named = _own_roots(table), named_roots(table, roots)
-    judged = TableRoots(ours.table_uuid, looked_at, ()) if looked_at else ours
-    unlisted_reason, found = _others(table, FRESH_MS if looked_at else OLD_MS, is_listed=is_listed)
+    location, named = table.metadata.location, named_roots(table, roots)
+    if compared(location) is None:
+        raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
+    elsewhere = tuple(root for root in table_locations(table.metadata) if _key(root) != _key(location))
+    ours = TableLocations(table.metadata.table_uuid, location, elsewhere)
+    judged = TableLocations(ours.table_uuid, looked_at, ()) if looked_at else ours
+    max_age_ms = DAY_MS if is_asked_daily else FRESH_MS if looked_at else LOOK_MS
+    unlisted_reason, found = _others(table, max_age_ms, is_listed=is_listed)
     for neighbour in found:
         _refuse_same(table, neighbour, dead_uuids)
         _refuse_overlap(table, judged, neighbour, nested_too=refuses_overlap)
@@ -201,7 +224,7 @@ def neighbours(  # noqa: PLR0913 - what a run was told
         listener.on(Warned(f"tables that are not known may lie where table {table.name!r} does: {unlisted_reason}"))
     for neighbour in found:
         _tell_problem(neighbour, accepted, listener)
-    unknown = [n.name for n in found if n.places is None or n.may_lie_elsewhere]
+    unknown = [n.name for n in found if n.locations is None or n.may_lie_elsewhere]
     return Neighbours(
         unlisted_reason=unlisted_reason,
         unreadable=tuple(name for name in unknown if name not in accepted),
@@ -226,7 +249,10 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
     """
     _real.cache_clear()
     location, data = _key(table.metadata.location), _key(data_directory(table.metadata))
-    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if _has_name(location, table) else [])]
+    # Called as the table is, as the location is that a catalog gives it, perhaps with a uuid behind.
+    name, called = table.identifier[-1].casefold(), location.rstrip("/").rpartition("/")[2].casefold()
+    has_name = called == name or called.startswith(f"{name}-")
+    allowed = [*map(_key, table.catalog.rewrite_roots), *([location] if has_name else [])]
     own = [root for root in (location, data) if root.count("/") > _SLASHES_OF_A_STORE]
     strangers: dict[str, str] = {}
     for some in files:
@@ -235,7 +261,7 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
     strangers = {at: file for at, file in strangers.items() if not any(_holds(root, _key(at)) for root in allowed)}
     if not strangers:
         return
-    found = [(n, n.places) for n in _others(table, OLD_MS)[1] if n.places is not None]
+    found = [(n, n.locations) for n in _others(table, LOOK_MS)[1] if n.locations is not None]
     locations = {_key(theirs.location): n for n, theirs in found}
     named = {_key(at): n for n, theirs in found for at in theirs.elsewhere if not _is_wide(at, theirs)}
     for directory, file in strangers.items():
@@ -249,12 +275,6 @@ def refuse_files_of_others(table: Table, files: Iterable[Sequence[str]]) -> None
                     **_facts(table, file, places[key]),
                 )
             key = key.rpartition("/")[0]
-
-
-def _has_name(key: str, table: Table) -> bool:
-    """Whether a location is called as the table is, as the one is that a catalog gives it, perhaps with a uuid behind."""
-    name, called = table.identifier[-1].casefold(), key.rstrip("/").rpartition("/")[2].casefold()
-    return called == name or called.startswith(f"{name}-")
 
 
 def _holds(root: str, key: str) -> bool:
@@ -293,29 +313,62 @@ def _read(table: Table, *, is_listed: bool) -> tuple[Collection[Identifier], str
 
 
 def _shared(table: Table, max_age_ms: int) -> tuple[Collection[Identifier], str, list[Neighbour]] | None:
-    """The same from a look that the jobs of a run share.
+    """The same from a look that the jobs of a run share, or that was written down.
 
     `None` where there is none, or it has not seen all, or not this table. Tables whose names are new since the look are looked
     at, and so are those that have moved on, where their new metadata is known.
     """
-    looks, catalog = shared_looks(), table.catalog
-    if looks is None:
+    looks, record, catalog = _SHARED.get(), _RECORD.get(), table.catalog
+    by_record = record is not None and max_age_ms > LOOK_MS
+    if looks is None and not by_record:
         return None
+    looks, runtime = looks or SharedLooks(), catalog.runtime
 
-    def look() -> NeighbourLocations | None:
+    def look() -> tuple[Neighbour, ...] | None:
+        began_ms = runtime.now_ms()
         listed = _all_tables(catalog, set())
-        return None if listed.unlisted_reason else NeighbourLocations(tuple(_looked_at(catalog, listed.pointers)))
+        if listed.unlisted_reason:
+            return None
+        found = tuple(_looked_at(catalog, listed.pointers))
+        if record is not None:
+            _write_down(record, catalog, began_ms, found)
+        return found
 
-    found = looks.of(catalog, look, max_age_ms)
+    def written_down() -> tuple[Neighbour, ...] | None:
+        assert record is not None
+        known = _read_down(record, catalog, max_age_ms)
+        return known if known is not None else looks.of(catalog.identity, runtime, look)
+
+    if by_record:
+        # What is written down may be a day old: it is kept apart from looks that others ask for.
+        found = looks.of(f"{catalog.identity} by the record", runtime, written_down)
+    else:
+        found = looks.of(catalog.identity, runtime, look, min(max_age_ms, LOOK_MS))
     listed = None if found is None else _all_tables(catalog, set())
     if found is None or listed is None or listed.unlisted_reason or table.identifier not in listed.pointers:
         return None
-    known = {n.identifier: n for n in found.neighbours}
+    known = {n.identifier: n for n in found}
     new = _looked_at(catalog, {name: pointer for name, pointer in listed.pointers.items() if name not in known})
     old = {name: pointer for name, pointer in listed.pointers.items() if name in known}
-    moved_on = {name: None if pointer is None else recalled(name, pointer) for name, pointer in old.items()}
+    moved_on = {name: None if pointer is None else known_neighbour(name, pointer) for name, pointer in old.items()}
     neighbours = [*(moved_on[name] or known[name] for name in old), *new]
     return listed.pointers.keys(), "", [n for n in neighbours if n.identifier != table.identifier]
+
+
+def _write_down(record: LookRecord, catalog: Catalog, at_ms: int, found: Iterable[Neighbour]) -> None:
+    """Keep where tables lie, but for those that could not be loaded: they are looked at again."""
+    known = [one for one in found if not one.problem]
+    with suppress(Exception):
+        record.keep_look(catalog.identity, at_ms, zlib.compress(msgspec.json.encode(known)))
+
+
+def _read_down(record: LookRecord, catalog: Catalog, max_age_ms: int) -> tuple[Neighbour, ...] | None:
+    """Where tables lay at the last look, if that is not too old, nor of a time to come, as where a clock was wrong."""
+    with suppress(Exception):
+        kept = record.last_look(catalog.identity)
+        if kept is not None and 0 <= catalog.runtime.now_ms() - kept[0] < max_age_ms:
+            return from_json(zlib.decompress(kept[1]), tuple[Neighbour, ...])
+    return None
 
 
 def _beside(catalog: Catalog) -> list[Neighbour]:
@@ -324,12 +377,12 @@ def _beside(catalog: Catalog) -> list[Neighbour]:
     This catalog's storage need not reach their metadata: then they lie around that, and it is not tried again.
     """
     at_once = lists_pointers(catalog)
-    told = {} if at_once is None else at_once.list_pointers_beside()
-    pointers = {name: pointer for name, pointer in told.items() if pointer is not None}
+    beside = {} if at_once is None else at_once.list_pointers_beside()
+    pointers = {name: pointer for name, pointer in beside.items() if pointer is not None}
 
     def look(name: Identifier) -> Neighbour:
         pointer = pointers[name]
-        known = recalled(name, pointer)
+        known = known_neighbour(name, pointer)
         failed = (catalog.name, pointer.metadata_location)
         try:
             if known is None and failed not in _FAILED_BESIDE:
@@ -338,7 +391,7 @@ def _beside(catalog: Catalog) -> list[Neighbour]:
             _FAILED_BESIDE.add(failed)
         if known is None:
             directory = pointer.metadata_location.rpartition("/")[0]
-            around = TableRoots(None, directory.rpartition("/")[0], (directory,))
+            around = TableLocations(None, directory.rpartition("/")[0], (directory,))
             return Neighbour(name, pointer.metadata_location, around)
         return known
 
@@ -347,19 +400,11 @@ def _beside(catalog: Catalog) -> list[Neighbour]:
 
 def _looked_at(catalog: Catalog, pointers: Mapping[Identifier, Pointer | None]) -> list[Neighbour]:
     """Where tables lie that are still there."""
-    known = {name: None if pointer is None else recalled(name, pointer) for name, pointer in pointers.items()}
+    known = {name: None if pointer is None else known_neighbour(name, pointer) for name, pointer in pointers.items()}
     unknown = [name for name, neighbour in known.items() if neighbour is None]
     looked = dict(zip(unknown, _each(lambda name: look_at(catalog, name, pointers[name]), unknown), strict=True))
     found = [neighbour or looked[name] for name, neighbour in known.items()]
     return [neighbour for neighbour in found if neighbour is not None]
-
-
-def _own_roots(table: Table) -> TableRoots:
-    location = table.metadata.location
-    if compared(location) is None:
-        raise InvalidTableError(f"table {table.name!r} has location {location!r}, which is no location")
-    elsewhere = tuple(root for root in table_roots(table.metadata) if _key(root) != _key(location))
-    return TableRoots(table.metadata.table_uuid, location, elsewhere)
 
 
 def _all_tables(catalog: Catalog, namespaces: set[Identifier]) -> _Listed:
@@ -414,20 +459,20 @@ def _listed(lists: Callable[[], R], about: str) -> tuple[R | None, str]:
 def _tell_problem(neighbour: Neighbour, accepted: Collection[str], listener: Listener) -> None:
     if not neighbour.problem:
         return
-    if neighbour.places is not None:
+    if neighbour.locations is not None:
         listener.on(
             Warned(
                 f"table {neighbour.name!r} cannot be loaded and is judged by where the catalog says that it lies, "
-                f"{neighbour.places.location!r}: {neighbour.problem}"
+                f"{neighbour.locations.location!r}: {neighbour.problem}"
             )
         )
         return
     is_accepted = ", which is accepted" if neighbour.name in accepted else ""
-    listener.on(Warned(f"it cannot be told where table {neighbour.name!r} lies{is_accepted}: {neighbour.problem}"))
+    listener.on(Warned(f"it is not known where table {neighbour.name!r} lies{is_accepted}: {neighbour.problem}"))
 
 
 def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]) -> None:
-    theirs = neighbour.places
+    theirs = neighbour.locations
     if theirs is None:
         return
     if _is_same_table(table, neighbour):
@@ -445,8 +490,8 @@ def _refuse_same(table: Table, neighbour: Neighbour, dead_uuids: Collection[str]
         )
 
 
-def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, nested_too: bool) -> None:
-    for one in _overlaps(_pairs(judged, neighbour.places)):
+def _refuse_overlap(table: Table, judged: TableLocations, neighbour: Neighbour, *, nested_too: bool) -> None:
+    for one in _overlaps(_pairs(judged, neighbour.locations)):
         if nested_too or one.relation == _SAME:
             raise SafetyError(
                 f"{one.ours!r} of table {table.name!r} {one.relation} {one.theirs!r} of table {neighbour.name!r}: files of "
@@ -457,10 +502,10 @@ def _refuse_overlap(table: Table, judged: TableRoots, neighbour: Neighbour, *, n
 
 
 def _other_roots(
-    table: Table, ours: TableRoots, roots: Sequence[str], neighbour: Neighbour, listener: Listener
+    table: Table, ours: TableLocations, roots: Sequence[str], neighbour: Neighbour, listener: Listener
 ) -> list[str]:
     """Places of a table that was not refused, where files of this one stay; warns how the two overlap."""
-    found = _overlaps(_pairs(ours, neighbour.places))
+    found = _overlaps(_pairs(ours, neighbour.locations))
     if found:
         one = found[0]
         named = ""
@@ -472,7 +517,7 @@ def _other_roots(
                 f"places of that table are kept{named}"
             )
         )
-    theirs = neighbour.places
+    theirs = neighbour.locations
     if theirs is None:
         return []
     places = (theirs.location, *theirs.elsewhere)
@@ -495,30 +540,25 @@ def _other_roots(
                     "with --option reclaim.roots"
                 )
             )
-    return [
-        *(spelling for one in inner for spelling in (one.theirs, _spelled_as_ours(one))),
-        *(one.theirs if _is_seen_as_outer(one) else one.ours for one in (*outer, *tied)),
-    ]
+    found_roots = []
+    for one in inner:
+        # Theirs may leave out the store that our files name.
+        below = _parts(_key(one.theirs))[2].removeprefix(_parts(_key(one.ours))[2].rstrip("/"))
+        found_roots += [one.theirs, one.ours.rstrip("/") + below]
+    for one in (*outer, *tied):
+        # By its text theirs need not be, or hold, ours: one may leave out its store, or be a link.
+        our_text, their_text = compared(one.ours), compared(one.theirs)
+        is_outer = our_text == their_text or (our_text and their_text and their_text.holds(our_text))
+        found_roots.append(one.theirs if our_text and is_outer else one.ours)
+    return found_roots
 
 
-def _is_wide(place: str, theirs: TableRoots) -> bool:
+def _is_wide(place: str, theirs: TableLocations) -> bool:
     """Whether a directory of a table lies above its location: such as all tables of a warehouse may share is nobody's own."""
     return _relation(place, theirs.location) == _CONTAINS
 
 
-def _is_seen_as_outer(one: _Overlap) -> bool:
-    """Whether a place of theirs that is, or holds, ours is one by its text: one may leave out its store, or be a link."""
-    ours, theirs = compared(one.ours), compared(one.theirs)
-    return ours is not None and theirs is not None and (ours == theirs or theirs.holds(ours))
-
-
-def _spelled_as_ours(one: _Overlap) -> str:
-    """A place of another table below one of ours, which may leave out the store that our files name."""
-    below = _parts(_key(one.theirs))[2].removeprefix(_parts(_key(one.ours))[2].rstrip("/"))
-    return one.ours.rstrip("/") + below
-
-
-def _pairs(ours: TableRoots, theirs: TableRoots | None) -> list[tuple[str, str]]:
+def _pairs(ours: TableLocations, theirs: TableLocations | None) -> list[tuple[str, str]]:
     """The places of two tables of which none may meet."""
     if theirs is None:
         return []
@@ -536,7 +576,7 @@ def _overlaps(pairs: Iterable[tuple[str, str]]) -> list[_Overlap]:
 
 
 def _facts(table: Table, our_root: str, neighbour: Neighbour) -> dict[str, str]:
-    theirs = "" if neighbour.places is None else neighbour.places.location
+    theirs = "" if neighbour.locations is None else neighbour.locations.location
     return {"table": table.name, "other": neighbour.name, "location": our_root, "other_location": theirs}
 
 
@@ -554,7 +594,7 @@ def _relation(ours: str, theirs: str) -> str:
     return _LIES_IN if our_path.startswith(their_path.rstrip("/") + "/") else ""
 
 
-@lru_cache(_CACHED_PLACES)
+@lru_cache(_CACHED_LOCATIONS)
 def _parts(key: str) -> tuple[str, str, str]:
     scheme, _, rest = key.partition("://")
     host, slash, path = rest.partition("/")
@@ -566,19 +606,19 @@ def _key(location: str) -> str:
     return _key_of(_real(location))
 
 
-@lru_cache(_CACHED_PLACES)
+@lru_cache(_CACHED_LOCATIONS)
 def _real(location: str) -> str:
     return real_location(location)
 
 
-@lru_cache(_CACHED_PLACES)
+@lru_cache(_CACHED_LOCATIONS)
 def _key_of(location: str) -> str:
     place = compared(location)
     return "" if place is None else place.key
 
 
 def _is_same_table(table: Table, neighbour: Neighbour) -> bool:
-    theirs, uuid = neighbour.places, table.metadata.table_uuid
+    theirs, uuid = neighbour.locations, table.metadata.table_uuid
     if theirs is None:
         return False
     is_same_uuid = bool(uuid and theirs.table_uuid) and str(uuid).lower() == str(theirs.table_uuid).lower()
@@ -592,8 +632,6 @@ def _folded(identifier: Identifier) -> tuple[str, ...]:
 def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The answers for some items, in their order; in threads where there are many."""
     these = list(items)
-    threads = min(REQUESTS_AT_ONCE, len(these) // _REQUESTS_EACH)
-    if threads < 2:
-        return [work(item) for item in these]
-    with ThreadPoolExecutor(threads, thread_name_prefix="neighbours") as pool:
-        return list(pool.map(work, these))
+    turns = [these[start : start + _REQUESTS_EACH] for start in range(0, len(these), _REQUESTS_EACH)]
+    answers = answer_each(lambda turn: [work(item) for item in turn], turns, id, REQUESTS_AT_ONCE)
+    return [answer for some in answers for answer in some]

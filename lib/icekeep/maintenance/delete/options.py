@@ -1,4 +1,4 @@
-"""What an operator says about deletion: options with names in Iceberg's manner; each job takes those that it goes by.
+"""What an operator says about deletion: options with names in Iceberg's manner, of which each job takes its own, and settings.
 
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
 """

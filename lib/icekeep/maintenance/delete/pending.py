@@ -1,142 +1,109 @@
-"""After a plan was carried out: it is forgotten, or stays while its files are in the trash, or until what failed is done.
+"""Plans of earlier runs that are due: their grace is over, a crash spared them, or their days in the trash are over.
 
-What earlier runs left to be done: files that wait for their grace to pass, that a crash spared, or whose days in the
-trash are over. Each goes only after a fresh mark of everything that the table leads to now.
+A plan in `.icekeep/plans/` is there because it is not finished, one in `.icekeep/trash/` until its days are over. A plan whose
+snapshots are still in the table was never committed, or its run is at work: it is left alone, and deleted when it is a day old.
 
-A plan that is not due (`due_plans`), or that another run has claimed, is left alone.
-
-A plan that was given and carried out in part: its run died when files had begun to go, and it is carried out to its end.
+Files go only after all that the table leads to now was read again. A plan that another run has leased is left alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
-from icekeep.errors import ClaimedError, reason_of
+from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, reason_of
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.execute import Reclaimed, reclaim
-from icekeep.maintenance.delete.garbage import marked_garbage, still_garbage
-from icekeep.maintenance.delete.kept import (
-    DuePlan,
-    KeptByPlans,
-    LookBesideOthers,
-    ToDo,
-    due_of,
-    kept_by_others,
-    kept_in_trash,
-    plan_files,
-)
-from icekeep.maintenance.delete.lease import PlanLease, last_work, refuse_held, released, take_claim
-from icekeep.maintenance.delete.locations import Territory, table_roots, territory
-from icekeep.maintenance.delete.options import ReclaimOptions
+from icekeep.maintenance.delete.garbage import is_garbage, marked_garbage
+from icekeep.maintenance.delete.kept import days_in_trash_end_ms, done_file, kept_in_trash, plan_files, restore_ends_ms
+from icekeep.maintenance.delete.lease import PlanLease, holding, last_work, refuse_leased, take_lease
+from icekeep.maintenance.delete.locations import DeletableLocations, table_locations
 from icekeep.maintenance.delete.plan_file import (
     FILES,
-    ClassifiedGarbage,
     DeletionPlan,
-    PlanDraft,
-    forget_plan,
+    clear_done_mark,
+    delete_plan,
     holds_files,
-    mark_done,
-    mark_undone,
+    is_committed,
+    is_forgotten,
     plan_directories,
     read_part,
+    read_plan,
     restore_command,
     trash_location,
-    write_plan,
 )
-from icekeep.maintenance.delete.reachable import GARBAGE, PathSet, Reached, TableLook, fails_closed, read_reached
+from icekeep.maintenance.delete.reachable import GARBAGE, PathSet, Reached, fails_closed, read_reached
+from icekeep.maintenance.delete.run import DeletionRun
 from icekeep.planning.spark.rows import streamed
-from icekeep.planning.spark.session import SparkSource
-from icekeep.runtime import Runtime
+from icekeep.planning.spark.session import from_arrow_schema
+from icekeep.spec.types import DAY_MS
 from icekeep.spelling import counted, counted_doing
-from icekeep.storage.base import Storage, head_many
+from icekeep.storage.base import head_many
+from icekeep.storage.location_keys import path_keys
 from icekeep.storage.locations import is_under
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
-def settled(settle: Callable[[], None], plan: DeletionPlan, done: Reclaimed, listener: Listener) -> Reclaimed:
-    """What became of a plan's files, after `settle` has seen to the plan; what stands in the way of that costs no count."""
-    try:
-        settle()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the files are gone; the next run goes on
-        stopped = f"plan {plan.directory!r} is carried out, and stays: {reason_of(error)}"
-        listener.on(Warned(stopped))
-        return msgspec.structs.replace(done, stopped=stopped)
-    return done
-
-
-def settle_plan(
-    plan: DeletionPlan, claim: PlanLease, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
-) -> None:
-    """Forget a plan, or mark it as done where it has moved files to the trash; keep it as it is where files failed.
-
-    What could not be moved to the trash waits in its place, by a plan of its own. Where another run has taken the plan over,
-    all that is left to that.
-    """
-    if not done.is_complete or not _is_held(claim, table.storage, runtime, listener):
-        return
-    if done.unmoved:
-        _write_unmoved(plan, done, table, runtime, listener)
-    absent_count = done.missing_count + done.kept_count + done.unmoved_count
-    has_moved = done.deleted_count + done.missing_count + done.unmoved_count or holds_files(plan, table.storage)
-    if plan.is_trash and has_moved:
-        mark_done(plan, absent_count, table.storage)
-    else:
-        forget_plan(plan, table.storage)
-
-
-def settle_emptied(
-    plan: DeletionPlan, claim: PlanLease, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener
-) -> None:
-    """Forget a plan whose files were in the trash; keep it where some of them are there still."""
-    if done.is_complete and not done.kept_count and _is_held(claim, table.storage, runtime, listener):
-        forget_plan(plan, table.storage)
-
-
-def settle_at_once(plan: DeletionPlan, storage: Storage) -> None:
-    """Forget a plan whose files did not go to the trash, though it says so; what it had moved before waits for its day."""
-    if holds_files(plan, storage):
-        mark_done(plan, plan.files_count, storage)
-    else:
-        forget_plan(plan, storage)
-
-
-def _is_held(claim: PlanLease, storage: Storage, runtime: Runtime, listener: Listener) -> bool:
-    try:
-        claim.check(storage, runtime)
-    except ClaimedError as error:
-        listener.on(Warned(error.message))
-        return False
-    return True
-
-
-def _write_unmoved(plan: DeletionPlan, done: Reclaimed, table: Table, runtime: Runtime, listener: Listener) -> None:
-    assert plan.trash_until_ms is not None
-    # A plan that is finished late gives its files their days all the same.
-    until_ms = max(plan.trash_until_ms, runtime.now_ms() + plan.trash_until_ms - plan.not_before_ms)
-    directory = done.unmoved[0].location.rpartition("/")[0]
-    draft = PlanDraft(job=plan.job, run=directory.rpartition("/")[2], not_before_ms=until_ms, roots=plan.roots)
-    write_plan(ClassifiedGarbage(parts=done.unmoved), draft, table, runtime)
-    count = sum(part.files_count for part in done.unmoved)
-    listener.on(
-        Warned(
-            f"{counted(count, 'files')} cannot be moved to the trash, which is in another store, bucket or mount: they stay "
-            f"where they are for as long, and are deleted then ({directory!r})"
-        )
-    )
-
-
 _FINISHING = "a run that finishes what earlier ones left"
 
 
-class EarlierPlans(msgspec.Struct, frozen=True, kw_only=True):
+class PlanState(Enum):
+    """What is to be done with a plan that is due."""
+
+    READY = "its files are to be deleted, or moved to the trash"
+    TRASH_IS_OVER = "its files in the trash are to be deleted"
+    VOID = "the plan is to be deleted"
+
+
+class PendingPlan(msgspec.Struct, frozen=True):
+    """A plan whose time has come."""
+
+    plan: DeletionPlan
+    state: PlanState
+
+    @property
+    def empties_trash(self) -> bool:
+        return self.state is PlanState.TRASH_IS_OVER
+
+
+def pending_plan(directory: str, table: Table, now_ms: int, listener: Listener) -> PendingPlan | None:
+    """The plan in a directory, if it is due; `None` where it is not, where it is being restored, or gone."""
+    storage = table.storage
+    try:
+        plan = read_plan(directory, storage)
+    except MissingFileError:
+        return None
+    except InvalidTableError as error:
+        listener.on(Warned(f"{error.message}; look at it and remove {directory!r}"))
+        return None
+    if plan.table_uuid != table.metadata.table_uuid:
+        listener.on(Warned(f"plan {directory!r} is of another table; look at it and remove it"))
+        return None
+    if not is_committed(plan, table.metadata):
+        if now_ms - plan.created_ms <= DAY_MS:
+            return None
+        if holds_files(plan, storage):
+            command = restore_command(table, plan.run)
+            listener.on(Warned(f"snapshots are back whose files are in {directory!r}; run `{command}`"))
+            return None
+        return PendingPlan(plan, PlanState.VOID)
+    if is_forgotten(plan, storage):
+        return PendingPlan(plan, PlanState.VOID)
+    work = last_work(directory, storage)
+    done = done_file(plan, work, storage)
+    if restore_ends_ms(plan, work) > now_ms:
+        return None
+    if done is None:
+        return PendingPlan(plan, PlanState.READY) if plan.not_before_ms <= now_ms else None
+    return PendingPlan(plan, PlanState.TRASH_IS_OVER) if days_in_trash_end_ms(plan, done) <= now_ms else None
+
+
+class PendingPlans(msgspec.Struct, frozen=True, kw_only=True):
     """What came of plans of earlier runs.
 
     Attributes:
@@ -160,365 +127,353 @@ class EarlierPlans(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing that is due is left."""
         return not self.failed_count and not self.problems
 
+    def __add__(self, other: "PendingPlans") -> "PendingPlans":
+        return PendingPlans(
+            finished_count=self.finished_count + other.finished_count,
+            emptied_count=self.emptied_count + other.emptied_count,
+            kept_count=self.kept_count + other.kept_count,
+            failed_count=self.failed_count + other.failed_count,
+            problems=self.problems + other.problems,
+            may_have_deleted=self.may_have_deleted or other.may_have_deleted,
+        )
 
-def not_finished(error: Exception, listener: Listener) -> EarlierPlans:
-    """What came of earlier runs' plans that could not be looked at, by a run whose own work is done: it is told, no more."""
+
+def not_finished(error: Exception, listener: Listener) -> PendingPlans:
+    """What came of plans that could not be looked at, for a run whose own work is done: a warning, no more."""
     problem = f"what earlier runs left is not finished: {reason_of(error)}"
     listener.on(Warned(problem))
-    return EarlierPlans(problems=(problem,))
+    return PendingPlans(problems=(problem,))
 
 
-class DeletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was told about deletion.
+def finish_pending(run: DeletionRun, *, but: str = "", plan_hash: str | None = None) -> PendingPlans:
+    """Carry out the plans that earlier runs left and that are due; nothing else is read where there is none.
 
-    Attributes:
-        skips_trash: the operator wants files to go at once, also those of plans that wait to be moved to the trash.
-        other_roots: places of other tables, whose files are theirs (`Neighbours.other_roots`).
-    """
-
-    options: ReclaimOptions
-    max_concurrent_deletes: int | None
-    trust_manifest_list: bool
-    skips_trash: bool = False
-    other_roots: tuple[str, ...] = ()
-
-
-def finish_earlier(
-    table: Table,
-    spark: SparkSource,
-    now_ms: int,
-    request: DeletionRequest,
-    *,
-    but: str = "",
-    listener: Listener,
-    runtime: Runtime,
-) -> EarlierPlans:
-    """Do what earlier runs left to be done, and is due; nothing is read where there is none.
-
-    What stands in the way of a plan is told to the listener and in the result; the others are carried out. Each is claimed
-    first, and proved on the table as it is after that.
+    What stands in the way of a plan is a warning and a problem of the result; the others are carried out.
 
     Args:
-        table: as it is now.
-        now_ms: the earlier of the clocks, epoch milliseconds.
         but: the directory of a plan that the run has just carried out itself.
+        plan_hash: only plans of this hash that are not carried out yet: their run died when files had begun to go.
+
+    Returns:
+        What came of them; `PendingPlans()` where there are none.
     """
-    directories = [one for one in plan_directories(table.metadata, table.storage) if one != but]
-    return finish_plans(directories, table, spark, now_ms, request, listener, runtime)
-
-
-def finish_plans(
-    directories: Iterable[str],
-    table: Table,
-    spark: SparkSource,
-    now_ms: int,
-    request: DeletionRequest,
-    listener: Listener,
-    runtime: Runtime,
-) -> EarlierPlans:
-    """The same for the plans in some directories."""
-    roots = territory(table, request.options.roots, request.other_roots).roots
-    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
-    total = EarlierPlans()
-    problems: list[str] = []
-    for directory in directories:
+    pending = _Pending(run)
+    total = PendingPlans()
+    for directory in plan_directories(run.table.metadata, run.table.storage):
+        if directory == but:
+            continue
         try:
-            total = _sum(total, _finish(directory, proofs, spark, now_ms, request, listener, runtime))
+            total += pending.finish(directory, plan_hash)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other plans may be carried out
-            problems.append(f"plan {directory!r} is not carried out: {reason_of(error)}")
-            listener.on(Warned(problems[-1]))
-    return msgspec.structs.replace(total, problems=(*total.problems, *problems))
-
-
-def foreseen_earlier(
-    table: Table, spark: SparkSource, now_ms: int, request: DeletionRequest, listener: Listener
-) -> EarlierPlans:
-    """What `finish_earlier` would do; nothing is written.
-
-    Args:
-        table: as the run will find it then: with the metadata that it is going to commit.
-    """
-    roots = territory(table, request.options.roots, request.other_roots).roots
-    proofs = _Proofs(table, spark, now_ms, trust_manifest_list=request.trust_manifest_list, roots=roots)
-    total = EarlierPlans()
-    for directory in plan_directories(table.metadata, table.storage):
-        try:
-            due = due_of(directory, table, now_ms, listener)
-            if due is None or due.to_do is ToDo.FORGET:
-                continue
-            refuse_held(directory, table.storage, now_ms)
-            total = _sum(total, _DuePlan(due, proofs, spark, request, listener).foreseen())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other plans may be carried out
-            listener.on(Warned(f"plan {directory!r} would not be carried out: {reason_of(error)}"))
+            problem = f"plan {directory!r} is not carried out: {reason_of(error)}"
+            run.listener.on(Warned(problem))
+            total += PendingPlans(problems=(problem,))
     return total
 
 
-class _Proofs:
-    """The table as it is, and what it retains, read anew where it has moved on."""
+def foreseen_pending(run: DeletionRun) -> PendingPlans:
+    """What `finish_pending` would do; nothing is written.
 
-    def __init__(
-        self, table: Table, spark: SparkSource, now_ms: int, *, trust_manifest_list: bool, roots: Sequence[str]
-    ) -> None:
-        self.table, self.now_ms, self.roots = table, now_ms, roots
-        self._spark, self._trust_manifest_list = spark, trust_manifest_list
+    Args:
+        run: on the table with the metadata that is going to be committed.
+    """
+    pending = _Pending(run)
+    total = PendingPlans()
+    for directory in plan_directories(run.table.metadata, run.table.storage):
+        try:
+            total += pending.foreseen(directory)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other plans may be carried out
+            run.listener.on(Warned(f"plan {directory!r} would not be carried out: {reason_of(error)}"))
+    return total
+
+
+class _Pending:
+    """A run that carries out plans of others, and what the table retained when it was loaded last."""
+
+    def __init__(self, run: DeletionRun) -> None:
+        self._run = run
         self._retained: Reached | None = None
 
-    def load(self) -> Table:
-        """The table as it is now."""
-        now = self.table.catalog.load(self.table.identifier)
-        if now.metadata_location != self.table.metadata_location:
-            self._retained = None
-        self.table = now
-        return now
+    def finish(self, directory: str, plan_hash: str | None) -> PendingPlans:
+        """Carry out one plan, if it is due and nobody else has it."""
+        run = self._run
+        storage = run.table.storage
+        pending = pending_plan(directory, run.table, run.now_ms, run.listener)
+        if pending is None:
+            return PendingPlans()
+        if plan_hash is not None and (pending.state is not PlanState.READY or pending.plan.hash != plan_hash):
+            return PendingPlans()
+        try:
+            lease = take_lease(directory, _FINISHING, storage, run.table.runtime, run.now_ms)
+        except ClaimedError as error:
+            run.listener.on(Warned(f"what an earlier run left is not finished now: {error.message}"))
+            return PendingPlans()
+        with holding(lease, storage, run.table.runtime):
+            # Another run may have finished it, or an operator taken it back, since it was looked at.
+            now = run.table.catalog.load(run.table.identifier)
+            if now.metadata_location != run.table.metadata_location:
+                self._retained = None
+            self._run = DeletionRun.of(now, run.spark, run.request, run.listener, run.now_ms)
+            pending = pending_plan(directory, now, run.now_ms, run.listener)
+            if pending is None:
+                return PendingPlans()
+            if pending.state is PlanState.VOID:
+                delete_plan(pending.plan, storage)
+                return PendingPlans()
+            return self._carried_out(pending, lease)
 
-    def retained(self) -> Reached:
-        """What the table retained when it was loaded last.
-
-        Raises:
-            SafetyError: not everything of it can be read.
-        """
-        if self._retained is None:
-            table = self.table
-            self._retained = read_reached(
-                table.metadata,
-                table.metadata_location,
-                table.storage,
-                self._spark,
-                trust_manifest_list=self._trust_manifest_list,
-                roots=self.roots,
-            )
-        return self._retained
-
-
-def _finish(
-    directory: str,
-    proofs: _Proofs,
-    spark: SparkSource,
-    now_ms: int,
-    request: DeletionRequest,
-    listener: Listener,
-    runtime: Runtime,
-) -> EarlierPlans:
-    """One plan, if it is due and nobody is at it."""
-    storage = proofs.table.storage
-    if due_of(directory, proofs.table, now_ms, listener) is None:
-        return EarlierPlans()
-    try:
-        claim = take_claim(directory, _FINISHING, storage, runtime, now_ms)
-    except ClaimedError as error:
-        listener.on(Warned(f"what an earlier run left is not finished now: {error.message}"))
-        return EarlierPlans()
-    with released(claim, storage, runtime):
-        # Another run may have finished it, or an operator taken it back, since it was looked at.
-        due = due_of(directory, proofs.load(), now_ms, listener)
-        if due is None:
-            return EarlierPlans()
-        if due.to_do is ToDo.FORGET:
-            forget_plan(due.plan, storage)
-            return EarlierPlans()
-        return _DuePlan(due, proofs, spark, request, listener).carried_out(claim, runtime)
-
-
-class _DuePlan:
-    """A plan that is due, and that nobody else carries out."""
-
-    def __init__(
-        self, due: DuePlan, proofs: _Proofs, spark: SparkSource, request: DeletionRequest, listener: Listener
-    ) -> None:
-        self._due, self._plan, self._listener = due, due.plan, listener
-        self._table, self._proofs, self._spark, self._request = proofs.table, proofs, spark, request
-        self._places = territory(proofs.table, request.options.roots, request.other_roots)
-        self._goes_at_once = request.skips_trash and due.plan.is_trash and not due.empties_trash
-
-    def carried_out(self, claim: PlanLease, runtime: Runtime) -> EarlierPlans:
-        """Delete what is garbage by the newest metadata, or move it to the trash; nothing where something stands in the way."""
-        due, plan, table = self._due, self._plan, self._table
-        staying = self._staying_files(is_for_good=claim.deletes)
-        if isinstance(staying, EarlierPlans):
+    def foreseen(self, directory: str) -> PendingPlans:
+        """What would come of a plan; a file that is not where it is to go from does not count."""
+        table, run = self._run.table, self._run
+        pending = pending_plan(directory, table, run.now_ms, run.listener)
+        if pending is None or pending.state is PlanState.VOID:
+            return PendingPlans()
+        refuse_leased(directory, table.storage, run.now_ms)
+        plan, empties_trash = pending.plan, pending.empties_trash
+        staying = self._staying_files(pending, is_for_good=last_work(directory, table.storage).deletes)
+        if isinstance(staying, PendingPlans):
             return staying
-        if plan.is_trash and not due.empties_trash:
-            claim.check(table.storage, runtime)
-            mark_undone(plan, table.storage)
+        kept_count = there_count = 0
+        for part in plan.parts:
+            locations = read_part(part, table.storage)["location"]
+            stays = staying.mask(locations)
+            if empties_trash and len(staying):
+                stays |= staying.mask([trash_location(plan, location) for location in locations.to_pylist()])
+            going = locations.filter(pa.array(~stays)).to_pylist()
+            going = [trash_location(plan, location) for location in going] if empties_trash else going
+            kept_count += int(stays.sum())
+            there_count += sum(info is not None for info in head_many(going, table.storage))
+        return PendingPlans(
+            finished_count=0 if empties_trash else there_count,
+            emptied_count=there_count if empties_trash else 0,
+            kept_count=kept_count,
+        )
+
+    def _carried_out(self, pending: PendingPlan, lease: PlanLease) -> PendingPlans:
+        """Delete what is garbage by the newest metadata, or move it to the trash; nothing where something stands in the way."""
+        run, plan, storage = self._run, pending.plan, self._run.table.storage
+        staying = self._staying_files(pending, is_for_good=lease.deletes)
+        if isinstance(staying, PendingPlans):
+            return staying
+        if plan.is_trash and not pending.empties_trash:
+            lease.check(storage, run.table.runtime)
+            clear_done_mark(plan, storage)
         # It is proved that nothing came back.
-        claim.restored_ms = 0
-        done = self._reclaimed(staying, claim, runtime)
-        done = settled(partial(self._settle, done, claim, runtime), plan, done, self._listener)
-        return EarlierPlans(
-            finished_count=0 if due.empties_trash else done.deleted_count,
-            emptied_count=done.deleted_count if due.empties_trash else 0,
+        lease.restored_ms = 0
+        skips_trash = run.request.skips_trash and plan.is_trash and not pending.empties_trash
+        seen = self._reached().seen
+        # What is in use and was never moved has nothing to do with what is in the trash.
+        look = run.look(seen) if pending.empties_trash else run.look_beside_others(plan, seen, staying)
+        what = msgspec.structs.replace(plan, trash_until_ms=None) if skips_trash else plan
+        done = run.reclaim(what, lease, look, empties_trash=pending.empties_trash)
+        done = run.settle(plan, lease, done, empties_trash=pending.empties_trash, skips_trash=skips_trash)
+        return PendingPlans(
+            finished_count=0 if pending.empties_trash else done.deleted_count,
+            emptied_count=done.deleted_count if pending.empties_trash else 0,
             kept_count=done.kept_count,
             failed_count=done.failed_count,
             problems=(done.stopped,) if done.stopped else (),
             may_have_deleted=done.may_have_deleted,
         )
 
-    def foreseen(self) -> EarlierPlans:
-        """What would come of it; a file that is not where it is to go from does not count."""
-        plan, storage, empties_trash = self._plan, self._table.storage, self._due.empties_trash
-        staying = self._staying_files(is_for_good=last_work(plan.directory, storage).deletes)
-        if isinstance(staying, EarlierPlans):
-            return staying
-        kept_count = there_count = 0
-        for part in plan.parts:
-            locations = read_part(part, storage)["location"]
-            stays = staying.mask(locations)
-            if empties_trash and len(staying):
-                stays |= staying.mask([trash_location(plan, location) for location in locations.to_pylist()])
-            going = locations.filter(pa.array(~stays)).to_pylist()
-            places = [trash_location(plan, location) for location in going] if empties_trash else going
-            kept_count += int(stays.sum())
-            there_count += sum(info is not None for info in head_many(places, storage))
-        return EarlierPlans(
-            finished_count=0 if empties_trash else there_count,
-            emptied_count=there_count if empties_trash else 0,
-            kept_count=kept_count,
-        )
-
-    def _staying_files(self, *, is_for_good: bool) -> "PathSet | EarlierPlans":
-        """The files that stay when the plan is carried out; where it is not, what comes of it, and the listener hears why.
+    def _staying_files(self, pending: PendingPlan, *, is_for_good: bool) -> PathSet | PendingPlans:
+        """The files that stay when a plan is carried out; where it is not, what comes of it, and a warning why.
 
         Args:
             is_for_good: files of the plan have been deleted for good.
         """
-        due, plan, table, places = self._due, self._plan, self._table, self._places
-        kept = self._kept_by_others()
+        run, plan, table = self._run, pending.plan, self._run.table
+
+        def warn(text: str) -> None:
+            run.listener.on(Warned(text))
+
+        kept = kept_in_trash(plan, table, run.now_ms) if pending.empties_trash else run.kept_by_others(plan)
         if kept.reason:
-            self._listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-            return EarlierPlans()
-        again, strays = _staying(due, self._proofs.retained(), table, places, self._spark)
-        if self._leads_to_the_trash(again, is_for_good=is_for_good):
-            return EarlierPlans(kept_count=len(again))
-        unnamed = unnamed_root(plan, table, places, strays)
+            warn(f"plan {plan.directory!r} is not carried out yet: {kept.reason}")
+            return PendingPlans()
+        staying = self._read_staying(pending)
+        if staying.trash_count:
+            warn(
+                f"the table leads to {counted(staying.trash_count, 'files')} in the trash, where they lie, "
+                f"{staying.trash_example!r} among them: nothing of run {plan.run!r} is deleted; copy them to the table's own "
+                "places, and let the table lead to the copies"
+            )
+            return PendingPlans(kept_count=len(staying.again))
+        count, example = self._again_in_trash(pending, staying.again)
+        if count:
+            back = "move them back" if is_for_good else f"run `{restore_command(table, plan.run)}`"
+            warn(
+                f"{counted_doing(count, 'files', 'are')} in the trash, and the table leads to them again, {example!r} among "
+                f"them: nothing of run {plan.run!r} is deleted; if they are missing in their places, {back}, else delete them "
+                f"in {plan.directory}/{FILES}"
+            )
+            return PendingPlans(kept_count=len(staying.again))
+        unnamed = unnamed_root(plan, table, run.locations, staying.outside_examples)
         if unnamed is not None:
-            self._listener.on(
-                Warned(
-                    f"plan {plan.directory!r} is not carried out: it has files below {unnamed!r}, which is not a place of "
-                    f"table {table.name!r}; if the files belong to the table, name that directory in reclaim.roots, otherwise "
-                    "remove the plan"
-                )
+            warn(
+                f"plan {plan.directory!r} is not carried out: it has files below {unnamed!r}, which is not a place of table "
+                f"{table.name!r}; if the files belong to the table, name that directory in reclaim.roots, otherwise remove the "
+                "plan"
             )
-            return EarlierPlans()
-        if strays:
-            self._listener.on(
-                Warned(
-                    f"{counted(len(strays), 'files')} of plan {plan.directory!r} {'lies' if len(strays) == 1 else 'lie'} "
-                    f"outside the places of table {table.name!r}, "
-                    f"{strays[0]!r} among them: they stay, and icekeep does not look for them any more"
-                )
+            return PendingPlans()
+        if staying.outside_examples:
+            count = len(staying.outside)
+            warn(
+                f"{counted(count, 'files')} of plan {plan.directory!r} {'lies' if count == 1 else 'lie'} outside the places of "
+                f"table {table.name!r}, {staying.outside_examples[0]!r} among them: they stay, and icekeep does not look for "
+                "them any more"
             )
-        return PathSet.of([*again, *strays]) | kept.files
+        return staying.again | staying.outside | kept.files
 
-    def _kept_by_others(self) -> KeptByPlans:
-        now_ms = self._proofs.now_ms
-        if self._due.empties_trash:
-            return kept_in_trash(self._plan, self._table, now_ms)
-        return kept_by_others(self._plan, self._table, now_ms, skips_trash=self._request.skips_trash)
-
-    def _leads_to_the_trash(self, again: list[str], *, is_for_good: bool) -> bool:
-        """Whether the table leads to files where they lie in the trash, or to their places while they lie there; it is told."""
-        plan = self._plan
-        held = [location for location in again if is_under(location, f"{plan.directory}/{FILES}")]
-        if held:
-            self._listener.on(
-                Warned(
-                    f"the table leads to {counted(len(held), 'files')} in the trash, where they lie, {held[0]!r} among them: "
-                    "nothing of "
-                    f"run {plan.run!r} is deleted; copy them to the table's own places, and let the table lead to the copies"
-                )
+    def _reached(self) -> Reached:
+        """What the table retains; raises `SafetyError` where not everything of it can be read."""
+        if self._retained is None:
+            table, run = self._run.table, self._run
+            self._retained = read_reached(
+                table.metadata,
+                table.metadata_location,
+                table.storage,
+                run.spark,
+                trust_manifest_list=run.request.trust_manifest_list,
+                roots=run.locations.roots,
             )
-            return True
-        trashed = _in_trash(self._due, again, self._table.storage)
-        if trashed:
-            _tell_kept(self._table, self._due, trashed, self._listener, is_for_good=is_for_good)
-        return bool(trashed)
+        return self._retained
 
-    def _reclaimed(self, staying: PathSet, claim: PlanLease, runtime: Runtime) -> Reclaimed:
-        due, plan, table, request, places = self._due, self._plan, self._table, self._request, self._places
-        look = TableLook(
-            table,
-            self._proofs.retained().seen,
-            self._spark,
-            trust_manifest_list=request.trust_manifest_list,
-            roots=places.roots,
+    def _read_staying(self, pending: PendingPlan) -> "_Staying":
+        """The files of a plan that are no garbage by the newest metadata, and those that lie outside the table's locations now.
+
+        Where a file is in the trash says the plan alone, so none of these lies outside. There the table may lead to it as well:
+        whoever missed it may have added it as it lies.
+        """
+        run, plan, retained = self._run, pending.plan, self._reached()
+        files = plan_files(plan, run.table.storage, run.spark)
+        if pending.empties_trash:
+            files = _and_in_trash(files, plan)
+        sift = _Sift(
+            None if pending.empties_trash else run.locations,
+            f"{plan.directory}/{FILES}",
+            _waited_for(plan, run.table, run.locations),
         )
-        beside = LookBesideOthers(look, plan, table, staying, self._proofs.now_ms, skips_trash=request.skips_trash)
-        return reclaim(
-            msgspec.structs.replace(plan, trash_until_ms=None) if self._goes_at_once else plan,
-            claim,
-            # What is in use and was never moved has nothing to do with what is in the trash.
-            look if due.empties_trash else beside,
-            table,
-            places,
-            self._spark,
-            options=request.options,
-            max_concurrent_deletes=request.max_concurrent_deletes,
-            listener=self._listener,
-            runtime=runtime,
-            empties_trash=due.empties_trash,
-        )
+        if isinstance(files, pa.Table):
+            marks = pa.array(is_garbage(files, retained, run.spark), pa.bool_())
+            marked = files.append_column("is_garbage", marks).select(_MARKED)
+            rows = (row for batch in sift(marked.to_batches()) for row in batch.to_pylist())
+            return _Staying.of(rows)
+        with fails_closed():
+            many = marked_garbage(files, plan.files_count, retained, run.spark).select(*_MARKED)
+            left = many.mapInArrow(sift, from_arrow_schema(_STAYING))
+            return _Staying.of(streamed(left, "holding an earlier plan against the table"))
 
-    def _settle(self, done: Reclaimed, claim: PlanLease, runtime: Runtime) -> None:
-        plan, table = self._plan, self._table
-        if self._goes_at_once and done.is_complete:
-            settle_at_once(plan, table.storage)
-        elif self._due.empties_trash:
-            settle_emptied(plan, claim, done, table, runtime, self._listener)
-        else:
-            settle_plan(plan, claim, done, table, runtime, self._listener)
+    def _again_in_trash(self, pending: PendingPlan, again: PathSet) -> tuple[int, str]:
+        """How many files that the table leads to are in the trash, and not in their places, where those are deleted last.
+
+        Returns:
+            The count, and one of them.
+        """
+        plan, storage = pending.plan, self._run.table.storage
+        if not plan.is_trash or not len(again):
+            return 0, ""
+        trashed = PathSet.of([file.location for file in storage.list(f"{plan.directory}/{FILES}")])
+        count, example = 0, ""
+        for part in plan.parts if len(trashed) else ():
+            locations = read_part(part, storage)["location"]
+            some = locations.filter(pa.array(again.mask(locations))).to_pylist()
+            is_there = trashed.mask([trash_location(plan, location) for location in some])
+            some = [location for location, there in zip(some, is_there, strict=True) if there]
+            if not pending.empties_trash:
+                some = [at for at, info in zip(some, head_many(some, storage), strict=True) if info is None]
+            count, example = count + len(some), example or (some[0] if some else "")
+        return count, example
 
 
-def unnamed_root(plan: DeletionPlan, table: Table, places: Territory, strays: Sequence[str]) -> str | None:
-    """A directory for which a plan waits: the run that made it, or the table, says that files are there, and the operator may."""
-    claimed = (*plan.roots, *table_roots(table.metadata))
-    waited_for = (root for root in claimed if not places.holds(f"{root.rstrip('/')}/any"))
-    return next((root for root in waited_for if any(Territory((root,)).holds(one) for one in strays)), None)
+_MARKED = ("location", "is_garbage")
+_STAYING = pa.schema(
+    [
+        pa.field("path_key", pa.int64()),
+        pa.field("is_outside", pa.bool_()),
+        pa.field("is_in_trash", pa.bool_()),
+        pa.field("location", pa.string()),
+    ]
+)
+"""A file that stays: in use by the table, or garbage outside its locations. Only a few have their names here: a plan may have
+tens of millions of files that are all in use again, and the driver holds eight bytes of each."""
 
 
-def _staying(
-    due: DuePlan, retained: Reached, table: Table, places: Territory, spark: SparkSource
-) -> tuple[list[str], list[str]]:
-    """The files of a plan that are no garbage by the newest metadata, and those that lie outside the table's places by now.
+class _Sift(msgspec.Struct, frozen=True):
+    """Finds the files that stay among those of a plan; can be pickled.
 
-    Where a file is in the trash says the plan alone, so none of these lies outside. There the table may lead to it as well:
-    whoever missed it may have added it as it lies.
+    Attributes:
+        locations: where files may be deleted; `None` for files in the trash, which all may be.
+        trash: the directory of the plan's files in it.
+        waited_for: directories for which the plan waits; of the files outside one below each is named.
     """
-    files = plan_files(due.plan, table.storage, spark)
-    if due.empties_trash:
-        files = _and_in_trash(files, due.plan)
-    if not isinstance(files, pa.Table):
-        return _staying_of_many(files, due, retained, places, spark)
-    garbage = still_garbage(files, retained, spark)
-    is_inside = pa.array(due.empties_trash | places.reaches(garbage["location"]), pa.bool_())
-    return _difference(files, garbage), garbage.filter(pc.invert(is_inside))["location"].to_pylist()
 
+    locations: DeletableLocations | None
+    trash: str
+    waited_for: tuple[str, ...]
 
-def _staying_of_many(
-    files: "DataFrame", due: DuePlan, retained: Reached, places: Territory, spark: SparkSource
-) -> tuple[list[str], list[str]]:
-    """The same where Spark holds the files: they are held against what is retained once, and those that stay come here."""
-    empties_trash, columns = due.empties_trash, ["location", "is_garbage"]
-
-    def staying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of `_STAYING`, of rows of `_MARKED`."""
         for batch in batches:
-            is_inside = pa.array(empties_trash | places.reaches(batch["location"]), pa.bool_())
-            yield batch.filter(pc.invert(pc.and_(batch["is_garbage"], is_inside))).select(columns)
+            files, garbage = batch["location"], batch["is_garbage"].to_numpy(zero_copy_only=False)
+            inside = np.ones(len(files), np.bool_) if self.locations is None else self.locations.reaches(files)
+            stays = ~(garbage & inside)
+            files, is_outside = files.filter(pa.array(stays)), garbage[stays]
+            names = files.to_pylist()
+            in_trash = np.array([is_under(name, self.trash) for name in names], np.bool_) & ~is_outside
+            below = [DeletableLocations((root,)).mask(files) & is_outside for root in self.waited_for]
+            shown = {int(row) for mask in (in_trash, is_outside, *below) for row in np.flatnonzero(mask)[:1]}
+            columns = [pa.array(path_keys(files), pa.int64()), pa.array(is_outside), pa.array(in_trash)]
+            named = pa.array([name if row in shown else None for row, name in enumerate(names)], pa.string())
+            yield pa.record_batch([*columns, named], schema=_STAYING)
 
-    with fails_closed():
-        marked = marked_garbage(files, due.plan.files_count, retained, spark)
-        left = marked.mapInArrow(staying, marked.select(*columns).schema)
-        rows = [*streamed(left, "holding an earlier plan against the table")]
-    again, strays = ([row["location"] for row in rows if row["is_garbage"] is is_stray] for is_stray in (False, True))
-    return again, strays
+
+class _Staying(msgspec.Struct, frozen=True):
+    """The files of a plan that stay.
+
+    Attributes:
+        again: in use by the table.
+        outside: garbage that lies where nothing may be deleted; `outside_examples` are the first of each batch.
+        trash_count, trash_example: those in use where they lie in the trash.
+    """
+
+    again: PathSet
+    outside: PathSet
+    outside_examples: tuple[str, ...]
+    trash_count: int
+    trash_example: str
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "_Staying":
+        """Rows of `_STAYING`."""
+        again, outside = array("q"), array("q")
+        examples: list[str] = []
+        trash_count, trash_example = 0, ""
+        for row in rows:
+            (outside if row["is_outside"] else again).append(row["path_key"])
+            trash_count += row["is_in_trash"]
+            if row["location"] is not None and row["is_outside"]:
+                examples.append(row["location"])
+            elif row["location"] is not None:
+                trash_example = trash_example or row["location"]
+        return cls(
+            again=PathSet.of_keys(np.frombuffer(again, np.int64)),
+            outside=PathSet.of_keys(np.frombuffer(outside, np.int64)),
+            outside_examples=tuple(examples),
+            trash_count=trash_count,
+            trash_example=trash_example,
+        )
 
 
-def _in_trash(due: DuePlan, locations: list[str], storage: Storage) -> list[str]:
-    """Which of some files are in the trash, and not in their places, where a plan is to be carried out to its end."""
-    plan = due.plan
-    if not plan.is_trash or not locations:
-        return []
-    trashed = {trash_location(plan, location): location for location in locations}
-    found = [trashed[f.location] for f in storage.list(f"{plan.directory}/{FILES}") if f.location in trashed]
-    return [location for location in found if due.empties_trash or storage.head(location) is None]
+def unnamed_root(plan: DeletionPlan, table: Table, locations: DeletableLocations, outside: Sequence[str]) -> str | None:
+    """A directory for which a plan waits: the run that made it, or the table, says that files are there, and the operator may."""
+    roots = _waited_for(plan, table, locations)
+    return next((root for root in roots if any(DeletableLocations((root,)).holds(one) for one in outside)), None)
+
+
+def _waited_for(plan: DeletionPlan, table: Table, locations: DeletableLocations) -> tuple[str, ...]:
+    named = (*plan.roots, *table_locations(table.metadata))
+    return tuple(root for root in named if not locations.holds(f"{root.rstrip('/')}/any"))
 
 
 def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Table | DataFrame":
@@ -533,60 +488,3 @@ def _and_in_trash(files: "pa.Table | DataFrame", plan: DeletionPlan) -> "pa.Tabl
     if isinstance(files, pa.Table):
         return pa.concat_tables([files, pa.Table.from_batches(map(trashed, files.to_batches()), files.schema)])
     return files.union(files.mapInArrow(lambda batches: map(trashed, batches), files.schema))
-
-
-def _tell_kept(table: Table, due: DuePlan, trashed: list[str], listener: Listener, *, is_for_good: bool) -> None:
-    plan = due.plan
-    back = "move them back" if is_for_good else f"run `{restore_command(table, plan.run)}`"
-    listener.on(
-        Warned(
-            f"{counted_doing(len(trashed), 'files', 'are')} in the trash, and the table leads to them again, {trashed[0]!r} "
-            "among them: nothing of "
-            f"run {plan.run!r} is deleted; if they are missing in their places, {back}, else delete them in "
-            f"{plan.directory}/{FILES}"
-        )
-    )
-
-
-def _difference(files: pa.Table, fewer: pa.Table) -> list[str]:
-    """The locations of files that are in the one and not in the other."""
-    mask = pc.is_in(files["location"], value_set=fewer["location"].combine_chunks())
-    return list(files.filter(pc.invert(mask))["location"].to_pylist())
-
-
-def _sum(one: EarlierPlans, other: EarlierPlans) -> EarlierPlans:
-    return EarlierPlans(
-        finished_count=one.finished_count + other.finished_count,
-        emptied_count=one.emptied_count + other.emptied_count,
-        kept_count=one.kept_count + other.kept_count,
-        failed_count=one.failed_count + other.failed_count,
-        problems=one.problems + other.problems,
-        may_have_deleted=one.may_have_deleted or other.may_have_deleted,
-    )
-
-
-def finish_begun(
-    table: Table,
-    spark: SparkSource,
-    now_ms: int,
-    request: DeletionRequest,
-    plan_hash: str,
-    listener: Listener,
-    runtime: Runtime,
-) -> EarlierPlans:
-    """Finish the plans of one hash that are not carried out yet, as `finish_earlier` does; no other plan is looked at.
-
-    Returns:
-        What came of them; `Earlier()` where there are none.
-    """
-    directories = [
-        directory
-        for directory in plan_directories(table.metadata, table.storage)
-        if _is_begun(directory, plan_hash, table, now_ms, listener)
-    ]
-    return finish_plans(directories, table, spark, now_ms, request, listener, runtime)
-
-
-def _is_begun(directory: str, plan_hash: str, table: Table, now_ms: int, listener: Listener) -> bool:
-    due = due_of(directory, table, now_ms, listener)
-    return due is not None and due.to_do is ToDo.FINISH and due.plan.hash == plan_hash

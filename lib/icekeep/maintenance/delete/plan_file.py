@@ -2,27 +2,23 @@
 
     <table>/.icekeep/plans/<run>/files-<part>.jsonl   {"kind": "data file", "location": "...", "size-in-bytes": 4242}
     <table>/.icekeep/plans/<run>/before.json          the table's metadata before the run, from which snapshots can come back
-    <table>/.icekeep/plans/<run>/claims/000001.json   who is at work on it (`claims.py`)
+    <table>/.icekeep/plans/<run>/claims/000001.json   who is at work on it (`lease.py`)
     <table>/.icekeep/plans/<run>/plan.json            the head: whose plan it is, what it sums up to, and its hash
 
 The head is written last and removed first: a directory that has none is of a run that died, and nothing in it counts. Where
 files go to the trash, the same lies under `.icekeep/trash/<run>/`, with the files themselves below `files/`.
 
-One protocol for whoever deletes a plan's files or brings them back: claim the plan, prove it on metadata that was loaded after
-that, and look at claim and catalog again before each call.
+One protocol for whoever deletes a plan's files or brings them back: lease the plan, prove it on metadata that was loaded after
+that, and look at lease and catalog again before each call.
 
 The hash is of the set: of what the run is to do and how, and of each file's kind and location, in whatever order and parts they
 are.
-
-From garbage to a plan: rows are sorted by place, hashed and written, on the driver or where Spark has them.
-
-The plans of runs whose files are in the trash, or have not been deleted yet, and which of them is meant.
 """
 
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,7 +40,7 @@ from icekeep.errors import (
 from icekeep.events import Listener, Warned
 from icekeep.maintenance.delete.garbage import UNREADABLE, Garbage
 from icekeep.maintenance.delete.lease import last_work
-from icekeep.maintenance.delete.locations import Territory
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.reachable import (
     GARBAGE,
     FilesOfKind,
@@ -61,7 +57,7 @@ from icekeep.spec.collections import packed
 from icekeep.spec.metadata import TableMetadata, format_metadata, parse_metadata
 from icekeep.spec.properties import own_directory
 from icekeep.spelling import counted
-from icekeep.storage.base import DeleteStatus, Storage
+from icekeep.storage.base import DeleteStatus, Storage, head_many
 from icekeep.storage.location_keys import Keys, location_keys
 from icekeep.storage.locations import canonical, is_under, join, parse_location
 
@@ -82,8 +78,13 @@ _DIGEST_BYTES = 16
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
 
 
-class _Done(msgspec.Struct, frozen=True, rename="kebab"):
-    """What `DONE` says; one that does not say it may lack any of its files. `restored`: a restore has said it."""
+class DoneMark(msgspec.Struct, frozen=True, rename="kebab"):
+    """What `DONE` says.
+
+    Attributes:
+        absent_count: how many files of the plan are not in the trash; -1 where that is not known.
+        restored: a restore has brought all files of the plan back, and left it to hold what another run moves even then.
+    """
 
     absent_count: int = -1
     restored: bool = False
@@ -175,7 +176,7 @@ def trash_location(plan: DeletionPlan, location: str) -> str:
 
 
 def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
-    """Write some files of a plan, rows of `file_kinds.GARBAGE`.
+    """Write some files of a plan, rows of `GARBAGE`.
 
     Raises:
         FileExistsError: the name is taken.
@@ -193,7 +194,7 @@ def write_part(files: pa.Table, location: str, storage: Storage) -> PlanPart:
 
 
 def read_part(part: PlanPart, storage: Storage) -> pa.Table:
-    """The files of a part again, rows of `file_kinds.GARBAGE`.
+    """The files of a part again, rows of `GARBAGE`.
 
     Raises:
         InvalidTableError: it is not what was written.
@@ -298,7 +299,8 @@ def plans_below(directory: str, storage: Storage) -> list[str]:
     """The directories of the plans below one of `plans_directory` and `trash_directory`, those with a head, sorted."""
     above = directory.rstrip("/")
     runs = [f"{above}/{run}" for run in sorted(storage.child_names(above))]
-    return [run for run in runs if storage.head(f"{run}/{HEAD}") is not None]
+    heads = head_many([f"{run}/{HEAD}" for run in runs], storage)
+    return [run for run, head in zip(runs, heads, strict=True) if head is not None]
 
 
 def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restored: bool = False) -> None:
@@ -307,13 +309,13 @@ def mark_done(plan: DeletionPlan, absent_count: int, storage: Storage, *, restor
     Args:
         restored: a restore says so, after which a run that it took the plan from may move files to the trash still.
     """
-    mark_undone(plan, storage)
+    clear_done_mark(plan, storage)
     with suppress(FileExistsError):
-        storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(_Done(absent_count, restored)))
+        storage.create(f"{plan.directory}/{DONE}", msgspec.json.encode(DoneMark(absent_count, restored)))
 
 
-def mark_undone(plan: DeletionPlan, storage: Storage) -> None:
-    """Say before files of a plan leave the trash that it is done no more: a later run moves them there again.
+def clear_done_mark(plan: DeletionPlan, storage: Storage) -> None:
+    """Say before files of a plan leave the trash that it is not done any more: a later run moves them there again.
 
     Raises:
         UnavailableError: the store does not take that.
@@ -323,21 +325,12 @@ def mark_undone(plan: DeletionPlan, storage: Storage) -> None:
             raise UnavailableError(f"cannot delete {outcome.location!r}: {outcome.reason}", location=outcome.location)
 
 
-def is_whole_in_trash(directory: str, storage: Storage) -> bool:
-    """Whether a plan is done, and all its files are in the trash."""
-    return _done(directory, storage).absent_count == 0
-
-
-def is_restored(directory: str, storage: Storage) -> bool:
-    """Whether a restore has brought all files of a plan back, and left it to hold what another run moves even then."""
-    return _done(directory, storage).restored
-
-
-def _done(directory: str, storage: Storage) -> _Done:
+def done_mark(directory: str, storage: Storage) -> DoneMark:
+    """What the mark of a plan says; of a plan without one that any file may be absent."""
     try:
-        return from_json(storage.read(f"{directory}/{DONE}"), _Done)
+        return from_json(storage.read(f"{directory}/{DONE}"), DoneMark)
     except (MissingFileError, msgspec.MsgspecError):
-        return _Done()
+        return DoneMark()
 
 
 def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
@@ -347,8 +340,8 @@ def is_committed(plan: DeletionPlan, metadata: TableMetadata) -> bool:
 
 def is_forgotten(plan: DeletionPlan, storage: Storage) -> bool:
     """Whether a part is gone and nothing is in the trash: somebody has forgotten the plan, and could not remove its head."""
-    is_cut = any(storage.head(part.location) is None for part in plan.parts)
-    return is_cut and not holds_files(plan, storage)
+    parts = head_many([part.location for part in plan.parts], storage)
+    return any(found is None for found in parts) and not holds_files(plan, storage)
 
 
 def holds_files(plan: DeletionPlan, storage: Storage) -> bool:
@@ -356,7 +349,7 @@ def holds_files(plan: DeletionPlan, storage: Storage) -> bool:
     return any(storage.list(f"{plan.directory}/{FILES}"))
 
 
-def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
+def delete_plan(plan: DeletionPlan, storage: Storage) -> None:
     """Remove a plan and all that lies in its directory but the files that it has in the trash.
 
     The head goes first, so that what a crash leaves does not count. Where it cannot be removed the rest goes all the same: a
@@ -367,7 +360,7 @@ def forget_plan(plan: DeletionPlan, storage: Storage) -> None:
     storage.delete_many([f.location for f in storage.list(plan.directory) if not f.location.startswith(kept)])
 
 
-def remove_draft(directory: str, storage: Storage) -> None:
+def delete_draft(directory: str, storage: Storage) -> None:
     """Remove what was written of a plan that has no head, and gets none; a directory that has a head is another run's and stays.
 
     Nothing is raised: an error here would hide why the plan is given up, and a later run sweeps what stays.
@@ -379,7 +372,7 @@ def remove_draft(directory: str, storage: Storage) -> None:
 
 
 def restore_command(table: Table, run: str) -> str:
-    """What people are told to run for what a run has removed of a table."""
+    """The command that brings back what a run has removed of a table."""
     return shlex.join(["icekeep", "restore", "--table", table.full_name, "--run", run])
 
 
@@ -393,7 +386,6 @@ SAMPLE_COUNT = 1_000
 """So many files of a plan are shown where all cannot be."""
 
 _PART_ROWS = 50_000
-_ORDER = [("location", "ascending")]
 
 
 class PlanDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -475,13 +467,13 @@ class ClassifiedGarbage(msgspec.Struct, frozen=True, kw_only=True):
         return plan_hash(draft.job, table.metadata.table_uuid, changes, digests)
 
     def with_beside(self, files: pa.Table) -> "ClassifiedGarbage":
-        """The same, and files that go beside the plan, rows of `file_kinds.GARBAGE`."""
+        """The same, and files that go beside the plan, rows of `GARBAGE`."""
         part = PlanPart(location="", files=by_kind(files), digest=digest_of(files))
         sample = (*self.sample, *files["location"].slice(0, SAMPLE_COUNT).to_pylist())[:SAMPLE_COUNT]
         return msgspec.structs.replace(self, beside=(part,), sample=sample)
 
 
-def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> None:
+def warn_of_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> None:
     """Warn of garbage that stays because of where it lies."""
     if found.outside_count:
         listener.on(
@@ -492,7 +484,7 @@ def tell_outside(found: ClassifiedGarbage, table: Table, listener: Listener) -> 
         )
 
 
-def tell_unread(found: ClassifiedGarbage, rest: str, listener: Listener) -> None:
+def warn_of_unread(found: ClassifiedGarbage, rest: str, listener: Listener) -> None:
     """Warn of files that could not be read, since what only they lead to stays; `rest` says who finds that."""
     if found.unreadable:
         listener.on(
@@ -509,7 +501,7 @@ def plan_directory(table: Table, draft: PlanDraft) -> str:
 
 
 def classify_garbage(
-    garbage: Garbage, territory: Territory, directory: str | None, storage: Storage, only: Only | None = None
+    garbage: Garbage, locations: DeletableLocations, directory: str | None, storage: Storage, only: Only | None = None
 ) -> ClassifiedGarbage:
     """Tell what lies where files may be deleted from what does not, and write it down, content first.
 
@@ -524,46 +516,91 @@ def classify_garbage(
     if garbage.content is not None:
         # Where Spark has the files, the retained manifests are read only now.
         with fails_closed():
-            content = classify_files(garbage.content, territory, directory, storage, only)
-    named = garbage.named
-    if content.unreadable:
-        unreadable = pa.array(content.unreadable, pa.string())
-        named = named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
-    last = _classify(named.to_batches(), _Places(territory, directory, storage, only), "files-named")
+            content = classify_files(garbage.content, locations, directory, storage, only)
+    classifier = _Classifier(locations, directory, storage, only)
+    last = classifier.classified(readable(garbage.named, content).to_batches(), "files-named")
     together = _together([content, last])
     return msgspec.structs.replace(together, unreadable=(*garbage.unreadable, *together.unreadable))
 
 
+def readable(named: pa.Table, found: ClassifiedGarbage) -> pa.Table:
+    """Files that garbage names, rows of `GARBAGE`, without manifests that could not be read: they stay."""
+    unreadable = pa.array(found.unreadable, pa.string())
+    return named.filter(pc.invert(pc.is_in(named["location"], unreadable)))
+
+
 def classify_files(
     files: "pa.Table | DataFrame",
-    territory: Territory,
+    locations: DeletableLocations,
     directory: str | None,
     storage: Storage,
     only: Only | None = None,
 ) -> ClassifiedGarbage:
-    """The same for rows of `file_kinds.GARBAGE`; an error leaves parts behind that no head names."""
-    places = _Places(territory, directory, storage, only)
+    """The same for rows of `GARBAGE`; an error leaves parts behind that no head names."""
+    classifier = _Classifier(locations, directory, storage, only)
     if isinstance(files, pa.Table):
-        return _classify(files.to_batches(), places, "files")
+        return classifier.classified(files.to_batches(), "files")
     step = "writing down what is to be deleted"
-    return _together(all_results(run_over_partitions(files, _classify_partition, places, step=step)))
+    return _together(all_results(run_over_partitions(files, _classify_partition, classifier, step=step)))
 
 
-class _Places(msgspec.Struct, frozen=True):
+class _Classifier(msgspec.Struct, frozen=True):
     """Where files may be deleted, and where it is written down which; the same for all tasks."""
 
-    territory: Territory
+    locations: DeletableLocations
     directory: str | None
     storage: Storage
     only: Only | None
 
+    def classified(self, batches: Iterable[pa.RecordBatch], name: str) -> ClassifiedGarbage:
+        """Rows of `GARBAGE`, written in parts with names that begin alike."""
+        pieces = (batch.slice(start, _PART_ROWS) for batch in batches for start in range(0, batch.num_rows, _PART_ROWS))
+        parts = packed(pieces, (lambda piece: piece.num_rows, _PART_ROWS))
+        return _together(
+            [
+                self._part(pa.Table.from_batches(some), f"{self.directory}/{name}-{number:04d}.jsonl")
+                for number, some in enumerate(parts)
+            ]
+        )
 
-def _classify_partition(batches: Iterable[pa.RecordBatch], places: _Places) -> ClassifiedGarbage:
+    def _part(self, rows: pa.Table, location: str) -> ClassifiedGarbage:
+        is_unreadable = pc.equal(rows["kind"], UNREADABLE)
+        files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by([("location", "ascending")])
+        mask = pa.array(self.locations.reaches(files["location"]), pa.bool_())
+        inside, outside = with_checksums(files.filter(mask), self.storage), files.filter(pc.invert(mask))
+        if self.only is not None:
+            inside = inside.filter(pa.array(self.only.mask(inside["location"]), pa.bool_()))
+        parts: tuple[PlanPart, ...] = ()
+        if inside.num_rows and self.directory is not None:
+            parts = (write_part(inside, location, self.storage),)
+        elif inside.num_rows:
+            parts = (PlanPart(location="", files=by_kind(inside), digest=digest_of(inside)),)
+        return ClassifiedGarbage(
+            parts=parts,
+            outside=by_kind(outside),
+            first_outside=outside["location"][0].as_py() if outside.num_rows else "",
+            unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
+            sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
+            keys=() if self.only is None else (location_keys(inside["location"]),),
+        )
+
+
+def _classify_partition(batches: Iterable[pa.RecordBatch], classifier: _Classifier) -> ClassifiedGarbage:
     context = task_context()
     assert context is not None
     # Attempts that failed may have left files of their names.
-    name = f"files-{context.partitionId():05d}-{context.taskAttemptId()}"
-    return _classify(batches, places, name)
+    return classifier.classified(batches, f"files-{context.partitionId():05d}-{context.taskAttemptId()}")
+
+
+def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:
+    return ClassifiedGarbage(
+        parts=tuple(part for one in found for part in one.parts),
+        outside=added(*(one.outside for one in found)),
+        first_outside=next((one.first_outside for one in found if one.first_outside), ""),
+        unreadable=tuple(location for one in found for location in one.unreadable),
+        sample=tuple(location for one in found for location in one.sample)[:SAMPLE_COUNT],
+        keys=tuple(keys for one in found for keys in one.keys),
+    )
 
 
 def write_plan(
@@ -610,57 +647,15 @@ def write_plan(
     return plan
 
 
-def _classify(batches: Iterable[pa.RecordBatch], places: _Places, name: str) -> ClassifiedGarbage:
-    found, directory = [], places.directory
-    for number, rows in enumerate(_in_parts(batches)):
-        is_unreadable = pc.equal(rows["kind"], UNREADABLE)
-        files = rows.filter(pc.invert(is_unreadable)).select(GARBAGE.names).sort_by(_ORDER)
-        mask = pa.array(places.territory.reaches(files["location"]), pa.bool_())
-        inside, outside = with_checksums(files.filter(mask), places.storage), files.filter(pc.invert(mask))
-        if places.only is not None:
-            inside = inside.filter(pa.array(places.only.mask(inside["location"]), pa.bool_()))
-        parts: tuple[PlanPart, ...] = ()
-        if inside.num_rows and directory is not None:
-            parts = (write_part(inside, f"{directory}/{name}-{number:04d}.jsonl", places.storage),)
-        elif inside.num_rows:
-            parts = (PlanPart(location="", files=by_kind(inside), digest=digest_of(inside)),)
-        found.append(
-            ClassifiedGarbage(
-                parts=parts,
-                outside=by_kind(outside),
-                first_outside=outside["location"][0].as_py() if outside.num_rows else "",
-                unreadable=tuple(rows.filter(is_unreadable)["location"].to_pylist()),
-                sample=tuple(inside["location"].slice(0, SAMPLE_COUNT).to_pylist()),
-                keys=() if places.only is None else (location_keys(inside["location"]),),
-            )
-        )
-    return _together(found)
-
-
-def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows in tables of some size, whatever the size of the batches."""
-    pieces = (batch.slice(start, _PART_ROWS) for batch in batches for start in range(0, batch.num_rows, _PART_ROWS))
-    return map(pa.Table.from_batches, packed(pieces, (lambda piece: piece.num_rows, _PART_ROWS)))
-
-
-def _together(found: Sequence[ClassifiedGarbage]) -> ClassifiedGarbage:
-    return ClassifiedGarbage(
-        parts=tuple(part for one in found for part in one.parts),
-        outside=added(*(one.outside for one in found)),
-        first_outside=next((one.first_outside for one in found if one.first_outside), ""),
-        unreadable=tuple(location for one in found for location in one.unreadable),
-        sample=tuple(location for one in found for location in one.sample)[:SAMPLE_COUNT],
-        keys=tuple(keys for one in found for keys in one.keys),
-    )
-
-
 _ID_LENGTH_MIN = 4
 
 
 def plans_of(table: Table) -> list[DeletionPlan]:
     """All plans of a table that count, the newest first; raises `InvalidTableError` where one cannot be read."""
-    found = (_plan(directory, table.storage) for directory in plan_directories(table.metadata, table.storage))
-    plans = [plan for plan in found if plan is not None]
+    plans = []
+    for directory in plan_directories(table.metadata, table.storage):
+        with suppress(MissingFileError):
+            plans.append(read_plan(directory, table.storage))
     return sorted(plans, key=lambda plan: (plan.created_ms, plan.run), reverse=True)
 
 
@@ -674,16 +669,17 @@ def chosen_plan(table: Table, run: str | None) -> DeletionPlan:
         plans = plans_of(table)
         # What is being deleted for good comes last: the newest of it is chosen to say so.
         for plan in sorted(plans, key=lambda plan: last_work(plan.directory, table.storage).deletes):
-            if _has_something(plan, table.metadata):
+            # Snapshots that the table lacks, or files of no snapshot in the trash.
+            if is_committed(plan, table.metadata) if plan.snapshot_ids else plan.is_trash and plan.files_count:
                 return plan
         raise NotFoundError(
             f"there is nothing to restore for table {table.full_name!r}{_known(plans)}; a compaction is undone by "
             "`icekeep rollback --table NAME --snapshot-id ID`, and `icekeep history --table NAME` shows the snapshot before it"
         )
-    for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if _is_name(run) else ():
-        found = _plan(join(above, run), table.storage)
-        if found is not None:
-            return found
+    is_name = "/" not in run and run not in ("", ".", "..")
+    for above in (trash_directory(table.metadata), plans_directory(table.metadata)) if is_name else ():
+        with suppress(MissingFileError):
+            return read_plan(join(above, run), table.storage)
     plans = plans_of(table)
     whole = whole_run(run, [plan.run for plan in plans])
     if whole is not None:
@@ -708,24 +704,6 @@ def whole_run(beginning: str, runs: Iterable[str]) -> str | None:
     if len(found) > 1:
         raise UsageError(f"{beginning!r} is the beginning of several runs: {', '.join(found)}; give one of them whole")
     return found[0] if found else None
-
-
-def _is_name(run: str) -> bool:
-    return "/" not in run and run not in ("", ".", "..")
-
-
-def _plan(directory: str, storage: Storage) -> DeletionPlan | None:
-    try:
-        return read_plan(directory, storage)
-    except MissingFileError:
-        return None
-
-
-def _has_something(plan: DeletionPlan, metadata: TableMetadata) -> bool:
-    """Whether a plan has snapshots that the table lacks, or files of no snapshot in the trash."""
-    if plan.snapshot_ids:
-        return is_committed(plan, metadata)
-    return plan.is_trash and bool(plan.files_count)
 
 
 def _known(plans: Iterable[DeletionPlan]) -> str:

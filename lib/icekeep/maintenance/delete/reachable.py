@@ -1,34 +1,24 @@
-"""Kinds of files that maintenance deletes, and the columns by which such files are handed on.
-
-Files that stay, as a set: whoever deletes, or brings back, asks one of these.
-
-Files are told apart by their paths alone, in a loose spelling (`path_keys`): one store has many names (a NameNode and its
-service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is in
-the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
-chance. Which files go is never told by such a set, but by exact keys (`location_keys`).
-
-By which scheme and authority a file is in the set decides nothing, but is told: who keeps a file for the sake of another
-spelling has to be able to say which.
-
-What table metadata leads to: the one place that says so, for whoever deletes or brings back. Fails closed.
+"""What table metadata leads to: the one place that says so, for whoever deletes or brings back. Fails closed.
 
     by name             manifest lists, manifests, statistics, metadata files and their log, the version hint
     by its manifests    live data and delete files, which may be more than a driver holds
 
 Of what is retained everything must be read whole, or nothing is deleted: a manifest that is missed there turns into deleted
 data. Nothing is left out by partition, spec, sequence number, age or snapshot. What only expired snapshots lead to, and cannot
-be read, stays instead.
+be read, stays instead. A proof is made once, and the table goes on: before each call that deletes there is a last look, since
+snapshots come back (`restore`, a rollback, another catalog), files are adopted, and tables are registered again.
 
-The last look at the catalog, before each call that deletes: a proof was made once, and the table goes on.
-
-Snapshots come back (`restore`, a rollback, another catalog), files are adopted, tables are registered again. What is in use
-by now stays; where the plan itself does not hold any more, nothing of it goes.
+Files that must stay are compared by their paths alone, in a loose spelling (`path_keys`): one store has many names (a NameNode
+and its service, `wasb` and `abfs`), and a file that stays under another of them must not go under this one. So in doubt a file is
+in the set: two files that have the same path in two stores stay for each other's sake, as do two whose hashes are equal by
+chance. By which scheme and authority a file is in the set decides nothing, but whoever keeps a file for the sake of another
+spelling has to be able to say which. Which files go is decided by exact keys (`location_keys`), never by such a set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -40,7 +30,7 @@ from numpy.typing import NDArray
 from icekeep.catalog.base import Table
 from icekeep.catalog.metadata_files import HINT, unknown_names
 from icekeep.errors import InvalidTableError, NotFoundError, SafetyError
-from icekeep.maintenance.delete.locations import table_roots
+from icekeep.maintenance.delete.locations import table_locations
 from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import DecodeTask, EntryFilter, SpecFilter, decode, in_threads
 from icekeep.planning.manifest_lists import listed_manifests
@@ -122,18 +112,12 @@ _CHECKSUM_BEGIN = b"crc\0"
 def with_checksums(files: pa.Table, storage: Storage) -> pa.Table:
     """Some files, rows of `GARBAGE`, and the checksum files that Hadoop wrote beside them on disks of this machine."""
     beside = [checksum_location(at) for at in files["location"].to_pylist() if has_checksum_files(at)]
-    there = [found for found in head_many(beside, storage) if found is not None]
-    rows = [
-        GarbageFile(FileKind.CHECKSUM, found.location, found.size_bytes)
-        for found in there
-        if _is_checksum(found.location, storage)
-    ]
+    rows = []
+    for found in filter(None, head_many(beside, storage)):
+        with storage.open(found.location) as stream:
+            if stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN:
+                rows.append(GarbageFile(FileKind.CHECKSUM, found.location, found.size_bytes))
     return pa.concat_tables([files.select(GARBAGE.names).cast(GARBAGE), garbage_table(rows)]) if rows else files
-
-
-def _is_checksum(location: str, storage: Storage) -> bool:
-    with storage.open(location) as stream:
-        return stream.read(len(_CHECKSUM_BEGIN)) == _CHECKSUM_BEGIN
 
 
 def by_kind(files: pa.Table) -> tuple[FilesOfKind, ...]:
@@ -287,30 +271,27 @@ class SpelledPaths(msgspec.Struct, frozen=True):
         unsure = is_in.copy()
         for prefix, mask in masks.items():
             # What begins with the same letters has the same prefix: so it is with all files of most tables.
-            unsure[mask if prefix == ANY_PREFIX else mask & _begin_alike(locations, self.examples[prefix])] = False
+            if prefix != ANY_PREFIX:
+                head = self.examples[prefix].removesuffix(parse_location(self.examples[prefix]).path)
+                mask = mask & np.asarray(pc.starts_with(locations, f"{head}/").to_numpy(zero_copy_only=False))
+            unsure[mask] = False
         rows = np.flatnonzero(unsure)
         return is_in, self._other_spellings(locations.take(pa.array(rows))) if len(rows) else NO_SPELLINGS
 
     def _other_spellings(self, locations: Locations) -> OtherSpellings:
+        """Those of some files, which are in the set, that it has by other schemes or authorities only."""
         keys, prefixes = loose_keys(locations)
         is_same = prefixes == ANY_PREFIX
         for prefix, paths in self.by_prefix.items():
             is_same |= (prefixes == prefix) & paths.mask_of_keys(keys)
-        rows = np.flatnonzero(~is_same)
-        examples = tuple(self._other_spelling(locations[row].as_py()) for row in rows[:_EXAMPLES].tolist())
-        return OtherSpellings(np.unique(keys[rows]), examples)
-
-    def _other_spelling(self, location: str) -> OtherSpelling:
-        example = next(
-            self.examples[prefix] for prefix, paths in self.by_prefix.items() if paths.mask([location]).all()
-        )
-        return OtherSpelling(location, spelled_like(example, location))
-
-
-def _begin_alike(locations: Locations, example: str) -> Mask:
-    """Which locations have the scheme and the authority of another, spelled as it does."""
-    head = example.removesuffix(parse_location(example).path)
-    return np.asarray(pc.starts_with(locations, f"{head}/").to_numpy(zero_copy_only=False))
+        rows, examples = np.flatnonzero(~is_same), []
+        for row in rows[:_EXAMPLES].tolist():
+            location = locations[row].as_py()
+            kept = next(
+                prefix for prefix, paths in self.by_prefix.items() if paths.mask_of_keys(keys[row : row + 1]).all()
+            )
+            examples.append(OtherSpelling(location, spelled_like(self.examples[kept], location)))
+        return OtherSpellings(np.unique(keys[rows]), tuple(examples))
 
 
 def spelled_like(example: str, location: str) -> str:
@@ -345,7 +326,7 @@ _PATHS = frozenset({"file_path"})
 
 
 class ReachableLists(msgspec.Struct, frozen=True):
-    """Manifest lists that were read, and `location_keys` of the manifests that they name: by these is told what came since.
+    """Manifest lists that were read, and `location_keys` of the manifests that they name, which show what came since.
 
     A snapshot that has no list stands here with the manifests that it names itself. `metadata_files` are those of the log
     that were read as well.
@@ -365,7 +346,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     Attributes:
         metadata: with the partition specs of the manifests.
         manifests: each once; their live entries are reached too.
-        named: all else, and the manifests themselves, rows of `file_kinds.GARBAGE`.
+        named: all else, and the manifests themselves, rows of `GARBAGE`.
         roots: directories of files that may go: what is named through a symbolic link, and lies there, has the name too that it
             has below them.
         seen: what was read for it, and before it.
@@ -398,7 +379,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def read_reached(  # noqa: PLR0913 - what a run was told
+def read_reached(  # noqa: PLR0913 - what a run was asked for
     metadata: TableMetadata,
     metadata_location: str,
     storage: Storage,
@@ -420,7 +401,7 @@ def read_reached(  # noqa: PLR0913 - what a run was told
     Raises:
         SafetyError: a list is not whole; nothing may be deleted.
     """
-    names = [_list_name(snapshot) for snapshot in metadata.snapshots]
+    names: list[_ListName] = [one.manifest_list or one.manifests or () for one in metadata.snapshots]
     newer = [snapshot for snapshot, name in zip(metadata.snapshots, names, strict=True) if name not in since.lists]
     with fails_closed(stays):
         listed = listed_manifests(
@@ -438,7 +419,7 @@ def read_reached(  # noqa: PLR0913 - what a run was told
         storage=storage,
         manifests=listed.manifests,
         named=named_files(statistics_files(metadata), metadata.snapshots, listed.manifests, metadata_files),
-        roots=tuple(dict.fromkeys((*table_roots(metadata), *roots))),
+        roots=tuple(dict.fromkeys((*table_locations(metadata), *roots))),
         seen=ReachableLists(
             since.lists.union(names), np.union1d(since.manifest_keys, listed.keys), since.metadata_files
         ),
@@ -456,7 +437,7 @@ def read_expired(
     metadata_files: Iterable[str],
     retained: ReachableLists = NOTHING_SEEN,
 ) -> Reached:
-    """What snapshots lead to that are gone, or go; of a list that cannot be read it is told, and it stays.
+    """What snapshots lead to that are gone, or go; a list that cannot be read is named, and stays.
 
     Args:
         metadata: with the partition specs of all their manifests.
@@ -465,7 +446,7 @@ def read_expired(
         retained: what is retained: a manifest of that is left out.
 
     Raises:
-        SafetyError: the store has no answer that could be told.
+        SafetyError: the store gives no answer.
     """
     with fails_closed():
         listed = listed_manifests(storage, spark, snapshots, check=False, without=retained.manifest_keys)
@@ -485,7 +466,7 @@ def named_files(
     manifests: Iterable[ManifestFile],
     metadata_files: Iterable[str],
 ) -> pa.Table:
-    """All kinds of files but those that manifests lead to, rows of `file_kinds.GARBAGE`."""
+    """All kinds of files but those that manifests lead to, rows of `GARBAGE`."""
     sizes = {manifest.manifest_path: manifest.manifest_length for manifest in manifests}
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots if snapshot.manifest_list)
     return pa.concat_tables(
@@ -511,10 +492,14 @@ def reached_paths(reached: Reached, *, stays: str = _NOTHING_DELETED) -> Spelled
     Raises:
         SafetyError: one of the manifests could not be read whole, so that what `stays` says is not done.
     """
+    links = LinkedFiles(reached.roots)
+
+    def live_paths(task: DecodeTask) -> list[PathsOfPrefix]:
+        return [some for decoded in decode(task) for some in _all_names(decoded.entries["file_path"], links)]
+
     with fails_closed(stays):
-        work = partial(_live_paths, reached.roots)
-        read = [some for share in in_threads(reached.decode_task(), work) for some in share]
-        return SpelledPaths.of([*_all_names(reached.named["location"], LinkedFiles(reached.roots)), *read])
+        read = [some for share in in_threads(reached.decode_task(), live_paths) for some in share]
+        return SpelledPaths.of([*_all_names(reached.named["location"], links), *read])
 
 
 @contextmanager
@@ -530,19 +515,10 @@ def fails_closed(stays: str = _NOTHING_DELETED) -> Iterator[None]:
         raise SafetyError(f"{stays}, since not everything can be read: {error.message}", **error.facts) from error
 
 
-def _list_name(snapshot: Snapshot) -> _ListName:
-    return snapshot.manifest_list or snapshot.manifests or ()
-
-
 def _rows(kind: FileKind, locations: Iterable[str], sizes: Iterable[int] | None = None) -> pa.Table:
     names = pa.array(locations, pa.string())
     lengths = pa.nulls(len(names), pa.int64()) if sizes is None else pa.array(sizes, pa.int64())
     return pa.table([pa.repeat(pa.scalar(str(kind), pa.string()), len(names)), names, lengths], schema=GARBAGE)
-
-
-def _live_paths(roots: tuple[str, ...], task: DecodeTask) -> list[PathsOfPrefix]:
-    links = LinkedFiles(roots)
-    return [some for decoded in decode(task) for some in _all_names(decoded.entries["file_path"], links)]
 
 
 def _all_names(locations: Locations, links: LinkedFiles) -> list[PathsOfPrefix]:
@@ -558,11 +534,27 @@ def is_gc_enabled(metadata: TableMetadata) -> bool:
     return is_true(metadata.properties, "gc.enabled", True)
 
 
+def refuse_if_gc_is_disabled(table: Table) -> None:
+    """Raise `SafetyError` where only the catalog may delete files, or `gc.enabled` is false: others may need them."""
+    metadata, collector = table.metadata, table.catalog.garbage_collector
+    if collector is not None:
+        raise SafetyError(
+            f"catalog {table.catalog.name!r} has a garbage collector of its own: older commits, branches and tags there, which "
+            f"the metadata of {table.name!r} does not show, may need its files, so nothing is expired or deleted; run "
+            f"{collector}, and leave gc.enabled as it is"
+        )
+    if not is_gc_enabled(metadata):
+        raise SafetyError(
+            f"the table at {metadata.location!r} has gc.enabled={metadata.properties['gc.enabled']}: "
+            "its files may belong to other tables too, so nothing is expired or deleted; if they do not, set it to true"
+        )
+
+
 class LastLook(Protocol):
     """Asked on the driver, as often as it takes."""
 
     def __call__(self) -> PathSet:
-        """Files that stay: in use by now, though they were not when the plan was proved, or kept by others.
+        """Files that stay: in use now, though they were not when the plan was proved, or kept by others.
 
         Raises:
             SafetyError: nothing more of the plan may be deleted.
@@ -610,9 +602,9 @@ class TableLook:
     def _follow(self, now: Table) -> None:
         metadata = now.metadata
         if metadata.table_uuid != self._table.metadata.table_uuid:
-            raise SafetyError(f"{now.name!r} is another table by now; {_STAYS}")
+            raise SafetyError(f"{now.name!r} is another table now; {_STAYS}")
         if not is_gc_enabled(metadata):
-            raise SafetyError(f"table {now.name!r} has gc.enabled=false by now; {_STAYS}")
+            raise SafetyError(f"table {now.name!r} has gc.enabled=false now; {_STAYS}")
         newly = read_reached(
             metadata,
             now.metadata_location,

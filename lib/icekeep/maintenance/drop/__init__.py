@@ -1,4 +1,4 @@
-"""The job `drop`, which deletes the files of a table where it is told to."""
+"""The job `drop`, which deletes the files of a table with `--purge`."""
 
 import msgspec
 

@@ -2,11 +2,8 @@
 
 metadata and its history -> all files -> plan beside the tables -> the catalog forgets the table -> deleted, for good
 
-What a purge that died has left is finished by the next one in the catalog (`unfinished.py`).
-
-The job `drop` on a table whose metadata does not load: what its command calls in place of `drop_table` and `plan_drop_table`.
-
-The catalog forgets the name. Only metadata says which files are the table's own, so none is deleted, and a purge is refused.
+Of a table whose metadata does not load the catalog forgets the name alone: only metadata says which files are the table's own, so
+none is deleted, and a purge is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,40 +26,43 @@ from icekeep.errors import (
     argument,
     reason_of,
 )
-from icekeep.events import Listener, StepFinished, StepStarted, Warned
+from icekeep.events import StepFinished, StepStarted, Warned
 from icekeep.maintenance.check.earlier_metadata import last_sound
-from icekeep.maintenance.delete.execute import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.garbage import Garbage
-from icekeep.maintenance.delete.kept import DELETE, deletion_cost, deletion_lines
-from icekeep.maintenance.delete.lease import PlanLease, new_claim, released
-from icekeep.maintenance.delete.locations import Territory, check_roots, named_roots, territory
+from icekeep.maintenance.delete.lease import PlanLease, holding, new_lease
+from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, named_roots
+from icekeep.maintenance.delete.neighbours import Neighbours
 from icekeep.maintenance.delete.options import ReclaimOptions, accepted_names, checked_options
-from icekeep.maintenance.delete.pending import DeletionRequest, EarlierPlans
+from icekeep.maintenance.delete.pending import PendingPlans
 from icekeep.maintenance.delete.plan_file import (
     DROPPED,
     HEAD,
     ClassifiedGarbage,
     DeletionPlan,
     PlanDraft,
-    classify_garbage,
-    forget_plan,
+    delete_draft,
+    delete_plan,
     read_part,
     refuse_unapproved,
-    remove_draft,
-    tell_outside,
-    tell_unread,
     write_plan,
 )
-from icekeep.maintenance.delete.reachable import FilesOfKind, GarbageFile, added, by_kind, garbage_table
+from icekeep.maintenance.delete.reachable import (
+    FilesOfKind,
+    GarbageFile,
+    added,
+    by_kind,
+    garbage_table,
+    refuse_if_gc_is_disabled,
+)
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
+from icekeep.maintenance.delete.saved import DELETE, deletion_cost, deletion_lines
 from icekeep.maintenance.drop import JOB
+from icekeep.maintenance.drop.history import all_garbage, hint_of, moved_by_drop
 from icekeep.maintenance.drop.pending import (
-    all_garbage,
     carry_out,
-    finish_others,
-    foreseen_others,
-    hint_of,
-    look_around,
-    moved_by_drop,
+    checked_neighbours,
+    finish_purges,
+    foreseen_purges,
     own_files,
     purges_directory,
     writable_purges_directory,
@@ -71,10 +71,8 @@ from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
 from icekeep.maintenance.rewrite.run import run_name
 from icekeep.maintenance.saved_plans import TABLE, ExactPlan, PlanLine, moved
 from icekeep.planning.scan.plan import refuse_encrypted
-from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runs import Run
-from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spelling import counted
@@ -184,44 +182,53 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
         MissingFileError: without `purge`: it is dropped, and its server has deleted its files all the same.
     """
     checked = _allowed(table, request)
-    spark, listener, runtime = request.spark, request.listener, table.runtime
+    listener = request.listener
     approve = _held_approval(table, request)
     if not request.purge:
         location = None if request.given is None else table.metadata_location
-        kept = _dropped(table, table.metadata.table_uuid, location)
-        _hold_kept(table, kept)
+        kept = _dropped(table, location)
+        _refuse_lost(table, kept)
         return DropResult(metadata_location=kept or None)
-    around = look_around(table, checked.roots, listener, accepted_names(request.accept_unreadable))
-    run = run_name(table)
-    above = writable_purges_directory(table, runtime)
-    roots = named_roots(table, checked.roots)
-    draft = PlanDraft(job=JOB.name, run=run, keeps_before=True, roots=roots, accepted=around.accepted)
-    places = territory(table, checked.roots, around.other_roots)
+    around = checked_neighbours(table, checked.roots, listener, accepted_names(request.accept_unreadable))
+    run_id = run_name(table)
+    above = writable_purges_directory(table)
+    draft = PlanDraft(
+        job=JOB.name,
+        run=run_id,
+        keeps_before=True,
+        roots=named_roots(table, checked.roots),
+        accepted=around.accepted,
+    )
+    run = _deletion_run(table, request, checked, around, approve)
     hint = hint_of(table)
-    found, plan, claim = _written(table, draft, f"{above}/{run}", places, spark, approve, listener)
+    found, plan, lease = _written(run, draft, f"{above}/{run_id}")
     is_alone = above != purges_directory(table)
     if is_alone:
         # Killed after the drop it could not say so any more.
         listener.on(Warned(f"if this purge of {table.name!r} is cut off: {_way_out(table, table.metadata_location)}"))
     try:
-        far = _elsewhere(plan, table, places)
+        far = _elsewhere(plan, run)
         # What was committed since is in no plan: it would stay, and nobody would find it.
-        kept = _dropped(table, table.metadata.table_uuid, table.metadata_location)
+        kept = _dropped(table, table.metadata_location)
     except OutcomeUnknownError:
         raise
     except IcekeepError:
         with suppress(Exception):
-            forget_plan(plan, table.storage)
+            delete_plan(plan, table.storage)
         raise
-    deleting = _deletion(request, checked, around.other_roots)
-    done = _deleted(plan, claim, table, far, spark, deleting, listener, runtime)
-    with_drop = by_kind(garbage_table(_gone(hint, table.storage)))
-    others = EarlierPlans()
-    if is_alone:
-        done = _with_way_out(done, table, kept or table.metadata_location)
-    elif approve is None:
+    done = _deleted(run, plan, lease, far)
+    gone: list[GarbageFile] = []
+    with suppress(Exception):
+        # An error would say that nothing was dropped.
+        gone = [file for file in hint if table.storage.head(file.location) is None]
+    with_drop = by_kind(garbage_table(gone))
+    others = PendingPlans()
+    if is_alone and not done.is_complete:
+        way_out = _way_out(table, kept or table.metadata_location)
+        done = msgspec.structs.replace(done, stopped="; ".join(filter(None, (done.stopped, way_out))))
+    elif not is_alone and approve is None:
         # What is approved is all that goes.
-        others = finish_others(table, spark, deleting, listener, runtime, but=plan.directory)
+        others = finish_purges(run, but=plan.directory)
     return DropResult(
         status="done" if done.is_complete and others.is_complete else "partial",
         is_purged=True,
@@ -241,7 +248,7 @@ def drop_table(table: Table, request: DropRequest) -> DropResult:
     )
 
 
-def _hold_kept(table: Table, location: str) -> None:
+def _refuse_lost(table: Table, location: str) -> None:
     """Raise `MissingFileError` where the files of a table went with it: some servers keep none, whatever they are asked."""
     try:
         is_lost = bool(location) and table.storage.head(location) is None
@@ -257,14 +264,16 @@ def _hold_kept(table: Table, location: str) -> None:
         )
 
 
-def _deletion(request: DropRequest, options: ReclaimOptions, other_roots: tuple[str, ...]) -> DeletionRequest:
-    """How files are to be deleted, by the arguments."""
-    return DeletionRequest(
+def _deletion_run(
+    table: Table, request: DropRequest, options: ReclaimOptions, around: Neighbours, approve: str | None
+) -> DeletionRun:
+    deletion = DeletionRequest(
         options=options,
         max_concurrent_deletes=request.max_concurrent_deletes,
-        trust_manifest_list=False,
-        other_roots=other_roots,
+        other_roots=around.other_roots,
+        approve=approve,
     )
+    return DeletionRun.of(table, request.spark, deletion, request.listener, table.runtime.now_ms())
 
 
 @takes(DropRequest, "drop")
@@ -283,7 +292,7 @@ def exact_drop_table(table: Table, request: DropRequest) -> ExactPlan:
     foreseen = _foreseen(table, request)
     shown, garbage = foreseen.plan, foreseen.garbage
     head = table.metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory, table.storage)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.locations, table.storage)
     beside = (
         PlanLine(do=DELETE, kind=file.kind, name=file.location, size_bytes=file.size_bytes) for file in foreseen.beside
     )
@@ -303,24 +312,19 @@ class _Foreseen(NamedTuple):
     garbage: Garbage | None = None
     beside: Sequence[GarbageFile] = ()
     found: ClassifiedGarbage = ClassifiedGarbage()
-    territory: Territory = Territory(())
+    locations: DeletableLocations = DeletableLocations(())
 
 
 def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
     checked = _allowed(table, request)
     if not request.purge:
         return _Foreseen(DropPlan(is_purged=False))
-    around = look_around(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
-    places = territory(table, checked.roots, around.other_roots)
-    garbage = all_garbage(table, request.spark)
-    beside = _beside(table)
-    found = classify_garbage(garbage, places, None, table.storage).with_beside(garbage_table(beside))
-    tell_outside(found, table, request.listener)
-    tell_unread(found, _rest_of(table), request.listener)
-    finished_count = 0
-    if request.approve is None and request.given is None:
-        deleting = _deletion(request, checked, around.other_roots)
-        finished_count = foreseen_others(table, deleting, request.listener, table.runtime)
+    around = checked_neighbours(table, checked.roots, request.listener, accepted_names(request.accept_unreadable))
+    run = _deletion_run(table, request, checked, around, None)
+    garbage, beside = all_garbage(table, request.spark), _beside(table)
+    draft = PlanDraft(job=JOB.name, run="", accepted=around.accepted)
+    found = run.classified(garbage, draft, None, _rest_of(table), beside=garbage_table(beside))
+    finished_count = foreseen_purges(run) if request.approve is None and request.given is None else 0
     shown = DropPlan(
         is_purged=True,
         finished_files_count=finished_count,
@@ -330,11 +334,11 @@ def _foreseen(table: Table, request: DropRequest) -> _Foreseen:
         kept_outside_files_count=found.outside_count,
         unreadable_files=found.unreadable,
         files=found.sample,
-        hash=found.hash(table, PlanDraft(job=JOB.name, run="", accepted=around.accepted)),
+        hash=found.hash(table, draft),
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.accepted,
     )
-    return _Foreseen(shown, garbage, beside, found, places)
+    return _Foreseen(shown, garbage, beside, found, run.locations)
 
 
 def _beside(table: Table) -> list[GarbageFile]:
@@ -348,7 +352,7 @@ def _held_approval(table: Table, request: DropRequest) -> str | None:
     if given is None:
         return request.approve
     if given.metadata_location != table.metadata_location:
-        problem = f"its metadata is in {table.metadata_location!r} by now, and was in {given.metadata_location!r}"
+        problem = f"its metadata is in {table.metadata_location!r} now, and was in {given.metadata_location!r}"
         raise moved(given, table.metadata, problem)
     return given.approve
 
@@ -393,8 +397,9 @@ def checked_arguments(request: DropRequest) -> ReclaimOptions:
     return checked
 
 
-def _dropped(table: Table, table_uuid: str | None, metadata_location: str | None = None) -> str:
+def _dropped(table: Table, metadata_location: str | None) -> str:
     """Let the catalog forget this very table; returns where its metadata is."""
+    table_uuid = table.metadata.table_uuid
     if table_uuid is None:
         # A table of version 1 may have none; then its metadata file says which it is.
         metadata_location = table.metadata_location
@@ -405,42 +410,23 @@ def _rest_of(table: Table) -> str:
     return f"no command finds it once the table is gone: look below {table.metadata.location!r} then, and delete it by hand"
 
 
-def _written(
-    table: Table,
-    draft: PlanDraft,
-    directory: str,
-    places: Territory,
-    spark: SparkSource,
-    approve: str | None,
-    listener: Listener,
-) -> tuple[ClassifiedGarbage, DeletionPlan, PlanLease]:
+def _written(run: DeletionRun, draft: PlanDraft, directory: str) -> tuple[ClassifiedGarbage, DeletionPlan, PlanLease]:
     """The plan of a purge on disk, approved where that is asked; an error leaves nothing of it."""
-    storage, runtime = table.storage, table.runtime
+    table, runtime = run.table, run.table.runtime
+    run.listener.on(StepStarted(_FINDING))
+    beside = garbage_table(_beside(table))
+    garbage = all_garbage(table, run.spark)
+    found = run.classified(garbage, draft, "nothing is dropped", _rest_of(table), directory, beside)
+    run.listener.on(StepFinished(_FINDING, counted(sum(f.files_count for f in found.files), "files")))
     try:
-        listener.on(StepStarted(_FINDING))
-        beside = garbage_table(_beside(table))
-        found = classify_garbage(all_garbage(table, spark), places, directory, storage).with_beside(beside)
-        tell_outside(found, table, listener)
-        tell_unread(found, _rest_of(table), listener)
-        listener.on(StepFinished(_FINDING, counted(sum(f.files_count for f in found.files), "files")))
-        refuse_unapproved(approve, found.hash(table, draft), "nothing is dropped")
-        claim = new_claim(directory, JOB.name, storage, runtime)
-        return found, write_plan(found, draft, table, runtime, directory=directory), claim
+        lease = new_lease(directory, JOB.name, table.storage, runtime)
+        return found, write_plan(found, draft, table, runtime, directory=directory), lease
     except FileExistsError:
         # Another process works under the id of this run.
         raise
     except BaseException:
-        remove_draft(directory, storage)
+        delete_draft(directory, table.storage)
         raise
-
-
-def _with_way_out(done: Reclaimed, table: Table, metadata_location: str) -> Reclaimed:
-    """What a purge did whose plan no other purge finds; where it is not complete, with how it is finished."""
-    if done.is_complete:
-        return done
-    return msgspec.structs.replace(
-        done, stopped="; ".join(filter(None, (done.stopped, _way_out(table, metadata_location))))
-    )
 
 
 def _way_out(table: Table, metadata_location: str) -> str:
@@ -452,36 +438,32 @@ def _way_out(table: Table, metadata_location: str) -> str:
     )
 
 
-def _deleted(  # noqa: PLR0913 - what a run was told
-    plan: DeletionPlan,
-    claim: PlanLease,
-    table: Table,
-    far: str,
-    spark: SparkSource,
-    request: DeletionRequest,
-    listener: Listener,
-    runtime: Runtime,
-) -> Reclaimed:
+def _deleted(run: DeletionRun, plan: DeletionPlan, lease: PlanLease, far: str) -> Reclaimed:
     """Delete the files of a table that the catalog has forgotten; no error says from here on that nothing was dropped."""
+    table, storage = run.table, run.table.storage
     try:
         # Before it is marked no other run goes by it: its server alone can have deleted it.
-        if table.storage.head(f"{plan.directory}/{HEAD}") is None:
+        if storage.head(f"{plan.directory}/{HEAD}") is None:
             return _left_by_server(plan, table, far)
-        with released(claim, table.storage, runtime):
-            _mark_dropped(plan, table, listener)
-            return carry_out(plan, claim, table, spark, request, listener, runtime)
+        with holding(lease, storage, table.runtime):
+            try:
+                # Now that the catalog has forgotten its table a later purge may finish it.
+                storage.create(f"{plan.directory}/{DROPPED}", b"{}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the files can be deleted all the same
+                run.listener.on(Warned(f"no later purge can finish this one if it is cut off: {reason_of(error)}"))
+            return carry_out(run, plan, lease)
     except Exception as error:  # noqa: BLE001 - whatever it was, the table is dropped; the next purge goes on
         reason = reason_of(error)
-        listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {reason}"))
+        run.listener.on(Warned(f"table {table.name!r} is dropped, and its files are not deleted yet: {reason}"))
         return Reclaimed(stopped=reason)
 
 
-def _elsewhere(plan: DeletionPlan, table: Table, places: Territory) -> str:
+def _elsewhere(plan: DeletionPlan, run: DeletionRun) -> str:
     """The first file of a plan that a server leaves which deletes all below a table's location; empty if there is none."""
-    location = table.metadata.location
-    if is_under(plan.directory, location) and any(not is_under(f"{root}/x", location) for root in places.roots):
+    location = run.table.metadata.location
+    if is_under(plan.directory, location) and any(not is_under(f"{root}/x", location) for root in run.locations.roots):
         for part in plan.parts:
-            for file in read_part(part, table.storage)["location"].to_pylist():
+            for file in read_part(part, run.table.storage)["location"].to_pylist():
                 if not is_under(file, location):
                     return str(file)
     return ""
@@ -505,21 +487,6 @@ def _left_by_server(plan: DeletionPlan, table: Table, far: str) -> Reclaimed:
             stopped=f"{by_server}, and leaves those outside of {location!r}, such as {far!r}; delete by hand what is left"
         )
     return Reclaimed(missing_count=plan.files_count)
-
-
-def _gone(files: Sequence[GarbageFile], storage: Storage) -> list[GarbageFile]:
-    """Those of some files that are gone, as far as that can be seen: an error would say that nothing was dropped."""
-    with suppress(Exception):
-        return [file for file in files if storage.head(file.location) is None]
-    return []
-
-
-def _mark_dropped(plan: DeletionPlan, table: Table, listener: Listener) -> None:
-    """Say beside the plan that the catalog has forgotten its table, so that a later purge may finish it."""
-    try:
-        table.storage.create(f"{plan.directory}/{DROPPED}", b"{}")
-    except Exception as error:  # noqa: BLE001 - whatever it is, the files can be deleted all the same
-        listener.on(Warned(f"no later purge can finish this one if it is cut off: {reason_of(error)}"))
 
 
 def drop_unreadable(
@@ -568,12 +535,7 @@ def plan_drop_unreadable(
 
 
 class _Left(NamedTuple):
-    """What is left of a table, as far as it is known.
-
-    Attributes:
-        unreadable: its metadata file, where the catalog names one.
-        sound: metadata files before that one, the newest first.
-    """
+    """What is known of a table: its metadata file, where the catalog names one, and sound ones before it, the newest first."""
 
     unreadable: tuple[str, ...] = ()
     sound: tuple[str, ...] = ()

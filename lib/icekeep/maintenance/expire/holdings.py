@@ -31,12 +31,13 @@ from icekeep.planning.spark.session import F, SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import dataframe_from_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.storage.base import Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, Storage, answer_each
 from icekeep.storage.location_keys import location_keys
 
 Words: TypeAlias = NDArray[np.int64]
 
 _BITS = 63
+_FEW_LISTS = 32
 _COLUMNS = frozenset(("manifest_path", "file_path", "file_size_in_bytes"))
 
 
@@ -115,12 +116,21 @@ def _held(
 ) -> list[_Held]:
     masks: dict[str, int] = {}
     manifests: dict[str, ManifestFile] = {}
-    for holders, snapshot_ids in groups.items():
+
+    def listed(snapshot_ids: Sequence[int]) -> tuple[ManifestFile, ...]:
         snapshots = [metadata.snapshots_by_id[snapshot_id] for snapshot_id in snapshot_ids]
-        for manifest in listed_manifests(storage, spark, snapshots, check=True, trust=True).manifests:
+        return listed_manifests(storage, spark, snapshots, check=True, trust=True).manifests
+
+    # Hundreds of tags are as many groups of one list each; those of many lists are read in threads, or tasks, of their own.
+    several = answer_each(
+        listed, [*groups.values()], lambda ids: id(ids) if len(ids) <= _FEW_LISTS else None, REQUESTS_AT_ONCE
+    )
+    for holders, listing in zip(groups, several, strict=True):
+        mask = sum(1 << number for number in holders)
+        for manifest in listing:
             path = manifest.manifest_path
             manifests.setdefault(path, manifest)
-            masks[path] = masks.get(path, 0) | sum(1 << number for number in holders)
+            masks[path] = masks.get(path, 0) | mask
     spec_ids = {m.partition_spec_id for m in manifests.values()}
     reading = chosen_reading(manifests.values(), limits_of(spark).ref_entries_count)
     whole = DecodeTask(

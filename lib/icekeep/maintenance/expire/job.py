@@ -1,14 +1,7 @@
-"""A plan that was written before -> what of it expires, or a refusal.
-
-The output columns of Iceberg's `expire_snapshots`, and what an operator wants to know besides.
-
-The job `expire_snapshots`: retention by references, then garbage collection.
-
-metadata -> expired snapshots and refs -> files that only they lead to -> plan on disk -> `ExpireSnapshots` -> reclaimed
-"""
+"""The job `expire_snapshots`: retention by references, then garbage collection."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,162 +10,43 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import SafetyError, UsageError, and_more
-from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
-from icekeep.maintenance.delete.garbage import Garbage, tell_kept
-from icekeep.maintenance.delete.kept import GivenDeletion, deletion_cost, deletion_lines
+from icekeep.events import Warned
+from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.lease import safe_now_ms
-from icekeep.maintenance.delete.locations import Territory, check_roots, named_roots, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, named_roots
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.options import ExpirationOptions, asked_trash_days, checked_options, trash_days
-from icekeep.maintenance.delete.pending import (
-    DeletionRequest,
-    EarlierPlans,
-    finish_begun,
-    finish_earlier,
-    foreseen_earlier,
-    not_finished,
-)
-from icekeep.maintenance.delete.plan_file import (
-    ClassifiedGarbage,
-    PlanDraft,
-    classify_garbage,
-    refuse_unapproved,
-    tell_outside,
-    tell_unread,
-)
-from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.delete.pending import PendingPlans, finish_pending, foreseen_pending, not_finished
+from icekeep.maintenance.delete.plan_file import ClassifiedGarbage, PlanDraft
+from icekeep.maintenance.delete.reachable import FileKind, refuse_if_gc_is_disabled
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
+from icekeep.maintenance.delete.saved import SavedDeletion, deletion_cost, deletion_lines
 from icekeep.maintenance.expire import JOB
 from icekeep.maintenance.expire.holdings import ref_holdings
-from icekeep.maintenance.expire.run import (
+from icekeep.maintenance.expire.plan import (
     REST_IS_ORPHANED,
     CleanupLevel,
-    Expiration,
-    ExpirationRequest,
     ExpireSnapshotsPlan,
     after_expiration,
     cleanup_level,
     expiration_draft,
     expiration_plan,
-    expire_and_reclaim,
+    expired_as_saved,
+    expired_lines,
     garbage_between,
 )
+from icekeep.maintenance.expire.run import Expiration, ExpirationRun
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, or_warned, takes
 from icekeep.maintenance.rewrite.alive import sweep_runs
-from icekeep.maintenance.saved_plans import (
-    REFERENCE,
-    SCHEMA,
-    SNAPSHOT,
-    SPEC,
-    AlreadyApplied,
-    ExactPlan,
-    GivenPlan,
-    PlanLine,
-    definition,
-    moved,
-    some_of,
-)
+from icekeep.maintenance.saved_plans import ExactPlan
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.partitioning import spec_to_json
 from icekeep.spec.retention import ADDED_VECTORS, Expired, KeptForWriter
-from icekeep.spec.schema import schema_to_json
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.times import Days, Moment, format_time, moment_ms
+from icekeep.spec.times import Days, Moment, moment_ms
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import parse_location
-
-
-def expired_lines(metadata: TableMetadata, expired: Expired) -> Iterator[PlanLine]:
-    """What leaves the metadata."""
-    for snapshot in metadata.snapshots:
-        if snapshot.snapshot_id in expired.snapshot_ids:
-            yield PlanLine(
-                do="expire",
-                kind=SNAPSHOT,
-                name=str(snapshot.snapshot_id),
-                says={"committed_at": format_time(snapshot.timestamp_ms), "operation": snapshot.operation},
-            )
-    for name in sorted(expired.ref_names):
-        yield PlanLine(do="remove", kind=REFERENCE, name=name, state=str(metadata.refs[name].snapshot_id))
-    for kind, number in [
-        *((SPEC, i) for i in sorted(expired.spec_ids)),
-        *((SCHEMA, i) for i in sorted(expired.schema_ids)),
-    ]:
-        yield PlanLine(do="remove", kind=kind, name=str(number), state=_definitions(metadata)[kind][number])
-
-
-def given_expired(given: GivenPlan, metadata: TableMetadata, select: Callable[[], Expired]) -> Expired:
-    """What leaves the metadata by a plan, all of which must be there, and may still go.
-
-    Args:
-        select: says what may go now.
-
-    Raises:
-        SafetyError: it is not so.
-        AlreadyApplied: none of it is there.
-    """
-    lines = [line for line in given.lines() if line.kind in (SNAPSHOT, REFERENCE, SCHEMA, SPEC)]
-    ids = {int(line.name) for line in lines if line.kind == SNAPSHOT}
-    refs = {line.name: int(line.state) for line in lines if line.kind == REFERENCE}
-    defined = {kind: {int(one.name): one.state for one in lines if one.kind == kind} for kind in (SPEC, SCHEMA)}
-    now = _definitions(metadata)
-    gone = [str(one) for one in sorted(ids - metadata.snapshots_by_id.keys())]
-    gone += sorted(refs.keys() - metadata.refs.keys())
-    gone += [f"{kind} {number}" for kind, some in defined.items() for number in sorted(some.keys() - now[kind].keys())]
-    if lines and len(gone) == len(lines):
-        raise AlreadyApplied(
-            "nothing of what was to expire is in the table any more: it was carried out before, or somebody else expired it"
-        )
-    if gone:
-        raise moved(given, metadata, f"{len(gone):,} of what was to expire are gone, such as {some_of(gone)}")
-    others = [f"reference {name!r}" for name, i in refs.items() if metadata.refs[name].snapshot_id != i]
-    if others:
-        raise moved(given, metadata, f"{others[0]}, which was to go, is now at another snapshot")
-    others = [f"{kind} {i}" for kind, some in defined.items() for i, state in some.items() if now[kind][i] != state]
-    if others:
-        raise moved(given, metadata, f"{others[0]}, which was to go, has another definition now")
-    if not lines:
-        return Expired(frozenset(), frozenset())
-    try:
-        selected = select()
-    except (UsageError, SafetyError) as error:
-        raise moved(given, metadata, error.message) from error
-    kept = sorted(ids - selected.snapshot_ids)
-    if kept:
-        raise moved(given, metadata, _kept_text(kept, metadata), snapshot_ids=kept)
-    kept_refs = sorted(refs.keys() - selected.ref_names)
-    if kept_refs:
-        raise moved(given, metadata, f"reference {kept_refs[0]!r}, which was to go, must stay now")
-    schema_ids, spec_ids = frozenset(defined[SCHEMA]), frozenset(defined[SPEC])
-    used = [f"{SPEC} {one}" for one in sorted(spec_ids - selected.spec_ids)]
-    used += [f"{SCHEMA} {one}" for one in sorted(schema_ids - selected.schema_ids)]
-    if used:
-        raise moved(given, metadata, f"{used[0]}, which was to go, is in use now")
-    return Expired(frozenset(ids), frozenset(refs), selected.kept, schema_ids, spec_ids)
-
-
-def _definitions(metadata: TableMetadata) -> Mapping[str, Mapping[int, str]]:
-    """What each partition spec and schema is, in a few characters: an id may be given to another one."""
-    return {
-        SPEC: {one.spec_id: definition(one.spec_id, spec_to_json(one)) for one in metadata.partition_specs},
-        SCHEMA: {one.schema_id: definition(one.schema_id, schema_to_json(one)) for one in metadata.schemas},
-    }
-
-
-def _kept_text(kept: list[int], metadata: TableMetadata) -> str:
-    """Why snapshots stay that were to expire, as far as a reference tells."""
-    named = [
-        f"snapshot {one}, which {'branch' if ref.is_branch else 'tag'} {name!r} names now"
-        for one in kept
-        for name, ref in sorted(metadata.refs.items())
-        if ref.snapshot_id == one
-    ]
-    if named:
-        return f"{named[0]}{and_more(kept)} must stay"
-    return f"{len(kept):,} snapshots that were to expire must stay now, such as {some_of([*map(str, kept)])}"
 
 
 class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
@@ -246,7 +120,7 @@ class ExpireSnapshotsResult(JobResult, frozen=True, kw_only=True):
 
 
 def result(
-    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: EarlierPlans, around: Neighbours
+    metadata: TableMetadata, expired: Expired, done: Expiration | None, earlier: PendingPlans, around: Neighbours
 ) -> ExpireSnapshotsResult:
     """What a run did; `metadata` is the table's before it."""
     result = ExpireSnapshotsResult(
@@ -261,25 +135,26 @@ def result(
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,
     )
-    return result if done is None else _with_run(result, done)
-
-
-def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshotsResult:
-    plan, reclaimed = done.plan, done.reclaimed
-    counts = {} if reclaimed is None else {f.kind: f.files_count for f in reclaimed.deleted}
-    left_count = plan.files_count if plan is not None and (reclaimed is None or reclaimed.stopped) else 0
-    if left_count and reclaimed is not None:
-        left_count -= reclaimed.deleted_count + reclaimed.missing_count + reclaimed.kept_count + reclaimed.unmoved_count
-    failed_count = 0 if reclaimed is None else reclaimed.failed_count
+    if done is None:
+        return result
+    before, after, found = done.before, done.after, done.planned.found
+    plan, reclaimed = done.plan, done.reclaimed or Reclaimed()
+    counts = {f.kind: f.files_count for f in reclaimed.deleted}
+    is_left = plan is not None and (done.reclaimed is None or bool(reclaimed.stopped))
+    left_count = 0
+    if plan is not None and is_left:
+        went = (reclaimed.deleted_count, reclaimed.missing_count, reclaimed.kept_count, reclaimed.unmovable_count)
+        left_count = plan.files_count - sum(went)
+    failed_count = reclaimed.failed_count
     is_there = plan is not None and (plan.is_trash or left_count or failed_count)
     return msgspec.structs.replace(
         result,
         status="partial" if failed_count or done.is_cut_off else result.status,
-        expired_snapshots_count=done.snapshots_count,
-        retained_snapshots_count=done.retained_count,
-        expired_ref_names=done.ref_names,
-        removed_schemas_count=done.schemas_count,
-        removed_specs_count=done.specs_count,
+        expired_snapshots_count=len(before.snapshots_by_id.keys() - after.snapshots_by_id.keys()),
+        retained_snapshots_count=len(after.snapshots),
+        expired_ref_names=tuple(sorted(before.refs.keys() - after.refs.keys())),
+        removed_schemas_count=len(before.schemas_by_id.keys() - after.schemas_by_id.keys()),
+        removed_specs_count=len(before.specs_by_id.keys() - after.specs_by_id.keys()),
         deleted_files_count=sum(counts.values()),
         deleted_data_files_count=counts.get(FileKind.DATA, 0),
         deleted_position_delete_files_count=counts.get(FileKind.POSITION_DELETES, 0),
@@ -288,17 +163,17 @@ def _with_run(result: ExpireSnapshotsResult, done: Expiration) -> ExpireSnapshot
         deleted_manifest_lists_count=counts.get(FileKind.MANIFEST_LIST, 0),
         deleted_statistics_files_count=counts.get(FileKind.STATISTICS, 0),
         deleted_metadata_files_count=counts.get(FileKind.METADATA, 0),
-        deleted_bytes_count=0 if reclaimed is None else reclaimed.deleted_bytes_count,
-        is_in_trash=plan is not None and plan.is_trash and reclaimed is not None,
+        deleted_bytes_count=reclaimed.deleted_bytes_count,
+        is_in_trash=plan is not None and plan.is_trash and done.reclaimed is not None,
         left_files_count=left_count,
         left_reason=(done.kept_reason or "the grace has not passed") if left_count or done.is_cut_off else "",
-        unmoved_files_count=0 if reclaimed is None else reclaimed.unmoved_count,
-        missing_files_count=0 if reclaimed is None else reclaimed.missing_count,
+        unmoved_files_count=reclaimed.unmovable_count,
+        missing_files_count=reclaimed.missing_count,
         failed_files_count=result.failed_files_count + failed_count,
-        kept_again_files_count=result.kept_again_files_count + (0 if reclaimed is None else reclaimed.kept_count),
-        kept_outside_files_count=done.found.outside_count,
-        untotalled_snapshots_count=done.untotalled_count,
-        unreadable_files=done.found.unreadable,
+        kept_again_files_count=result.kept_again_files_count + reclaimed.kept_count,
+        kept_outside_files_count=found.outside_count,
+        untotalled_snapshots_count=done.planned.untotalled_count,
+        unreadable_files=found.unreadable,
         plan_location=plan.directory if plan is not None and is_there else None,
         hash=None if plan is None else plan.hash,
     )
@@ -329,14 +204,16 @@ class ExpireSnapshotsRequest(PlannedRequest, frozen=True, kw_only=True):
         )
         return ExpireSnapshots(policy=policy, now_ms=now_ms, clean_expired_metadata=self.clean_expired_metadata)
 
-    def deletion(self, options: ExpirationOptions, around: Neighbours) -> DeletionRequest:
-        """How files are to be deleted, by the arguments."""
+    def deletion(self, options: ExpirationOptions, around: Neighbours, approve: str | None) -> DeletionRequest:
+        """How files are to be deleted, by the arguments, and which."""
         return DeletionRequest(
             options=options,
             max_concurrent_deletes=self.max_concurrent_deletes,
             trust_manifest_list=self.trust_manifest_list,
             skips_trash=asked_trash_days(self.trash) == 0,
             other_roots=around.other_roots,
+            approve=approve,
+            saved=None if self.given is None else SavedDeletion.of(self.given),
         )
 
     @property
@@ -382,43 +259,35 @@ def expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> ExpireSna
     """
     refuse_if_gc_is_disabled(table)
     checked = _checked(table.metadata, request)
-    spark, listener, runtime = request.spark, request.listener, table.runtime
-    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=listener)
-    now_ms = safe_now_ms(table, runtime)
+    spark, listener, saved = request.spark, request.listener, request.given
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, is_asked_daily=True, listener=listener)
+    now_ms = safe_now_ms(table, table.runtime)
     change = request.change(table, checked, now_ms)
     reader = SparkManifestReader(spark, table.storage)
-    deleting = request.deletion(checked, around)
-    given, approve, earlier = request.given, request.approve, EarlierPlans()
-    if given is not None:
-        approve = given.approve
-        earlier = finish_begun(table, spark, now_ms, deleting, approve or "", listener, runtime)
-        if earlier != EarlierPlans():
+    approve = request.approve if saved is None else saved.approve
+    run = DeletionRun.of(table, spark, request.deletion(checked, around, approve), listener, now_ms)
+    earlier = PendingPlans()
+    if saved is not None:
+        earlier = finish_pending(run, plan_hash=approve or "")
+        if earlier != PendingPlans():
             return result(table.metadata, Expired(frozenset(), frozenset()), None, earlier, around)
     expired = _expired(request, table.metadata, change, reader)
-    expiration = ExpirationRequest(
-        deletion=deleting,
-        territory=territory(table, checked.roots, around.other_roots),
-        approve=approve,
-        given=None if given is None else GivenDeletion.of(given),
-        draft=_draft(table, request, checked),
-        now_ms=now_ms,
-        began_ms=runtime.monotonic_ms(),
-        clean=cleanup_level(request.clean),
-    )
+    draft = _draft(table, request, checked)
     done, swept_count = None, 0
     if expired.is_empty:
-        refuse_unapproved(approve, ClassifiedGarbage().hash(table, expiration.draft), "nothing is expired")
+        run.refuse_other(ClassifiedGarbage(), draft, "nothing is expired")
     else:
-        done = expire_and_reclaim(table, spark, change, expired, reader, expiration, listener, runtime)
+        with run.leases:
+            done = ExpirationRun(run, change, reader, draft, cleanup_level(request.clean)).expire(expired)
     if request.finishes_earlier:
         own = "" if done is None or done.plan is None else done.plan.directory
         try:
-            earlier = finish_earlier(table, spark, now_ms, deleting, but=own, listener=listener, runtime=runtime)
+            earlier = finish_pending(run, but=own)
         except Exception as error:
             if done is None:
                 raise
             earlier = not_finished(error, listener)
-        swept_count = sweep_runs(table, runtime, keep="", listener=listener)
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=listener)
     whole = result(table.metadata, expired, done, earlier, around)
     return msgspec.structs.replace(whole, swept_files_count=swept_count)
 
@@ -438,7 +307,7 @@ def exact_expire_snapshots(table: Table, request: ExpireSnapshotsRequest) -> Exa
     foreseen = _foreseen(table, request)
     metadata, plan, garbage = table.metadata, foreseen.plan, foreseen.garbage
     head = metadata.head(MAIN)
-    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.territory, table.storage)
+    files = () if garbage is None else deletion_lines(garbage, foreseen.found, foreseen.locations, table.storage)
     return ExactPlan(
         shown=plan,
         snapshot_id=None if head is None else head.snapshot_id,
@@ -455,76 +324,63 @@ class _Foreseen(NamedTuple):
     expired: Expired
     garbage: Garbage | None
     found: ClassifiedGarbage
-    territory: Territory
+    locations: DeletableLocations
 
 
 def _expired(
     request: ExpireSnapshotsRequest, metadata: TableMetadata, change: ExpireSnapshots, reader: ManifestReader
 ) -> Expired:
+    """What leaves the metadata, with a warning of what stays until somebody does something about it."""
     if request.given is not None:
-        return given_expired(request.given, metadata, lambda: change.expired(metadata, reader))
+        return expired_as_saved(request.given, metadata, lambda: change.expired(metadata, reader))
     expired = change.expired(metadata, reader)
-    _tell_histories(expired, request.listener)
-    return expired
-
-
-def _tell_histories(expired: Expired, listener: Listener) -> None:
-    """Warn of what stays until somebody does something about it."""
     counts = Counter((kept.writer, kept.branch) for kept in expired.kept if kept.key == ADDED_VECTORS)
     for (writer, branch), count in counts.items():
-        listener.on(
+        request.listener.on(
             Warned(
                 f"snapshots that would have expired stay ({count}): {writer} writes deletion vectors to branch {branch!r}, and "
                 "could commit none any more if the branch's history were cut (Iceberg Java up to 1.12 looks through all of it); "
                 "--option keep-writer-progress=0 lets them go"
             )
         )
+    return expired
 
 
 def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
-    metadata, spark, given = table.metadata, request.spark, request.given
+    metadata, spark, listener = table.metadata, request.spark, request.listener
     refuse_if_gc_is_disabled(table)
     checked = _checked(metadata, request)
-    around = neighbours(table, roots=checked.roots, refuses_overlap=False, listener=request.listener)
+    around = neighbours(table, roots=checked.roots, refuses_overlap=False, is_asked_daily=True, listener=listener)
     now_ms = table.runtime.now_ms()
     change = request.change(table, checked, now_ms)
     expired = _expired(request, metadata, change, SparkManifestReader(spark, table.storage))
     after = metadata if expired.is_empty else after_expiration(table, expired, now_ms)
-    garbage, found, untotalled_count = None, ClassifiedGarbage(), 0
-    places = territory(table, checked.roots, around.other_roots)
-    planned = None if given is None else GivenDeletion.of(given)
-    if not expired.is_empty:
-        garbage = garbage_between(
-            metadata,
-            table,
-            spark,
-            now_ms,
-            trust_manifest_list=request.trust_manifest_list,
-            roots=places.roots,
-            clean=cleanup_level(request.clean),
-            after_metadata=after,
-        ).garbage
-        tell_kept(garbage, request.listener)
-        only = None if planned is None else planned.files
-        found = classify_garbage(garbage, places, None, table.storage, only)
-        tell_outside(found, table, request.listener)
-        tell_unread(found, REST_IS_ORPHANED, request.listener)
-        untotalled_count = garbage.untotalled_count
-    if planned is not None:
-        planned.hold(found, table)
+    approve = request.approve if request.given is None else None
+    run = DeletionRun.of(table, spark, request.deletion(checked, around, approve), listener, now_ms)
     draft = expiration_draft(_draft(table, request, checked), expired)
+    garbage, found, refusal = None, ClassifiedGarbage(), "nothing would be expired"
+    if expired.is_empty:
+        run.refuse_other(found, draft, refusal)
+    else:
+        garbage, _ = garbage_between(metadata, run, cleanup_level(request.clean), after)
+        found = run.classified(garbage, draft, refusal, REST_IS_ORPHANED)
     # The job asks for no such number, and goes on where manifests that stay cannot be read by it.
     holdings = or_warned(
-        "what each reference keeps alive", lambda: ref_holdings(after, table.storage, spark), (), request.listener
+        "what each reference keeps alive", lambda: ref_holdings(after, table.storage, spark), (), listener
     )
-    plan = expiration_plan(metadata, expired, found, untotalled_count, holdings, draft, found.hash(table, draft))
-    if given is None:
-        refuse_unapproved(request.approve, plan.hash, "nothing would be expired")
-    earlier, swept_count = EarlierPlans(), 0
+    plan = expiration_plan(
+        metadata,
+        expired,
+        found,
+        draft,
+        found.hash(table, draft),
+        untotalled_count=0 if garbage is None else garbage.untotalled_count,
+        refs=holdings,
+    )
+    earlier, swept_count = PendingPlans(), 0
     if request.finishes_earlier:
-        left = msgspec.structs.replace(table, metadata=after)
-        earlier = foreseen_earlier(left, spark, now_ms, request.deletion(checked, around), request.listener)
-        swept_count = sweep_runs(table, table.runtime, keep="", listener=request.listener, is_plan=True)
+        earlier = foreseen_pending(run.on(msgspec.structs.replace(table, metadata=after)))
+        swept_count = sweep_runs(table, table.runtime, keep="", listener=listener, is_plan=True)
     plan = msgspec.structs.replace(
         plan,
         finished_files_count=earlier.finished_count,
@@ -534,7 +390,7 @@ def _foreseen(table: Table, request: ExpireSnapshotsRequest) -> _Foreseen:
         unlisted_reason=around.unlisted_reason,
         unreadable_tables=around.unreadable,
     )
-    return _Foreseen(plan, expired, garbage, found, places)
+    return _Foreseen(plan, expired, garbage, found, run.locations)
 
 
 def _draft(table: Table, request: ExpireSnapshotsRequest, options: ExpirationOptions) -> PlanDraft:

@@ -1,13 +1,9 @@
-"""Which listed files metadata leads to: compared by their paths alone, in a loose spelling, so that doubt keeps a file.
+"""Which listed files are orphans: nothing leads to them, they are old enough, and nothing stands against judging by metadata.
 
-A path that metadata has under another scheme or authority is the same file for all that can be known here: it is kept, and
-the operator is asked.
+clock -> neighbours -> listing -> metadata, loaded after it -> everything that it leads to -> compared by path -> sorted
 
-What must hold before a file is taken for an orphan: refusals, each of which says what was seen and what to do.
-
-Which files nothing leads to and are old enough.
-
-clock -> neighbours -> listing -> metadata, loaded anew -> everything that it leads to -> compared by path -> sorted
+Files are compared by their paths alone, in a loose spelling, so that doubt keeps a file. A path that metadata has under another
+scheme or authority is the same file for all that can be known here: it is kept, and the operator is asked.
 """
 
 from collections import Counter
@@ -25,10 +21,9 @@ from icekeep.catalog.filesystem import dropped_heads
 from icekeep.catalog.metadata_files import is_metadata_file, parse_version_name, unknown_names
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.delete.execute import refuse_if_gc_is_disabled
-from icekeep.maintenance.delete.garbage import ReachedPaths, held_against, reached_keys
+from icekeep.maintenance.delete.garbage import held_against, reached_keys
 from icekeep.maintenance.delete.lease import safe_now_ms
-from icekeep.maintenance.delete.locations import Territory, check_roots, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, deletable_locations
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.reachable import (
     GARBAGE,
@@ -36,6 +31,7 @@ from icekeep.maintenance.delete.reachable import (
     ReachableLists,
     Reached,
     fails_closed,
+    refuse_if_gc_is_disabled,
     spelled_like,
 )
 from icekeep.maintenance.orphans import JOB
@@ -50,7 +46,7 @@ from icekeep.maintenance.orphans.listing import (
     keyed_rows,
     list_files,
     list_given,
-    without_waiting,
+    without_planned,
 )
 from icekeep.maintenance.orphans.metadata import SORTED, MetadataFileSorter, Sort, former_statistics, reached_by
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
@@ -59,7 +55,6 @@ from icekeep.planning.entries import DecodedEntries, folded
 from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.session import F, SparkSource, limits_of, started, to_arrow_schema
 from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
-from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import OWN_DIRECTORY, metadata_directory
 from icekeep.spelling import counted
@@ -68,7 +63,7 @@ from icekeep.storage.location_keys import ANY_PREFIX, Spelling, loose_keys
 from icekeep.storage.locations import canonical, is_location, is_under, loose_path, parse_location, without_dots
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 NAMED_MISMATCHES = 10
 
@@ -115,7 +110,7 @@ def compare(
 
 def any_below(root: str, reached: Reached, spark: SparkSource) -> bool:
     """Whether metadata leads to any file below a directory."""
-    below = Territory(roots=(root,))
+    below = DeletableLocations(roots=(root,))
     if below.mask(reached.named["location"]).any():
         return True
     task = reached.decode_task()
@@ -138,7 +133,7 @@ def listed_count(files: Rows, locations: pa.Array, spelling: Spelling) -> int:
 
 
 class _BelowFold:
-    def __init__(self, below: Territory) -> None:
+    def __init__(self, below: DeletableLocations) -> None:
         self._below = below
         self.found = False
 
@@ -161,23 +156,20 @@ def _compared_here(files: pa.Table, reached: Reached, spelling: Spelling, spark:
         else:
             is_same |= mask[places] & (listed_prefixes == prefix)
     mismatched = np.flatnonzero(is_named & ~is_same)
+    mismatches = []
+    for row in mismatched[:NAMED_MISMATCHES].tolist():
+        # As metadata has it: of names only one is kept for each scheme and authority.
+        listed = files["location"][row].as_py()
+        example = next(found.examples[prefix] for prefix, mask in found.by_prefix.items() if mask[places[row]])
+        mismatches.append(Mismatch(listed, spelled_like(example, listed)))
     named_count = int(np.count_nonzero(is_named))
     return Compared(
         unnamed=files.filter(pa.array(~is_named, pa.bool_())),
         unnamed_count=files.num_rows - named_count,
         named_count=named_count,
         mismatched_count=len(mismatched),
-        mismatches=tuple(
-            _mismatch(files["location"][row].as_py(), int(places[row]), found)
-            for row in mismatched[:NAMED_MISMATCHES].tolist()
-        ),
+        mismatches=tuple(mismatches),
     )
-
-
-def _mismatch(listed: str, place: int, found: ReachedPaths) -> Mismatch:
-    """A listed path as metadata has it: of names only one is kept for each scheme and authority."""
-    example = next(found.examples[prefix] for prefix, mask in found.by_prefix.items() if mask[place])
-    return Mismatch(listed, spelled_like(example, listed))
 
 
 def _compared_in_tasks(
@@ -194,9 +186,12 @@ def _compared_in_tasks(
         .agg(F.min("prefix_key").alias("least"), F.max("prefix_key").alias("greatest"))
     )
     joined = files.repartition(bins_count, "path_key").join(named, on="path_key", how="left")
-    left = joined.where(F.col("least").isNull() | ~_is_same()).select(*files.columns, "least")
+    # Whether metadata names a row by its own scheme and authority.
+    own, least, greatest, any_prefix = F.col("prefix_key"), F.col("least"), F.col("greatest"), F.lit(ANY_PREFIX)
+    is_same = (own == any_prefix) | (least == any_prefix) | (greatest == any_prefix) | own.between(least, greatest)
+    left = joined.where(least.isNull() | ~is_same).select(*files.columns, "least")
     schema = pa.schema([*to_arrow_schema(files.schema), pa.field("least", pa.int64())])
-    kept = keeper.keep(left, schema, "unnamed", "holding files against what metadata leads to", _counted)
+    kept = keeper.keep(left, schema, "unnamed", "comparing files with what metadata leads to", _counted)
     found, is_unnamed = kept.frame(session), F.col("least").isNull()
     mismatches: tuple[Mismatch, ...] = ()
     if kept.counts["mismatched"]:
@@ -214,13 +209,6 @@ def _compared_in_tasks(
 def _counted(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, int]]:
     unnamed_count = rows["least"].null_count
     return rows, {"unnamed": unnamed_count, "mismatched": rows.num_rows - unnamed_count}
-
-
-def _is_same() -> "Column":
-    """Whether metadata names a row by its own scheme and authority."""
-    any_prefix = F.lit(ANY_PREFIX)
-    own, least, greatest = F.col("prefix_key"), F.col("least"), F.col("greatest")
-    return (own == any_prefix) | (least == any_prefix) | (greatest == any_prefix) | own.between(least, greatest)
 
 
 _NAMED_TABLES = 5
@@ -276,8 +264,10 @@ def checked_root(metadata: TableMetadata, search: Search) -> str:
 
 def refuse_unknown_names(table: Table, root: str) -> None:
     """Raise `SafetyError` where metadata names something below the root by a key that is not known: it may lead to more files."""
+    loose_root = f"{loose_path(root).rstrip('/')}/"
     for location, key in unknown_names(table.metadata).items():
-        if is_location(location) and _may_lie_under(location, root):
+        # In the spelling by which files are compared that may be deleted.
+        if is_location(location) and (is_under(location, root) or loose_path(location).startswith(loose_root)):
             raise SafetyError(
                 f"metadata of table {table.name!r} names {location!r} by the key {key!r}, which this icekeep does not know: "
                 f"files below {root!r} that it leads to would be taken for orphans; nothing is deleted; use an icekeep that "
@@ -286,15 +276,10 @@ def refuse_unknown_names(table: Table, root: str) -> None:
             )
 
 
-def _may_lie_under(location: str, root: str) -> bool:
-    """Whether a location lies below a directory in the spelling by which files are compared that may be deleted."""
-    return is_under(location, root) or loose_path(location).startswith(f"{loose_path(root).rstrip('/')}/")
-
-
 def refuse_outside(table: Table, root: str, search: Search) -> None:
     """Raise `SafetyError` where the directory that is listed lies where files of this table must not be deleted."""
-    # The territory is asked for files: one right in the directory stands for all below it.
-    places = territory(table, search.options.roots)
+    # Locations are asked for files: one right in the directory stands for all below it.
+    places = deletable_locations(table, search.options.roots)
     if not places.holds(f"{root}/any"):
         raise SafetyError(
             f"location {root!r} does not lie in a place of the table ({', '.join(map(repr, places.roots))}): "
@@ -430,7 +415,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: as it was when `reached` was read, after the listing.
-        files: rows of `metadata_files.SORTED`, those that may go; there are `files_count`.
+        files: rows of `SORTED`, those that may go; there are `files_count`.
         share: of the listed files.
         reached: what was held against the listing.
         root: the directory that was listed.
@@ -439,7 +424,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     table: Table
-    territory: Territory
+    locations: DeletableLocations
     files: Rows
     files_count: int
     share: OrphanShare
@@ -455,7 +440,7 @@ class OrphanCandidates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def garbage(self) -> Rows:
-        """The files as rows of `file_kinds.GARBAGE`."""
+        """The files as rows of `GARBAGE`."""
         return (
             self.files.select(GARBAGE.names) if isinstance(self.files, pa.Table) else self.files.select(*GARBAGE.names)
         )
@@ -466,7 +451,6 @@ def find_candidates(
     spark: SparkSource,
     search: Search,
     listener: Listener,
-    runtime: Runtime,
     keeper: RowKeeper,
     *,
     is_plan: bool = False,
@@ -484,6 +468,7 @@ def find_candidates(
         TryAgainError: the catalog or the store is out of reach.
     """
     refuse(table)
+    runtime = table.runtime
     root = checked_root(table.metadata, search)
     refuse_outside(table, root, search)
     refuse_unknown_names(table, root)
@@ -498,7 +483,7 @@ def find_candidates(
         listener=listener,
     )
     refuse_neighbours(table, found)
-    places = territory(table, search.options.roots, found.other_roots)
+    places = deletable_locations(table, search.options.roots, found.other_roots)
     listener.on(StepStarted(_FINDING))
     listing = _listing(table, root, spark, search, keeper)
     if search.location is not None and search.file_list_view is None and not listing.files_count + listing.hidden_count:
@@ -506,7 +491,9 @@ def find_candidates(
             Warned(f"there is no file below {search.location!r}; see whether the location is the one that you mean")
         )
     living = living_runs(table, runtime, is_plan=is_plan)
-    latest = _loaded_anew(table, root)
+    # What was committed meanwhile leads to files that were listed.
+    latest = table.refresh()
+    _refuse_other_table(table, latest, root)
     with fails_closed():
         reached = _reached(latest, root, spark, search)
         compared = compare(listing.files, listing.files_count, reached, search.spelling, spark, keeper)
@@ -514,20 +501,20 @@ def find_candidates(
             refuse_unmatched(table, root, listing, search)
     if search.mode is PrefixMismatchMode.ERROR:
         refuse_mismatches(compared.mismatched_count, compared.mismatches)
-    unnamed = _narrowed(compared, limits_of(spark).listed_files_count)
-    free, waiting_count = without_waiting(unnamed, compared.unnamed_count, latest, spark, keeper)
+    unnamed, limit = compared.unnamed, limits_of(spark).listed_files_count
+    if not isinstance(unnamed, pa.Table) and compared.unnamed_count <= limit:
+        unnamed = arrow_rows(unnamed, LISTED)
+    free, waiting_count = without_planned(unnamed, compared.unnamed_count, latest, spark, keeper)
     sorter = sorter_of(latest, before_ms, now_ms, living, search.options.ignored_uuids)
     if search.location is not None or search.file_list_view is not None:
         # Metadata of another table may lie beside what was listed, and lead to files in it.
         beside, sorts = _sorted(_metadata_beside(latest, search.spelling), sorter, keeper)
         _refuse_strangers(latest, latest.metadata.location, beside, sorts)
-    files, counts = _sorted(free, sorter, keeper)
-    _refuse_strangers(latest, root, files, counts)
+    going, counts = _going(latest, root, free, sorter, keeper, limit)
     going_count = sum(counts[Sort(kind)] for kind in _GOING)
-    going = _going(files, going_count, limits_of(spark).listed_files_count)
     candidates = OrphanCandidates(
         table=latest,
-        territory=places,
+        locations=places,
         files=going,
         files_count=going_count,
         share=OrphanShare(counts[Sort.ORPHAN], listing.files_count - counts[Sort.METADATA]),
@@ -557,7 +544,7 @@ def find_candidates(
 def still_unnamed(
     candidates: OrphanCandidates, now: Table, spark: SparkSource, search: Search, keeper: RowKeeper
 ) -> tuple[OrphanCandidates, int]:
-    """The candidates without those that the table leads to by now, and how many these are.
+    """The candidates without those that the table leads to now, and how many these are.
 
     Args:
         now: the table as it is.
@@ -578,33 +565,18 @@ def still_unnamed(
 def _reached(
     table: Table, root: str, spark: SparkSource, search: Search, since: ReachableLists = NOTHING_SEEN
 ) -> Reached:
-    """What the table leads to, to be held against files below a directory."""
+    """What the table leads to, to be compared with files below a directory."""
     reached = reached_by(table, spark, trust_manifest_list=search.trust_manifest_list, since=since)
     return msgspec.structs.replace(reached, roots=(root,))
 
 
 def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper: RowKeeper) -> LocationListing:
-    hidden = hidden_names(root, table.metadata.partition_specs)
+    storage, hidden = table.storage, hidden_names(root, table.metadata.partition_specs)
     if search.file_list_view is not None:
-        return list_given(
-            search.file_list_view,
-            table.storage,
-            spark,
-            root,
-            hidden,
-            search.spelling,
-            keeper,
-        )
-    return list_files(
-        table.storage,
-        spark,
-        root,
-        hidden,
-        search.spelling,
-        keeper,
-        # Below another location there may be few files of a large table.
-        expected_count=0 if search.location is not None else expected_files_count(table.metadata),
-    )
+        return list_given(search.file_list_view, storage, spark, root, hidden, search.spelling, keeper)
+    # Below another location there may be few files of a large table.
+    expected_count = 0 if search.location is not None else expected_files_count(table.metadata)
+    return list_files(storage, spark, root, hidden, search.spelling, keeper, expected_count=expected_count)
 
 
 def _metadata_beside(table: Table, spelling: Spelling) -> pa.Table:
@@ -620,13 +592,6 @@ def _metadata_beside(table: Table, spelling: Spelling) -> pa.Table:
     return pa.Table.from_batches([rows])
 
 
-def _loaded_anew(table: Table, root: str) -> Table:
-    """The table after the listing: what was committed meanwhile leads to files that were listed."""
-    latest = table.refresh()
-    _refuse_other_table(table, latest, root)
-    return latest
-
-
 def _refuse_other_table(before: Table, now: Table, root: str) -> None:
     refuse(now)
     refuse_unknown_names(now, root)
@@ -636,14 +601,6 @@ def _refuse_other_table(before: Table, now: Table, root: str) -> None:
             f"table {before.name!r} became another one, or moved, while its files were looked at; nothing is deleted; run it "
             "again"
         )
-
-
-def _narrowed(compared: Compared, limit: int) -> Rows:
-    """The unnamed files; few of them come to the driver."""
-    unnamed = compared.unnamed
-    if isinstance(unnamed, pa.Table) or compared.unnamed_count > limit:
-        return unnamed
-    return arrow_rows(unnamed, LISTED)
 
 
 def sorter_of(
@@ -671,7 +628,7 @@ def sorter_of(
 def _sorted(files: Rows, sorter: MetadataFileSorter, keeper: RowKeeper) -> tuple[Rows, dict[Sort, int]]:
     """Unnamed files as rows of `SORTED`, and how many there are of each sort."""
     if isinstance(files, pa.Table):
-        rows = pa.Table.from_batches(sorter.sort_all(files.to_batches()), SORTED)
+        rows = pa.Table.from_batches(map(sorter.sort, files.to_batches()), SORTED)
         found = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
         return rows, {sort: found.get(sort.value, 0) for sort in Sort}
     kept = keeper.keep(files, SORTED, "sorted", "sorting files that nothing leads to", partial(_sorted_batch, sorter))
@@ -683,12 +640,17 @@ def _sorted_batch(sorter: MetadataFileSorter, files: pa.RecordBatch) -> tuple[pa
     return rows, Counter(rows["kind"].to_pylist())
 
 
-def _going(files: Rows, files_count: int, limit: int) -> Rows:
-    """The files that may go; few of them come to the driver."""
+def _going(
+    table: Table, root: str, free: Rows, sorter: MetadataFileSorter, keeper: RowKeeper, limit: int
+) -> tuple[Rows, dict[Sort, int]]:
+    """Those of some unnamed files that may go, and how many of all there are of each sort; few come to the driver."""
+    files, counts = _sorted(free, sorter, keeper)
+    _refuse_strangers(table, root, files, counts)
     if isinstance(files, pa.Table):
-        return files.filter(pc.is_in(files["kind"], pa.array(_GOING, pa.string())))
-    some = files.where(F.col("kind").isin(*_GOING))
-    return arrow_rows(some, SORTED) if files_count <= limit else some
+        return files.filter(pc.is_in(files["kind"], pa.array(_GOING, pa.string()))), counts
+    going = files.where(F.col("kind").isin(*_GOING))
+    is_few = sum(counts[Sort(kind)] for kind in _GOING) <= limit
+    return arrow_rows(going, SORTED) if is_few else going, counts
 
 
 def _refuse_strangers(table: Table, root: str, files: Rows, counts: dict[Sort, int]) -> None:

@@ -1,34 +1,19 @@
-"""Which files would go. What `--dry-run` shows; nothing is changed.
-
-A plan on disk, a last look at the metadata, and then deletion: nothing goes that the table leads to by then.
-
-The output column of Iceberg's `remove_orphan_files`, and what an operator wants to know besides.
-
-The job `remove_orphan_files`: files that no metadata leads to.
+"""The job `remove_orphan_files`: files that no metadata leads to.
 
 listing -> metadata, loaded after it -> everything that it leads to -> compared by path -> plan on disk -> looked at again -> gone
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError, reason_of
-from icekeep.events import SILENT, Listener, Warned
-from icekeep.maintenance.delete.execute import Reclaimed, reclaim
-from icekeep.maintenance.delete.kept import (
-    GivenDeletion,
-    KeptByPlans,
-    LookBesideOthers,
-    deletion_cost,
-    file_lines,
-    kept_by_others,
-)
-from icekeep.maintenance.delete.lease import PlanLease, new_claim, released
+from icekeep.events import Listener, Warned
+from icekeep.maintenance.delete.kept import KeptByPlans
+from icekeep.maintenance.delete.lease import PlanLease
 from icekeep.maintenance.delete.locations import named_roots
 from icekeep.maintenance.delete.options import (
     OrphanOptions,
@@ -37,26 +22,20 @@ from icekeep.maintenance.delete.options import (
     checked_options,
     trash_days,
 )
-from icekeep.maintenance.delete.pending import (
-    DeletionRequest,
-    EarlierPlans,
-    finish_begun,
-    finish_earlier,
-    foreseen_earlier,
-    settle_plan,
-    settled,
-)
+from icekeep.maintenance.delete.pending import PendingPlans, finish_pending, foreseen_pending
 from icekeep.maintenance.delete.plan_file import (
     ClassifiedGarbage,
     DeletionPlan,
     PlanDraft,
     classify_files,
+    delete_draft,
     plan_directory,
     refuse_unapproved,
-    remove_draft,
     write_plan,
 )
-from icekeep.maintenance.delete.reachable import FileKind, FilesOfKind, TableLook
+from icekeep.maintenance.delete.reachable import FileKind, FilesOfKind
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun, Reclaimed
+from icekeep.maintenance.delete.saved import SavedDeletion, deletion_cost, file_lines
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
 from icekeep.maintenance.orphans import JOB
 from icekeep.maintenance.orphans.compare import (
@@ -74,7 +53,6 @@ from icekeep.maintenance.rewrite.run import run_name
 from icekeep.maintenance.saved_plans import ExactPlan
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
-from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.times import Days, Moment
@@ -127,53 +105,34 @@ class RemoveOrphanFilesPlan(Rendered, frozen=True, kw_only=True):
     unreadable_tables: tuple[str, ...] = ()
 
 
-def plan_orphans(
-    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
+def _candidates_run(
+    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
+) -> DeletionRun:
+    """The run that deletes candidates, within the locations that were judged when they were found."""
+    request = DeletionRequest(
+        options=search.options,
+        max_concurrent_deletes=search.max_concurrent_deletes,
+        trust_manifest_list=search.trust_manifest_list,
+        skips_trash=search.trash == 0,
+        other_roots=candidates.locations.others,
+        approve=search.approve,
+        saved=search.saved,
+    )
+    run = DeletionRun.of(candidates.table, spark, request, listener, candidates.now_ms)
+    return msgspec.structs.replace(run, locations=candidates.locations)
+
+
+def foreseen_removal(
+    candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
 ) -> RemoveOrphanFilesPlan:
-    """Say what a run would do; raises as `find_candidates` does, and `SafetyError` where another plan is approved."""
-    with keeping_rows(table, runtime, listener) as keeper:
-        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
-        return _with_earlier(_approved(planned_of(candidates, search), search), candidates, spark, search, listener)
-
-
-def exact_orphans(
-    table: Table, spark: SparkSource, search: Search, runtime: Runtime, listener: Listener = SILENT
-) -> ExactPlan:
-    """The same with all files; raises as `find_candidates` does."""
-    with ExitStack() as stack:
-        keeper = stack.enter_context(keeping_rows(table, runtime, listener))
-        candidates = find_candidates(table, spark, search, listener, runtime, keeper, is_plan=True)
-        shown = _approved(planned_of(candidates, search), search)
-        shown = _with_earlier(shown, candidates, spark, search, listener)
-        head = candidates.table.metadata.head(MAIN)
-        return ExactPlan(
-            shown=shown,
-            snapshot_id=None if head is None else head.snapshot_id,
-            lines=file_lines(candidates.garbage, candidates.territory, table.storage),
-            # The rows are kept until they are written down.
-            close=stack.pop_all().close,
-            approve=shown.hash,
-            cost=deletion_cost(
-                shown.orphan_files_count, requests_count=-(-candidates.listed_count // _NAMES_A_LISTING)
-            ),
-        )
-
-
-def _approved(planned: RemoveOrphanFilesPlan, search: Search) -> RemoveOrphanFilesPlan:
-    """A plan, unless another one is approved: then the run would be refused too."""
-    if search.given is None:
+    """What a run would do, with what earlier runs left; refused where another plan is approved, as the run would be."""
+    planned = _planned(candidates, search)
+    if search.saved is None:
         refuse_unapproved(search.approve, planned.hash, "nothing would be deleted")
-    return planned
-
-
-def _with_earlier(
-    planned: RemoveOrphanFilesPlan, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener
-) -> RemoveOrphanFilesPlan:
-    """A plan, with what the run would do about what earlier runs left."""
     if not search.finishes_earlier:
         return planned
-    table, request = candidates.table, deletion_of(candidates, search)
-    earlier = foreseen_earlier(table, spark, candidates.now_ms, request, listener)
+    earlier = foreseen_pending(_candidates_run(candidates, spark, search, listener))
+    table = candidates.table
     return msgspec.structs.replace(
         planned,
         finished_files_count=earlier.finished_count,
@@ -183,27 +142,27 @@ def _with_earlier(
     )
 
 
-def planned_of(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
-    """What is to go of candidates; raises as `classified`."""
-    return orphan_plan(candidates, classified(candidates, search, None), draft_of(candidates, search, ""), search)
+def _planned(candidates: OrphanCandidates, search: Search) -> RemoveOrphanFilesPlan:
+    """What is to go of candidates; raises as `_classified`."""
+    return _plan_of(candidates, _classified(candidates, search, None), _draft(candidates, search, ""), search)
 
 
-def classified(candidates: OrphanCandidates, search: Search, directory: str | None) -> ClassifiedGarbage:
-    """What is to go, written to a directory as `classify_files` says; of a plan that was given that alone.
+def _classified(candidates: OrphanCandidates, search: Search, directory: str | None) -> ClassifiedGarbage:
+    """What is to go, written to a directory as `classify_files` says; of a saved plan that alone.
 
     Raises:
-        SafetyError: a file of the plan that was given is no orphan by now, or gone.
+        SafetyError: a file of the saved plan is no orphan now, or gone.
         AlreadyApplied: all of them are gone.
     """
-    given, storage = search.given, candidates.table.storage
-    only = None if given is None else given.files
-    found = classify_files(candidates.garbage, candidates.territory, directory, storage, only)
-    if given is not None:
-        given.hold(found, candidates.table)
+    saved, storage = search.saved, candidates.table.storage
+    only = None if saved is None else saved.files
+    found = classify_files(candidates.garbage, candidates.locations, directory, storage, only)
+    if saved is not None:
+        saved.check(found, candidates.table)
     return found
 
 
-def orphan_plan(
+def _plan_of(
     candidates: OrphanCandidates, found: ClassifiedGarbage, draft: PlanDraft, search: Search
 ) -> RemoveOrphanFilesPlan:
     """What would go, for people and machines."""
@@ -228,18 +187,7 @@ def orphan_plan(
     )
 
 
-def deletion_of(candidates: OrphanCandidates, search: Search) -> DeletionRequest:
-    """How files are to be deleted, by the arguments."""
-    return DeletionRequest(
-        options=search.options,
-        max_concurrent_deletes=search.max_concurrent_deletes,
-        trust_manifest_list=search.trust_manifest_list,
-        skips_trash=search.trash == 0,
-        other_roots=candidates.territory.others,
-    )
-
-
-def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraft:
+def _draft(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraft:
     """What the plan on disk says beside its files.
 
     There is no commit to wait after, so that files go at once unless the option `grace` says otherwise.
@@ -253,9 +201,6 @@ def draft_of(candidates: OrphanCandidates, search: Search, run: str) -> PlanDraf
         accepted=candidates.accepted,
     )
     return draft.at(candidates.now_ms)
-
-
-_WARNING = "in use now, and not deleted as orphans"
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,169 +221,117 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     reclaimed: Reclaimed | None = None
     adopted_count: int = 0
     kept: KeptByPlans | None = None
-    earlier: EarlierPlans = EarlierPlans()
+    earlier: PendingPlans = PendingPlans()
     swept_count: int = 0
 
 
-def remove_orphans(table: Table, spark: SparkSource, search: Search, listener: Listener, runtime: Runtime) -> Removal:
-    """Find orphans and delete them; raises as `find_candidates`.
+class OrphanRemoval:
+    """One run of the job, from the files that were found to those that are gone."""
 
-    Raises:
-        SafetyError: the plan is not the approved one, or too great a share of the files would go.
-    """
-    with keeping_rows(table, runtime, listener) as keeper:
-        candidates = find_candidates(table, spark, search, listener, runtime, keeper)
-        return _removed(candidates, spark, search, listener, runtime, keeper)
+    def __init__(
+        self, candidates: OrphanCandidates, spark: SparkSource, search: Search, listener: Listener, keeper: RowKeeper
+    ) -> None:
+        self._candidates, self._search, self._keeper = candidates, search, keeper
+        self._run = _candidates_run(candidates, spark, search, listener)
 
+    def remove(self) -> Removal:
+        """Delete what was found, after what earlier runs left.
 
-def _removed(
-    candidates: OrphanCandidates,
-    spark: SparkSource,
-    search: Search,
-    listener: Listener,
-    runtime: Runtime,
-    keeper: RowKeeper,
-) -> Removal:
-    request = deletion_of(candidates, search)
-    earlier, swept_count = EarlierPlans(), 0
-    if search.given is not None:
-        table, now_ms = candidates.table, candidates.now_ms
-        earlier = finish_begun(table, spark, now_ms, request, search.approve or "", listener, runtime)
-        if earlier != EarlierPlans():
-            nothing = orphan_plan(candidates, ClassifiedGarbage(), draft_of(candidates, search, ""), search)
-            return Removal(planned=nothing, earlier=earlier)
-    planned = planned_of(candidates, search)
-    _refuse_unapproved(planned, search)
-    if search.finishes_earlier:
-        earlier = finish_earlier(
-            candidates.table, spark, candidates.now_ms, request, listener=listener, runtime=runtime
-        )
-        swept_count = sweep_runs(candidates.table, runtime, keep="", listener=listener)
-    if not planned.orphan_files_count:
-        return Removal(planned=planned, earlier=earlier, swept_count=swept_count)
-    try:
-        removal = _planned_removed(candidates, planned, earlier, spark, search, listener, runtime, keeper)
-    except Exception as error:
-        if not earlier.may_have_deleted:
-            raise
-        before = "what earlier runs left is finished, and " if earlier.is_complete else ""
-        problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
-        listener.on(Warned(problem))
-        earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
+        Raises:
+            SafetyError: the plan is not the approved one, or too great a share of the files would go.
+        """
+        run, search, candidates = self._run, self._search, self._candidates
+        earlier, swept_count = PendingPlans(), 0
+        if search.saved is not None:
+            earlier = finish_pending(run, plan_hash=search.approve or "")
+            if earlier != PendingPlans():
+                nothing = _plan_of(candidates, ClassifiedGarbage(), _draft(candidates, search, ""), search)
+                return Removal(planned=nothing, earlier=earlier)
+        planned = _planned(candidates, search)
+        _refuse(planned, search)
+        if search.finishes_earlier:
+            earlier = finish_pending(run)
+            swept_count = sweep_runs(candidates.table, candidates.table.runtime, keep="", listener=run.listener)
         removal = Removal(planned=planned, earlier=earlier)
-    return msgspec.structs.replace(removal, swept_count=swept_count)
+        if planned.orphan_files_count:
+            try:
+                with run.leases:
+                    removal = self._carried_out(removal)
+            except Exception as error:
+                if not earlier.may_have_deleted:
+                    raise
+                before = "what earlier runs left is finished, and " if earlier.is_complete else ""
+                problem = f"{before}no orphan of this run is deleted: {reason_of(error)}"
+                run.listener.on(Warned(problem))
+                earlier = msgspec.structs.replace(earlier, problems=(*earlier.problems, problem))
+                removal = Removal(planned=planned, earlier=earlier)
+        return msgspec.structs.replace(removal, swept_count=swept_count)
 
-
-def _planned_removed(  # noqa: PLR0913 - the parts of one run
-    candidates: OrphanCandidates,
-    planned: RemoveOrphanFilesPlan,
-    earlier: EarlierPlans,
-    spark: SparkSource,
-    search: Search,
-    listener: Listener,
-    runtime: Runtime,
-    keeper: RowKeeper,
-) -> Removal:
-    with ExitStack() as claims:
-        written = _written(candidates, spark, search, claims, listener, runtime, keeper)
-        adopted_count = written.adopted_count
+    def _carried_out(self, removal: Removal) -> Removal:
+        plan, lease, now, adopted_count = self._written()
+        candidates = self._candidates
         if adopted_count:
-            planned = planned_of(written.candidates, search)
-        plan = written.plan
+            removal = msgspec.structs.replace(
+                removal, planned=_planned(candidates, self._search), adopted_count=adopted_count
+            )
         if plan is None:
-            remove_draft(written.claim.directory, written.now.storage)
-        if plan is None or plan.not_before_ms > candidates.now_ms:
-            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, earlier=earlier)
-        kept = kept_by_others(plan, written.now, candidates.now_ms, skips_trash=search.trash == 0)
-        if kept.reason:
-            listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {kept.reason}"))
-            return Removal(planned=planned, plan=plan, adopted_count=adopted_count, kept=kept, earlier=earlier)
-        look = TableLook(
-            written.now,
-            candidates.reached.seen,
-            spark,
-            trust_manifest_list=search.trust_manifest_list,
-            roots=(candidates.root, *candidates.territory.roots),
-        )
-        reclaimed = reclaim(
-            plan,
-            written.claim,
-            LookBesideOthers(look, plan, written.now, kept.files, candidates.now_ms, skips_trash=search.trash == 0),
-            written.now,
-            candidates.territory,
-            spark,
-            options=search.options,
-            max_concurrent_deletes=search.max_concurrent_deletes,
-            listener=listener,
-            runtime=runtime,
-        )
-        settle = partial(settle_plan, plan, written.claim, reclaimed, written.now, runtime, listener)
-        reclaimed = settled(settle, plan, reclaimed, listener)
-    return Removal(planned=planned, plan=plan, reclaimed=reclaimed, adopted_count=adopted_count, earlier=earlier)
+            delete_draft(lease.directory, now.storage)
+            return removal
+        removal = msgspec.structs.replace(removal, plan=plan)
+        if plan.not_before_ms > candidates.now_ms:
+            return removal
+        done = self._run.on(now).carry_out(plan, lease, candidates.reached.seen, (candidates.root,))
+        if isinstance(done, KeptByPlans):
+            self._run.listener.on(Warned(f"plan {plan.directory!r} is not carried out yet: {done.reason}"))
+            return msgspec.structs.replace(removal, kept=done)
+        return msgspec.structs.replace(removal, reclaimed=done)
+
+    def _written(self) -> tuple[DeletionPlan | None, PlanLease, Table, int]:
+        """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at.
+
+        Returns:
+            The plan, `None` where nothing is left of it; the lease; the table by whose metadata none of it is in use; how many
+            candidates were left out, since that leads to them.
+        """
+        run, search = self._run, self._search
+        adopted_count, seen, number = 0, self._candidates.table, 1
+        draft, lease, found = self._write_parts(number)
+        while True:
+            try:
+                now = seen.refresh()
+                if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
+                    plan = write_plan(found, draft, now, now.runtime) if found.parts else None
+                    return plan, lease, now, adopted_count
+                self._candidates, count = still_unnamed(self._candidates, now, run.spark, search, self._keeper)
+                seen = now
+                if not count:
+                    continue
+                adopted_count += count
+                run.listener.on(
+                    Warned(f"{counted_doing(count, 'files', 'are')} in use now, and not deleted as orphans")
+                )
+                _refuse(_planned(self._candidates, search), search)
+            except IcekeepError:
+                delete_draft(lease.directory, seen.storage)
+                raise
+            delete_draft(lease.directory, seen.storage)
+            number += 1
+            draft, lease, found = self._write_parts(number)
+
+    def _write_parts(self, number: int) -> tuple[PlanDraft, PlanLease, ClassifiedGarbage]:
+        """Write down the files of the run's `number`th plan."""
+        table = self._candidates.table
+        draft = _draft(self._candidates, self._search, run_name(table, number))
+        lease = self._run.lease(plan_directory(table, draft), JOB.name)
+        return draft, lease, _classified(self._candidates, self._search, lease.directory)
 
 
-def _refuse_unapproved(planned: RemoveOrphanFilesPlan, search: Search) -> None:
+def _refuse(planned: RemoveOrphanFilesPlan, search: Search) -> None:
     stays = "other files would go than those that were looked at, so nothing is deleted"
     refuse_unapproved(search.approve, planned.hash, stays)
     # Who approves of a plan has seen how much of the table it is.
     if search.approve is None and planned.too_many is not None:
         raise SafetyError(planned.too_many, hash=planned.hash)
-
-
-class _Written(msgspec.Struct, frozen=True):
-    """A plan on disk and the table by whose metadata none of it is in use; no plan where nothing is left of it."""
-
-    plan: DeletionPlan | None
-    claim: PlanLease
-    now: Table
-    candidates: OrphanCandidates
-    adopted_count: int
-
-
-def _written(
-    candidates: OrphanCandidates,
-    spark: SparkSource,
-    search: Search,
-    claims: ExitStack,
-    listener: Listener,
-    runtime: Runtime,
-    keeper: RowKeeper,
-) -> _Written:
-    """Write a plan whose head comes after the last look: what another run finds and carries out has been looked at."""
-    adopted_count, seen, number = 0, candidates.table, 1
-    draft, claim, found = _parts(candidates, search, claims, number)
-    while True:
-        try:
-            now = seen.refresh()
-            if now.metadata_location == seen.metadata_location and now.metadata == seen.metadata:
-                plan = write_plan(found, draft, now, runtime) if found.parts else None
-                return _Written(plan, claim, now, candidates, adopted_count)
-            candidates, count = still_unnamed(candidates, now, spark, search, keeper)
-            seen = now
-            if not count:
-                continue
-            adopted_count += count
-            listener.on(Warned(f"{counted_doing(count, 'files', 'are')} {_WARNING}"))
-            _refuse_unapproved(planned_of(candidates, search), search)
-        except IcekeepError:
-            remove_draft(claim.directory, seen.storage)
-            raise
-        remove_draft(claim.directory, seen.storage)
-        number += 1
-        draft, claim, found = _parts(candidates, search, claims, number)
-
-
-def _parts(
-    candidates: OrphanCandidates, search: Search, claims: ExitStack, number: int
-) -> tuple[PlanDraft, PlanLease, ClassifiedGarbage]:
-    """The files of the run's `number`th plan on disk, and the claim on it; nobody carries it out while it has no head."""
-    table, runtime = candidates.table, candidates.table.runtime
-    draft = draft_of(candidates, search, run_name(table, number))
-    directory = plan_directory(table, draft)
-    claim = claims.enter_context(
-        released(new_claim(directory, JOB.name, table.storage, runtime), table.storage, runtime)
-    )
-    return draft, claim, classified(candidates, search, directory)
 
 
 class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
@@ -509,55 +402,42 @@ class RemoveOrphanFilesResult(JobResult, frozen=True, kw_only=True):
     run_id: str | None = None
 
 
-def _found(planned: RemoveOrphanFilesPlan) -> RemoveOrphanFilesResult:
+def result(removal: Removal) -> RemoveOrphanFilesResult:
+    """What a run did."""
+    planned, plan, earlier, done = removal.planned, removal.plan, removal.earlier, removal.reclaimed or Reclaimed()
+    is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)
+    waits_until_ms = None
+    if plan is not None and removal.reclaimed is None:
+        waits_until_ms = plan.not_before_ms if removal.kept is None else removal.kept.until_ms
     return RemoveOrphanFilesResult(
+        status="done" if done.is_complete and earlier.is_complete else "partial",
         orphan_files_count=planned.orphan_files_count,
         orphan_bytes_count=planned.orphan_bytes_count,
         orphan_file_locations=planned.orphan_file_locations,
-        files_by_kind=planned.files_by_kind,
-        listed_files_count=planned.listed_files_count,
-        reachable_files_count=planned.reachable_files_count,
-        kept=planned.kept,
-        too_many=planned.too_many,
-        unlisted_reason=planned.unlisted_reason,
-        unreadable_tables=planned.unreadable_tables,
-        untotalled_snapshots_count=planned.untotalled_snapshots_count,
-        hash=planned.hash,
-    )
-
-
-def _waits_until_ms(removal: Removal) -> int | None:
-    if removal.plan is None or removal.reclaimed is not None:
-        return None
-    return removal.plan.not_before_ms if removal.kept is None else removal.kept.until_ms
-
-
-def result(removal: Removal) -> RemoveOrphanFilesResult:
-    """What a run did."""
-    found, plan, done = _found(removal.planned), removal.plan, removal.reclaimed
-    metadata_count = sum(f.files_count for f in (done.deleted if done else ()) if f.kind is FileKind.METADATA)
-    done = done or Reclaimed()
-    is_left = plan is not None and (removal.reclaimed is None or not done.is_complete)
-    earlier = removal.earlier
-    return msgspec.structs.replace(
-        found,
-        status="done" if done.is_complete and earlier.is_complete else "partial",
         deleted_files_count=done.deleted_count,
-        deleted_metadata_files_count=metadata_count,
+        deleted_metadata_files_count=sum(f.files_count for f in done.deleted if f.kind is FileKind.METADATA),
         deleted_bytes_count=done.deleted_bytes_count,
         is_in_trash=plan is not None and plan.is_trash and removal.reclaimed is not None,
         missing_files_count=done.missing_count,
         failed_files_count=done.failed_count + earlier.failed_count,
         failed_files=done.failed,
-        kept=msgspec.structs.replace(found.kept, adopted_count=removal.adopted_count),
+        listed_files_count=planned.listed_files_count,
+        reachable_files_count=planned.reachable_files_count,
+        kept=msgspec.structs.replace(planned.kept, adopted_count=removal.adopted_count),
+        files_by_kind=planned.files_by_kind,
+        unlisted_reason=planned.unlisted_reason,
+        unreadable_tables=planned.unreadable_tables,
+        untotalled_snapshots_count=planned.untotalled_snapshots_count,
         finished_files_count=earlier.finished_count,
         emptied_trash_files_count=earlier.emptied_count,
         kept_again_files_count=earlier.kept_count + done.kept_count,
         swept_files_count=removal.swept_count,
-        unmoved_files_count=done.unmoved_count,
+        unmoved_files_count=done.unmovable_count,
         problems=(*((done.stopped,) if done.stopped else ()), *earlier.problems),
+        too_many=planned.too_many,
+        hash=planned.hash,
+        waits_until_ms=waits_until_ms,
         left_reason=removal.kept.reason if removal.kept is not None else "",
-        waits_until_ms=_waits_until_ms(removal),
         plan_location=plan.directory if plan is not None and (is_left or plan.is_trash) else None,
     )
 
@@ -597,7 +477,7 @@ class RemoveOrphanFilesRequest(PlannedRequest, frozen=True, kw_only=True):
             max_concurrent_deletes=self.max_concurrent_deletes,
             accept_unreadable=accepted_names(self.accept_unreadable),
             options=checked_options(OrphanOptions, self.options, self.max_concurrent_deletes, days),
-            given=None if self.given is None else GivenDeletion.of(self.given),
+            saved=None if self.given is None else SavedDeletion.of(self.given),
         )
 
 
@@ -642,20 +522,40 @@ def remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> Remo
         UnsupportedError: the table is encrypted, or the mode is `DELETE`.
         TryAgainError: the catalog or the store is out of reach, or a commit to the table is under way.
     """
-    removal = remove_orphans(table, request.spark, request.search(), request.listener, table.runtime)
-    return result(removal)
+    search, spark, listener = request.search(), request.spark, request.listener
+    with keeping_rows(table, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, keeper)
+        return result(OrphanRemoval(candidates, spark, search, listener, keeper).remove())
 
 
 @takes(RemoveOrphanFilesRequest)
 def plan_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> RemoveOrphanFilesPlan:
     """Say what `remove_orphan_files` with the same arguments would do; raises as it does, but for a share that is too great."""
-    return plan_orphans(table, request.spark, request.search(), table.runtime, request.listener)
+    search, spark, listener = request.search(), request.spark, request.listener
+    with keeping_rows(table, listener) as keeper:
+        candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
+        return foreseen_removal(candidates, spark, search, listener)
 
 
 @takes(RemoveOrphanFilesRequest, "remove_orphan_files")
 def exact_remove_orphan_files(table: Table, request: RemoveOrphanFilesRequest) -> ExactPlan:
     """What `remove_orphan_files` with the same arguments would do, with all files; raises as `plan_remove_orphan_files`."""
-    return exact_orphans(table, request.spark, request.search(), table.runtime, request.listener)
+    search, spark, listener = request.search(), request.spark, request.listener
+    with ExitStack() as stack:
+        keeper = stack.enter_context(keeping_rows(table, listener))
+        candidates = find_candidates(table, spark, search, listener, keeper, is_plan=True)
+        shown = foreseen_removal(candidates, spark, search, listener)
+        head = candidates.table.metadata.head(MAIN)
+        listings_count = -(-candidates.listed_count // _NAMES_A_LISTING)
+        return ExactPlan(
+            shown=shown,
+            snapshot_id=None if head is None else head.snapshot_id,
+            lines=file_lines(candidates.garbage, candidates.locations, table.storage),
+            # The rows are kept until they are written down.
+            close=stack.pop_all().close,
+            approve=shown.hash,
+            cost=deletion_cost(shown.orphan_files_count, requests_count=listings_count),
+        )
 
 
 @takes(RemoveOrphanFilesRequest)

@@ -1,30 +1,21 @@
-"""Which names below a directory are hidden, and so nobody's orphans: what engines keep for themselves while they work.
+"""What lies below a directory: listed on the driver in threads for few files, in Spark tasks for many, or read from a list.
 
-As for Iceberg a name is hidden that begins with `_` or `.`, unless it is a directory of a partition whose field has such a
-name, under any spec that the table has had. The metadata of a table that was dropped and kept is not hidden: its files are not
-orphans.
+A listing is complete before any metadata is read, and stays as it is from then on: by then there are files in it that the
+metadata, which was read in between, does not name. So what tasks have listed is kept in Parquet below `.icekeep/runs/<run>/` for
+as long as the run needs it, and never listed again. What Spark itself keeps (`localCheckpoint`, `persist`) goes with the executor
+that holds it, or is made again; these files outlive executors, and hold none back that could be released. Tasks write and read
+them through our own storage, as Spark's file systems may not know the credentials of the store. What a killed run has left
+`rewrite.run.sweep_runs` removes.
 
-Rows that Spark tasks have made, kept in Parquet below `.icekeep/runs/<run>/` for as long as the run needs them.
+Left out are hidden names, which engines keep for themselves while they work. As for Iceberg a name is hidden that begins with `_`
+or `.`, unless it is a directory of a partition whose field has such a name, under any spec that the table has had. The metadata
+of a table that was dropped and kept is not hidden: its files are not orphans. Left out as well are files that plans of other runs
+name and that lie where they belong: an expiration with a grace leaves its files in their places, so that its snapshots can come
+back; what cannot be moved to the trash waits as well; and `restore` moves files back before the commit that names them.
 
-A listing cannot be made a second time: by then there are files in it that the metadata, which was read in between, does not
-name. What Spark itself keeps (`localCheckpoint`, `persist`) goes with the executor that holds it, or is made anew. These files
-outlive executors, and hold none back that could be released. Tasks write and read them through our own storage, as Spark's file
-systems may not know the credentials of the store. What a killed run has left `left_behind.py` removes.
-
-Listing what lies below a directory: on the driver in threads for few files, in Spark tasks for many.
-
-A listing is complete before any metadata is read, and stays as it is from then on: what tasks have listed is kept in storage
-(`kept_rows.py`), and never listed again. Each row carries the keys by which it is compared.
-
-Lists of files that somebody else made: a view or table that Spark knows, an S3 inventory, or files of either.
-
-A list names `file_path` and `last_modified`, and `size` if it likes; an inventory `bucket`, `key`, `size` and
-`last_modified_date`. Of a list nothing is taken that does not lie below the location, by whole names of directories.
-
-Files that plans of other runs name, and that lie where they belong: they are not orphans yet, though nothing leads to them.
-
-An expiration with a grace leaves its files in their places, so that its snapshots can come back; what cannot be moved to the
-trash waits as well; and `restore` moves files back before the commit that names them. Each has a plan that says so.
+A list that somebody else made is a view or table that Spark knows, an S3 inventory, or files of either. It names `file_path` and
+`last_modified`, and `size` if it likes; an inventory `bucket`, `key`, `size` and `last_modified_date`. Of a list nothing is taken
+that does not lie below the location, by whole names of directories.
 """
 
 import re
@@ -50,7 +41,7 @@ from icekeep.catalog.filesystem import MOVED_ASIDE
 from icekeep.errors import InvalidTableError, MissingFileError, SafetyError, UsageError, argument, first_line
 from icekeep.events import Listener
 from icekeep.maintenance.delete.kept import part_paths, plans_with_files_in_place
-from icekeep.maintenance.delete.locations import Territory
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.delete.plan_file import DeletionPlan, PlanPart, read_plan
 from icekeep.maintenance.delete.reachable import PathSet, union
 from icekeep.maintenance.orphans import JOB
@@ -61,12 +52,11 @@ from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started, task_context
 from icekeep.planning.spark.tasks import all_results, attempt_id, dataframe_from_tasks, run_over_partitions
 from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, tasks_count
-from icekeep.runtime import Runtime
 from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.properties import OWN_DIRECTORY, own_directory
-from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, ListingShare, Storage, answer_each
 from icekeep.storage.location_keys import Spelling, loose_keys
 from icekeep.storage.locations import canonical, parse_location, requests_at_once
 
@@ -110,13 +100,10 @@ def hidden_names(root: str, specs: Iterable[PartitionSpec]) -> HiddenNames:
     names = {field.name for spec in specs for field in spec.fields if field.name.startswith(("_", "."))}
     # Writers encode names for their paths, as Java does (`spec.partitioning.partition_path`).
     spelled = sorted(names | {quote_plus(name, safe="*").replace("~", "%7E") for name in names})
-    pattern = rf"(^|/)(?:{'|'.join(map(_literal, spelled))})=" if spelled else ""
+    # RE2 knows fewer escapes than Python's `re` makes.
+    literal = ["".join(c if c.isalnum() or c in "_" else f"\\x{{{ord(c):x}}}" for c in name) for name in spelled]
+    pattern = rf"(^|/)(?:{'|'.join(literal)})=" if literal else ""
     return HiddenNames(len(path.rstrip("/")) + 1, pattern)
-
-
-def _literal(name: str) -> str:
-    """A name as a pattern of RE2, which knows fewer escapes than Python's `re` makes."""
-    return "".join(c if c.isalnum() or c in "_" else f"\\x{{{ord(c):x}}}" for c in name)
 
 
 _GROUP_ROWS = 100_000
@@ -164,8 +151,8 @@ class _Writing(msgspec.Struct, frozen=True):
 class RowKeeper:
     """Keeps rows for one run; until it is asked to, it writes nothing."""
 
-    def __init__(self, table: Table, runtime: Runtime, listener: Listener) -> None:
-        self._table, self._runtime, self._listener = table, runtime, listener
+    def __init__(self, table: Table, listener: Listener) -> None:
+        self._table, self._listener = table, listener
         self._run = ExitStack()
         self._directory = ""
 
@@ -203,15 +190,15 @@ class RowKeeper:
 
     def _begun(self) -> str:
         run_id = run_name(self._table)
-        self._run.enter_context(Heartbeat(self._table, run_id, JOB.name, self._runtime, self._listener))
+        self._run.enter_context(Heartbeat(self._table, run_id, JOB.name, self._table.runtime, self._listener))
         self._directory = own_directory(self._table.metadata, f"runs/{run_id}")
         return self._directory
 
 
 @contextmanager
-def keeping_rows(table: Table, runtime: Runtime, listener: Listener) -> Iterator[RowKeeper]:
+def keeping_rows(table: Table, listener: Listener) -> Iterator[RowKeeper]:
     """What keeps rows while the block lasts."""
-    keeper = RowKeeper(table, runtime, listener)
+    keeper = RowKeeper(table, listener)
     try:
         yield keeper
     finally:
@@ -219,7 +206,7 @@ def keeping_rows(table: Table, runtime: Runtime, listener: Listener) -> Iterator
 
 
 def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> _Part:
-    """Write the rows of one partition; each attempt names its file by itself, and that of the one that won is told."""
+    """Write the rows of one partition; each attempt names its file by itself, and that of the one that won is returned."""
     context = task_context()
     number = 0 if context is None else context.partitionId()
     location = f"{writing.prefix}-{number:05d}-{attempt_id()}.parquet"
@@ -227,7 +214,9 @@ def _write(batches: Iterable[pa.RecordBatch], writing: _Writing) -> _Part:
     rows_count = 0
     with ExitStack() as stack:
         file: pq.ParquetWriter | None = None
-        for group in _groups(_looked_at(batches, writing, counts)):
+        # A row group each.
+        groups = packed(_looked_at(batches, writing, counts), (lambda batch: batch.num_rows, _GROUP_ROWS))
+        for group in map(pa.Table.from_batches, groups):
             if file is None:
                 stream = stack.enter_context(writing.storage.write(location))
                 file = stack.enter_context(pq.ParquetWriter(stream, writing.schema, compression="zstd"))
@@ -243,11 +232,6 @@ def _looked_at(batches: Iterable[pa.RecordBatch], writing: _Writing, counts: Cou
         if kept.num_rows:
             # Nullability is that of the schema here, not as Spark has worked it out.
             yield pa.record_batch(kept.columns, schema=writing.schema)
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows in tables of some size: a row group each."""
-    return map(pa.Table.from_batches, packed(batches, (lambda batch: batch.num_rows, _GROUP_ROWS)))
 
 
 def _read(storage: Storage, parts: Sequence[_Part]) -> Iterator[pa.RecordBatch]:
@@ -413,7 +397,8 @@ def _list_in_task(task: _ListTask) -> Iterator[pa.RecordBatch]:
 def _list_share(share: ListingShare, task: _ListTask) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The files of a share that are not hidden, and how many are."""
     files = task.storage.list_share(share)
-    for infos in _batches(files if task.own is None else (file for file in files if task.own not in file.location)):
+    infos_left = iter(files if task.own is None else (file for file in files if task.own not in file.location))
+    while infos := [*islice(infos_left, _BATCH_ROWS)]:
         locations = pa.array([info.location for info in infos], pa.string())
         is_hidden = pa.array(task.hidden.mask(locations), pa.bool_())
         shown = pc.invert(is_hidden)
@@ -428,12 +413,6 @@ def _list_share(share: ListingShare, task: _ListTask) -> Iterator[tuple[pa.Recor
         )
 
 
-def _batches(infos: Iterable[FileInfo]) -> Iterator[Sequence[FileInfo]]:
-    infos = iter(infos)
-    while batch := [*islice(infos, _BATCH_ROWS)]:
-        yield batch
-
-
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".csv.gz": "csv"}
 _PLAIN_KEYS = (".parquet", ".orc")
 """Inventories in these formats have keys as they are, in others percent-encoded."""
@@ -446,7 +425,7 @@ _WANTED = (
 
 
 class _Sieve(msgspec.Struct, frozen=True):
-    below: Territory
+    below: DeletableLocations
     hidden: HiddenNames
     spelling: Spelling
     percent_encoded: bool
@@ -499,8 +478,10 @@ def list_given(
             f"{argument('file_list_view')} {name!r} has the columns {', '.join(rows.columns)}; {_WANTED}",
             file_list_view=name,
         )
-    is_encoded = is_inventory and not _is_plain(suffix, rows)
-    sieve = _Sieve(Territory(roots=(root,)), hidden, spelling, is_encoded)
+    names = [suffix] if suffix else rows.inputFiles() if is_inventory else []
+    is_plain = bool(names) and all(name.lower().endswith(_PLAIN_KEYS) for name in names)
+    is_encoded = is_inventory and not is_plain
+    sieve = _Sieve(DeletableLocations(roots=(root,)), hidden, spelling, is_encoded)
     with _readable(name):
         sifted = files.mapInArrow(partial(_sift, sieve), from_arrow_schema(LISTED))
         return kept_listing(sifted, limits_of(spark).listed_files_count, keeper)
@@ -591,15 +572,10 @@ def _tried(column: str, type_: str) -> "Column":
     return F.expr(f"try_cast({column} AS {type_})")
 
 
-def _is_plain(suffix: str, rows: "DataFrame") -> bool:
-    names = [suffix] if suffix else rows.inputFiles()
-    return bool(names) and all(name.lower().endswith(_PLAIN_KEYS) for name in names)
-
-
 _KEYS = pa.schema([pa.field("path_key", pa.int64(), nullable=False)])
 
 
-def without_waiting(
+def without_planned(
     files: Rows, files_count: int, table: Table, spark: SparkSource, keeper: RowKeeper
 ) -> tuple[Rows, int]:
     """Listed files without those that a plan of another run names, and how many these are.
@@ -616,7 +592,10 @@ def without_waiting(
     parts = [part for plan in _plans(table) for part in plan.parts]
     planned_count = sum(part.files_count for part in parts)
     if isinstance(files, pa.Table) and planned_count <= limits_of(spark).plan_files_count:
-        return _without(files, _paths_of(parts, table.storage))
+        several = answer_each(
+            lambda part: _waiting_read(part, table.storage), parts, lambda part: part.location, REQUESTS_AT_ONCE
+        )
+        return _without(files, union(several))
     session = started(spark)
     if isinstance(files, pa.Table):
         # Few listed files and long plans: the tasks tell which of the few they name.
@@ -656,11 +635,6 @@ def _plans(table: Table) -> Iterator[DeletionPlan]:
                 f"remove {directory!r} if nobody needs it",
                 location=directory,
             ) from error
-
-
-def _paths_of(parts: list[PlanPart], storage: Storage) -> PathSet:
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return union(pool.map(lambda part: _waiting_read(part, storage), parts))
 
 
 def _waiting_read(part: PlanPart, storage: Storage) -> PathSet:

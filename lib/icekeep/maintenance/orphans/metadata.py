@@ -1,6 +1,4 @@
-"""The text of metadata files that may be broken: plain or packed, and whether it ended before its JSON did.
-
-What no metadata leads to, sorted: orphans, what is too young, and table metadata that is in no log.
+"""Metadata files that no metadata leads to, and what metadata in the log leads to beside the current one.
 
 A metadata file in no log is what a commit that lost left behind, or a version that fell out of the log. It may also be that
 of another table in the same place, or of another line of this one's history: then nothing here may be deleted, since that
@@ -11,16 +9,14 @@ an operator may name tables that are dead by their uuid. A commit that is under 
 wanted to make this very table once more, and found it there, leads to no file: PyIceberg's `create_table_if_not_exists` writes
 the metadata of a new table before it asks the catalog, each time.
 
-What orphan removal holds against a listing: all that metadata leads to, and the statistics of older metadata in the log.
-
-Nobody may need these but a rollback of the catalog. Of older metadata a file leads to nothing that is gone, or was cut off:
-nobody can roll back to it. Nor does one outside of the table's places that is not ours to read, as of a table that was moved:
-nothing is deleted there.
+Statistics that only older metadata in the log names stay too: a rollback of the catalog may need them. Of older metadata a file
+leads to nothing that is gone, or was cut off: nobody can roll back to it. Nor does one outside of the table's locations that is
+not ours to read, as of a table that was moved: nothing is deleted there.
 """
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -34,7 +30,7 @@ from icekeep.catalog.filesystem import CLOCK_GRAIN_MS, MOVED_ASIDE, VERSION_AGE_
 from icekeep.catalog.metadata_files import METADATA_NAME, parse_version_name
 from icekeep.decoding import from_json, from_plain
 from icekeep.errors import IcekeepError, InvalidTableError, MissingFileError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.delete.locations import Territory, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, deletable_locations
 from icekeep.maintenance.delete.reachable import (
     NOTHING_SEEN,
     FileKind,
@@ -181,13 +177,9 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
             with ThreadPoolExecutor(min(REQUESTS_AT_ONCE, len(described))) as pool:
                 answers = [*pool.map(lambda file: self._judged(**file), described)]
             kinds = pc.replace_with_mask(kinds, is_metadata, pa.array([kind.value for kind, _ in answers]))
-            told = pa.array([reason for _, reason in answers], pa.string())
-            reasons = pc.replace_with_mask(reasons, is_metadata, told)
+            found = pa.array([reason for _, reason in answers], pa.string())
+            reasons = pc.replace_with_mask(reasons, is_metadata, found)
         return pa.record_batch([*files.columns, kinds, reasons], schema=SORTED)
-
-    def sort_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same of several batches."""
-        return map(self.sort, batches)
 
     def _judged(self, location: str, size_bytes: int | None, modified_ms: int | None) -> tuple[Sort, str | None]:
         try:
@@ -223,7 +215,9 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
         return self._leading_nowhere(location, modified_ms), None
 
     def _leading_nowhere(self, location: str, modified_ms: int | None) -> Sort:
-        is_version = modified_ms is not None and self._may_be_found_by_name(location, modified_ms)
+        is_version = modified_ms is not None and may_be_found_by_name(
+            location, modified_ms, self.last_version, self.now_ms
+        )
         # What a drop has moved aside stays for `register`.
         return Sort.VERSION if is_version or _MOVED_ASIDE.search(location) else Sort.METADATA
 
@@ -261,9 +255,6 @@ class MetadataFileSorter(msgspec.Struct, frozen=True, kw_only=True):
             and _is_location(first.location.rstrip("/"), self.table_location)
             and first.columns in self.columns
         )
-
-    def _may_be_found_by_name(self, location: str, modified_ms: int) -> bool:
-        return may_be_found_by_name(location, modified_ms, self.last_version, self.now_ms)
 
 
 def may_be_found_by_name(location: str, modified_ms: int, last_version: int | None, now_ms: int) -> bool:
@@ -378,9 +369,9 @@ def _statistics_of(locations: Sequence[str], table: Table) -> dict[str, list[str
     """
     if not locations:
         return {}
-    places, storage = territory(table), table.storage
+    own, storage = deletable_locations(table), table.storage
     with ThreadPoolExecutor(_files_at_once(table)) as pool:
-        found = pool.map(lambda location: _statistics_named_by(location, places, storage), locations)
+        found = pool.map(lambda location: _statistics_named_by(location, own, storage), locations)
         return {location: files for location, files in zip(locations, found, strict=True) if files is not None}
 
 
@@ -391,13 +382,13 @@ def _files_at_once(table: Table) -> int:
     return max(1, min(REQUESTS_AT_ONCE, _HELD_BYTES // (_GROWTH * file_bytes)))
 
 
-def _statistics_named_by(location: str, places: Territory, storage: Storage) -> list[str] | None:
+def _statistics_named_by(location: str, own: DeletableLocations, storage: Storage) -> list[str] | None:
     try:
         data = storage.read(location)
     except MissingFileError:
         return None
     except (UsageError, UnsupportedError):
-        if places.holds(location):
+        if own.holds(location):
             raise
         return None
     try:

@@ -10,9 +10,9 @@ from enum import StrEnum
 import msgspec
 
 from icekeep.errors import OptionError, UnsupportedError, UsageError, argument
-from icekeep.maintenance.delete.kept import GivenDeletion
 from icekeep.maintenance.delete.lease import SKEW_MAX_MS
 from icekeep.maintenance.delete.options import OrphanOptions
+from icekeep.maintenance.delete.saved import SavedDeletion
 from icekeep.spec.times import Moment, moment_ms
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from icekeep.storage.location_keys import Spelling
@@ -119,7 +119,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         force: go on although a great share of the files would go.
         trust_manifest_list: believe manifest lists although summaries count other files.
         accept_unreadable: names of tables of the catalog that may be unreadable, since they lie elsewhere.
-        given: the plan that alone is carried out, whose hash `approve` is.
+        saved: what alone may go, by a plan that was made before, whose hash `approve` is.
     """
 
     older_than: Moment | None = None
@@ -134,9 +134,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent_deletes: int | None = None
     options: OrphanOptions
     accept_unreadable: tuple[str, ...] = ()
-    given: GivenDeletion | None = None
+    saved: SavedDeletion | None = None
 
     @property
     def finishes_earlier(self) -> bool:
-        """Whether the run also deals with what earlier runs left: where a plan is approved or given, that is all that goes."""
-        return self.approve is None and self.given is None
+        """Whether the run also deals with what earlier runs left: where a plan is approved or saved, that is all that goes."""
+        return self.approve is None and self.saved is None

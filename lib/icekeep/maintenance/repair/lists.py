@@ -36,13 +36,13 @@ from icekeep.errors import (
     first_line,
 )
 from icekeep.maintenance.check.faults import Fault
-from icekeep.maintenance.delete.lease import RESTORE, earlier_clock_ms, last_work, released, take_claim
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.lease import RESTORE, earlier_clock_ms, holding, last_work, take_lease
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.maintenance.delete.plan_file import (
     DeletionPlan,
     chosen_plan,
-    mark_undone,
+    clear_done_mark,
     plans_of,
     read_part,
     trash_location,
@@ -559,7 +559,7 @@ class Trash:
 
     def at(self, path: str, size_bytes: int | None = None) -> TrashedFile | None:
         """What was at a location and is in the trash, of a size if that is known; none where that is no place of the table."""
-        if not territory(self._table).holds(path):
+        if not deletable_locations(self._table).holds(path):
             return None
         for plan in self._plans:
             trash = trash_location(plan, path)
@@ -599,7 +599,7 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFi
     if not files:
         return
     around = neighbours(table, refuses_overlap=False)
-    places = territory(table, (), around.other_roots)
+    places = deletable_locations(table, (), around.other_roots)
     for file in files:
         if not places.reaches(pa.array([file.location]))[0]:
             raise SafetyError(
@@ -608,12 +608,12 @@ def bring_back(table: Table, files: Sequence[TrashedFile]) -> Iterator[TrashedFi
             )
     for run in dict.fromkeys(file.run for file in files):
         plan, storage, runtime = chosen_plan(table, run), table.storage, table.runtime
-        claim = take_claim(plan.directory, RESTORE, storage, runtime, earlier_clock_ms(table, runtime))
-        with released(claim, storage, runtime):
+        claim = take_lease(plan.directory, RESTORE, storage, runtime, earlier_clock_ms(table, runtime))
+        with holding(claim, storage, runtime):
             if claim.deletes:
                 raise SafetyError(f"the files of run {run!r} are being deleted for good; nothing was changed")
             # From now on a run that finishes this plan proves each file anew, and sees that it is needed.
-            mark_undone(plan, storage)
+            clear_done_mark(plan, storage)
             for file in files:
                 if file.run == run:
                     claim.check(storage, runtime)

@@ -24,13 +24,13 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.errors import IcekeepError, SafetyError, UnavailableError, and_more
 from icekeep.events import Listener, StepAdvanced
-from icekeep.maintenance.delete.execute import NAMED_COUNT
 from icekeep.maintenance.delete.garbage import held_against
-from icekeep.maintenance.delete.kept import paths_of_others
+from icekeep.maintenance.delete.kept import paths_of_other_plans
 from icekeep.maintenance.delete.lease import PlanLease
-from icekeep.maintenance.delete.locations import Territory, named_roots, table_roots
+from icekeep.maintenance.delete.locations import DeletableLocations, named_roots, table_locations
 from icekeep.maintenance.delete.plan_file import DeletionPlan, PlanPart, read_part, trash_location
 from icekeep.maintenance.delete.reachable import Reached, among, fails_closed
+from icekeep.maintenance.delete.run import NAMED_COUNT
 from icekeep.planning.entries import DecodedEntries, EntryFilter, Fold, SpecFilter, folded
 from icekeep.planning.manifest_lists import ListedManifests, listed_manifests
 from icekeep.planning.spark.session import SparkSource, limits_of, started
@@ -135,7 +135,7 @@ class Returning(msgspec.Struct, frozen=True):
 
     plan: DeletionPlan
     claim: PlanLease | None
-    places: Territory
+    places: DeletableLocations
     storage: Storage
     runtime: Runtime
 
@@ -399,9 +399,9 @@ class _Needs:
 
         In the table's own places an engine of others may be deleting them.
         """
-        places = Territory(roots=(*table_roots(self._base), *named_roots(self._table)))
+        places = DeletableLocations(roots=(*table_locations(self._base), *named_roots(self._table)))
         is_ours = places.mask(pa.array(files, pa.string()))
-        named = paths_of_others(self._plan, self._table).mask(files)
+        named = paths_of_other_plans(self._plan, self._table).mask(files)
         there = head_many(files, self._storage)
         return [
             path

@@ -36,27 +36,27 @@ from icekeep.errors import (
 from icekeep.events import SILENT, Listener, StepFinished, StepStarted, unfailing
 from icekeep.maintenance.delete.kept import plans_that_share
 from icekeep.maintenance.delete.lease import (
-    CLAIMS,
+    LEASES,
     RESTORE,
     PlanLease,
     earlier_clock_ms,
+    holding,
     last_work,
-    released,
-    take_claim,
+    take_lease,
 )
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.maintenance.delete.plan_file import (
     BEFORE,
     HEAD,
     DeletionPlan,
     chosen_plan,
-    forget_plan,
+    clear_done_mark,
+    delete_draft,
+    delete_plan,
     mark_done,
-    mark_undone,
     metadata_before,
     plans_of,
-    remove_draft,
     restore_command,
     whole_run,
 )
@@ -274,13 +274,13 @@ def restore(
         return take_back(table, run, listener, dry_run=False)
     plan, storage = _chosen(table, run), table.storage
     now_ms = earlier_clock_ms(table, runtime)
-    claim = take_claim(plan.directory, RESTORE, storage, runtime, now_ms)
+    claim = take_lease(plan.directory, RESTORE, storage, runtime, now_ms)
     claim.is_unchanged = True
-    with released(claim, storage, runtime), ExitStack() as others:
+    with holding(claim, storage, runtime), ExitStack() as others:
         if claim.deletes:
             raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
         if storage.head(f"{plan.directory}/{HEAD}") is None:
-            remove_draft(f"{plan.directory}/{CLAIMS}", storage)
+            delete_draft(f"{plan.directory}/{LEASES}", storage)
             raise NotFoundError(
                 f"run {plan.run!r} is not there any more: it was restored, or its files deleted, just now"
             )
@@ -321,7 +321,7 @@ def plan_restore(
     if last_work(plan.directory, table.storage).deletes:
         raise NotFoundError(f"the files of run {plan.run!r} are being deleted for good: nothing of it comes back")
     around = neighbours(table, refuses_overlap=False, listener=unfailing(listener))
-    work = Returning(plan, None, territory(table, (), around.other_roots), table.storage, table.runtime)
+    work = Returning(plan, None, deletable_locations(table, (), around.other_roots), table.storage, table.runtime)
     change = _change(table, plan, keep_for_ms)
     if change is not None:
         change.check(table.metadata)
@@ -383,16 +383,16 @@ def _share(
     """
     cannot = f"run {plan.run!r} cannot be restored now, since run {other.run!r} names some of its files too"
     try:
-        claim = take_claim(other.directory, RESTORE, storage, runtime, now_ms)
+        claim = take_lease(other.directory, RESTORE, storage, runtime, now_ms)
     except ClaimedError as error:
         raise ClaimedError(f"{cannot}: {error.message}; nothing was restored") from error
     claim.is_unchanged = True
-    claims.enter_context(released(claim, storage, runtime))
+    claims.enter_context(holding(claim, storage, runtime))
     if storage.head(f"{other.directory}/{HEAD}") is None:
         # Another run has just finished it; what it deleted is seen to be missing.
-        remove_draft(f"{other.directory}/{CLAIMS}", storage)
+        delete_draft(f"{other.directory}/{LEASES}", storage)
         return None
-    if claim.preempted and claim.deletes:
+    if claim.unfinished_by and claim.deletes:
         raise ClaimedError(
             f"{cannot}, and may still be deleting its files for good; nothing was restored; let the next `expire_snapshots` "
             "finish it first"
@@ -412,7 +412,7 @@ def _restored(
     """Restore a plan by the claims on it, which comes first, and on those that name some of its files."""
     claim, storage = claims[0], table.storage
     around = neighbours(table, refuses_overlap=False, listener=listener)
-    work = Returning(plan, claim, territory(table, (), around.other_roots), storage, runtime)
+    work = Returning(plan, claim, deletable_locations(table, (), around.other_roots), storage, runtime)
     change = _change(table, plan, keep_for_ms)
     if change is not None:
         change.check(table.metadata)
@@ -424,7 +424,7 @@ def _restored(
     for held in claims:
         held.is_unchanged = False
     if plan.is_trash:
-        mark_undone(plan, storage)
+        clear_done_mark(plan, storage)
     returned = move_back(work, spark, listener)
     returned.refuse_incomplete(plan)
     listener.on(StepFinished(STEP, counted(returned.moved_count, "files")))
@@ -443,7 +443,9 @@ def _restored(
                 late = move_back(work, spark, SILENT)
         has_changed = bool(returned.moved_count or snapshot_ids) or not plan.snapshot_ids
         notes += [*late.notes(), *_ended(table, plan, claim, late, has_changed=has_changed)]
-        notes += [_may_be_at_work(table, held.directory.rpartition("/")[2]) for held in claims[1:] if held.preempted]
+        notes += [
+            _may_be_at_work(table, held.directory.rpartition("/")[2]) for held in claims[1:] if held.unfinished_by
+        ]
         is_complete = late.is_complete
     except Exception as error:
         if not snapshot_ids:
@@ -501,8 +503,8 @@ def _ended(table: Table, plan: DeletionPlan, claim: PlanLease, late: Returned, *
     """Forget a plan of which everything is back; one whose run may be in the middle of a call is left for what that moves."""
     if not late.is_complete:
         return []
-    if not claim.preempted:
-        forget_plan(plan, table.storage)
+    if not claim.unfinished_by:
+        delete_plan(plan, table.storage)
         return []
     if plan.is_trash and has_changed:
         # It holds what that run still moves to the trash, and no later run goes on with it.

@@ -27,7 +27,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, PropertyError, S
 from icekeep.events import SILENT
 from icekeep.maintenance.delete.kept import days_in_trash_end_ms, done_file, restore_ends_ms
 from icekeep.maintenance.delete.lease import last_work
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.plan_file import (
     DeletionPlan,
     PlanPart,
@@ -541,7 +541,7 @@ class _Look:
         self._unreadable |= plans.unreadable
         if self._where is not None and "is_read_by_filter" not in told:
             self._notes.append("a filter says something of data files that a snapshot reads alone")
-        if not territory(self._table).holds(found.file_path):
+        if not deletable_locations(self._table).holds(found.file_path):
             self._notes.append(
                 "it lies in no place of the table, so that it stays when no snapshot reads it any more, unless reclaim.roots "
                 "names a directory above it"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import made_by
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.reachable import CONTENT_KINDS
 from icekeep.maintenance.orphans.compare import sorter_of
 from icekeep.maintenance.orphans.listing import hidden_names, keyed_rows
@@ -409,7 +409,7 @@ def judged(info: FileInfo, table: Table) -> FileVerdict:
     metadata, location = table.metadata, info.location
     if is_under(location, metadata.location) and f"/{OWN_DIRECTORY}/" in canonical(location):
         return FileVerdict(FileState.OWN, "it is icekeep's own, which removes it itself when it is done with it")
-    if not territory(table).holds(location):
+    if not deletable_locations(table).holds(location):
         return FileVerdict(
             FileState.ELSEWHERE, "it lies in no place of the table, and below no `reclaim.roots`, so no run deletes it"
         )

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.maintenance.delete.lease import RESTORE, take_claim
+from icekeep.maintenance.delete.lease import RESTORE, take_lease
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.why.job import why
 from icekeep.maintenance.why.reasons import FileState
@@ -198,7 +198,7 @@ def test_a_plan_that_is_being_restored_keeps_its_files_and_one_that_deletes_for_
     table, now_ms = world.table, world.runtime.now_ms() + DAY_MS
     world.pass_days(1)
     directory = f"{table.metadata.location}/.icekeep/plans/{plan.run}"
-    claim = take_claim(directory, "expire_snapshots" if deletes else RESTORE, table.storage, world.runtime, now_ms)
+    claim = take_lease(directory, "expire_snapshots" if deletes else RESTORE, table.storage, world.runtime, now_ms)
     if deletes:
         claim.begin_deleting(table.storage, world.runtime)
     (told_now,) = told(world, A).plans

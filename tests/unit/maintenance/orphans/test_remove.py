@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icekeep.catalog.base import Description
 from icekeep.errors import OptionError, SafetyError, TryAgainError, UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT, Warned
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.orphans.compare import refuse_unmatched
 from icekeep.maintenance.orphans.job import RemoveOrphanFilesRequest
 from icekeep.maintenance.orphans.listing import LISTED, LocationListing
@@ -323,7 +323,7 @@ def test_a_neighbour_that_cannot_be_read_is_accepted_by_its_name_and_is_a_part_o
     before = world.plan()
     assert before.unreadable_tables == ()
     world.memory.files[other.metadata_location] = (b"{", 0)
-    forget_roots()
+    forget_locations()
     plan = world.plan(accept_unreadable=["db.broken", "db.other"])
     assert (plan.orphan_file_locations, plan.unreadable_tables) == ((stray,), ("db.broken",))
     assert plan.hash != before.hash

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
-from icekeep.maintenance.delete.lease import LEASE_MS, take_claim
+from icekeep.maintenance.delete.lease import LEASE_MS, take_lease
 from icekeep.maintenance.delete.plan_file import DeletionPlan
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.restore import files as needs
@@ -161,7 +161,7 @@ def test_a_claim_that_ended_while_the_catalog_was_away_is_seen_before_the_commit
     def take_over() -> None:
         world.catalog.runtime.pass_ms(LEASE_MS + 1)
         now_ms = world.catalog.runtime.now_ms()
-        take_claim(plan, "somebody else", world.storage, world.catalog.runtime, now_ms)
+        take_lease(plan, "somebody else", world.storage, world.catalog.runtime, now_ms)
 
     world.catalog.follow(after(take_over, then=fails(UnavailableError("the catalog is out of reach"))))
     with pytest.raises(ClaimedError, match="was taken over by somebody else"):

@@ -20,7 +20,7 @@ from icekeep.errors import (
     UnavailableError,
     UsageError,
 )
-from icekeep.maintenance.delete.lease import LEASE_MS, new_claim
+from icekeep.maintenance.delete.lease import LEASE_MS, new_lease
 from icekeep.maintenance.delete.plan_file import DONE, HEAD, write_head
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.restore.job import list_restorable, plan_restore, restore
@@ -563,7 +563,7 @@ def test_files_that_are_deleted_while_the_snapshots_come_back_are_named_and_the_
 def test_the_plan_of_a_run_that_may_be_at_work_stays():
     world = World()
     world.storage.delete_many([f"{world.plan.directory}/done.json"])
-    new_claim(world.plan.directory, "expire_snapshots", world.storage, world.catalog.runtime)
+    new_lease(world.plan.directory, "expire_snapshots", world.storage, world.catalog.runtime)
     world.catalog.runtime.pass_ms(LEASE_MS + 1)
     result = world.restore()
     assert (
@@ -587,7 +587,7 @@ def test_orphans_of_a_run_that_may_be_at_work_come_back_and_no_later_run_goes_on
     orphan = GarbageFile(FileKind.ORPHAN, f"{LOCATION}/data/orphan", 3)
     runtime = world.catalog.runtime
     plan = written_plan(world.load(), [orphan], run="run-2", job="remove_orphan_files", runtime=runtime)
-    new_claim(plan.directory, "remove_orphan_files", world.storage, runtime)
+    new_lease(plan.directory, "remove_orphan_files", world.storage, runtime)
     runtime.pass_ms(LEASE_MS + 1)
     note = world.restore().note
     assert note is not None

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from icekeep.errors import ClaimedError
-from icekeep.maintenance.delete.lease import CLAIMS, LEASE_MS, RESTORE, last_work, new_claim, released, take_claim
+from icekeep.maintenance.delete.lease import LEASE_MS, LEASES, RESTORE, holding, last_work, new_lease, take_lease
 from icekeep.processes import has_ended, process_name
 from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage
@@ -25,7 +25,7 @@ def storage(runtime):
 
 
 def taken(storage, runtime, job="other"):
-    return take_claim(PLAN, job, storage, runtime, runtime.now_ms())
+    return take_lease(PLAN, job, storage, runtime, runtime.now_ms())
 
 
 def test_one_of_two_gets_a_plan(storage, runtime):
@@ -61,7 +61,7 @@ def test_of_two_who_look_at_the_same_moment_one_gets_it(storage, runtime):
         def list(self, prefix_location):
             yield from super().list(prefix_location)
             if not self.files:
-                self.first = new_claim(PLAN, "faster", self, runtime)
+                self.first = new_lease(PLAN, "faster", self, runtime)
 
     late = Late(runtime)
     with pytest.raises(ClaimedError, match="another run has just begun"):
@@ -88,7 +88,7 @@ def test_whoever_works_renews_it_in_time(storage, runtime):
         first.check(storage, runtime)
         with pytest.raises(ClaimedError):
             taken(storage, runtime)
-    assert len([*storage.list(f"{PLAN}/{CLAIMS}")]) == 11
+    assert len([*storage.list(f"{PLAN}/{LEASES}")]) == 11
 
 
 def test_tasks_of_one_run_renew_it_together(storage, runtime):
@@ -102,18 +102,18 @@ def test_tasks_of_one_run_renew_it_together(storage, runtime):
 
 
 def test_a_released_plan_is_free_at_once_and_a_restore_is_known_until_a_run_goes_on(storage, runtime):
-    with released(taken(storage, runtime, "restore"), storage, runtime) as first:
+    with holding(taken(storage, runtime, "restore"), storage, runtime) as first:
         assert last_work(PLAN, storage).restored_ms == runtime.now_ms()
     restored_ms = last_work(PLAN, storage).restored_ms
     assert restored_ms == runtime.now_ms()
     runtime.pass_ms(1000)
-    with released(taken(storage, runtime), storage, runtime):
+    with holding(taken(storage, runtime), storage, runtime):
         assert last_work(PLAN, storage).restored_ms == restored_ms
-    with released(taken(storage, runtime), storage, runtime) as going_on:
+    with holding(taken(storage, runtime), storage, runtime) as going_on:
         going_on.restored_ms = 0
     assert last_work(PLAN, storage).restored_ms == 0
     second = taken(storage, runtime)
-    assert second.preempted == ""
+    assert second.unfinished_by == ""
     with pytest.raises(ClaimedError):
         first.check(storage, runtime)
     first.release(storage)
@@ -125,7 +125,7 @@ def test_a_run_that_fails_releases_and_one_that_dies_does_not(storage, runtime):
         pass
 
     for error, is_free in ((ValueError, True), (KeyboardInterrupt, True), (Killed, False)):
-        with pytest.raises(error), released(taken(storage, runtime), storage, runtime):
+        with pytest.raises(error), holding(taken(storage, runtime), storage, runtime):
             raise error
         if is_free:
             continue
@@ -139,7 +139,7 @@ def test_a_restore_waits_for_its_turn_too_and_knows_of_whom_it_follows(storage, 
         taken(storage, runtime, RESTORE)
     runtime.pass_ms(LEASE_MS + 1)
     second = taken(storage, runtime, RESTORE)
-    assert second.preempted == "expire_snapshots"
+    assert second.unfinished_by == "expire_snapshots"
     with pytest.raises(ClaimedError):
         first.check(storage, runtime)
 
@@ -158,7 +158,7 @@ def test_the_claim_of_a_process_that_has_ended_on_this_machine_is_over_at_once(s
     taken(storage, runtime)
     monkeypatch.undo()
     # What it had begun may take effect all the same.
-    assert taken(storage, runtime).preempted == "other"
+    assert taken(storage, runtime).unfinished_by == "other"
 
 
 def test_only_a_process_of_this_machine_and_container_is_known_to_have_ended():

@@ -1,7 +1,7 @@
 """The files that a run leaves below `.icekeep/`: a later version of icekeep reads those of every version that was released.
 
 `golden/v1/` holds one of each kind. Where a change makes today's files others than the newest ones there, and that is meant, keep
-the old ones and add the new ones as the next version: `python tests/unit/maintenance/deletion/test_golden.py v2`.
+the old ones and add the new ones as the next version: `python tests/unit/maintenance/delete/test_golden.py v2`.
 """
 
 import json

@@ -5,8 +5,8 @@ import pytest
 from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.delete import execute as pace
-from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.delete import reachable
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.restore.job import list_restorable
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, MoveOutcome, MoveStatus
 from kit.cases import for_each
@@ -99,9 +99,9 @@ def test_a_file_that_is_never_deleted_does_not_keep_another_run_from_being_resto
 
 @pytest.mark.slow
 def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkeypatch):
-    monkeypatch.setattr(pace, "CALL_FILES", 1)
+    monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world = ExpiredWorld()
-    look, count = last_look.TableLook.__call__, [0]
+    look, count = reachable.TableLook.__call__, [0]
 
     def away(self):
         count[0] += 1
@@ -109,7 +109,7 @@ def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkey
             raise UnavailableError("the catalog is away")
         return look(self)
 
-    monkeypatch.setattr(last_look.TableLook, "__call__", away)
+    monkeypatch.setattr(reachable.TableLook, "__call__", away)
     run = younger_plan(world)
     assert count[0] >= 3
     world.pass_days(0.1)
@@ -117,7 +117,7 @@ def test_a_catalog_that_is_away_between_two_calls_is_no_call_of_the_store(monkey
 
 
 def test_calls_that_failed_are_known_although_the_run_was_ended_by_something_else(monkeypatch):
-    monkeypatch.setattr(pace, "CALL_FILES", 1)
+    monkeypatch.setattr(deleting, "CALL_FILES", 1)
 
     class OneFails(_LateMove):
         def move_many(self, moves):

@@ -19,7 +19,7 @@ from icekeep.tables.verbs import set_current_snapshot, update_schema, update_spe
 from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.written_deletes import data_files
-from unit.maintenance.expiration.test_job_contract import TestExpireSnapshots as Contract
+from unit.maintenance.expire.test_job_contract import TestExpireSnapshots as Contract
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from icekeep.errors import (
     UsageError,
 )
 from icekeep.events import Warned
-from icekeep.maintenance.delete.locations import forget_roots, territory
+from icekeep.maintenance.delete.locations import deletable_locations, forget_locations
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.operations.rehearsal import Rehearsal, WatchedCatalog
 from icekeep.spec.metadata import metadata_to_json
@@ -119,7 +119,7 @@ def test_tables_beside_each_other_are_no_overlap(tmp_path, kind):
     last = tables[-1]
     path = Path(last.metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({"format-version": 9, "location": f"{tables[0].metadata.location}/inner"}))
-    forget_roots()
+    forget_locations()
     error = refused(tables[0])
     assert error.facts == {
         "table": "db.t1",
@@ -289,7 +289,7 @@ def test_a_table_that_cannot_be_loaded_is_named_and_the_others_are_looked_at(lak
         lake.overwrite(broken, data)
     assert neighbours(ours, listener=told) == Neighbours(unreadable=("db.broken",))
     (warning,) = told.warnings
-    assert warning.startswith("it cannot be told where table 'db.broken' lies: ")
+    assert warning.startswith("it is not known where table 'db.broken' lies: ")
     assert "\n" not in warning
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     assert "'db.in'" in refused(ours).message
@@ -304,7 +304,7 @@ def test_a_table_that_the_catalog_does_not_tell_is_named(lake, error):
     lake.put("db.other")
     lake.failing["find", ("db", "other")] = error
     assert neighbours(ours, listener=told) == Neighbours(unreadable=("db.other",))
-    assert told.warnings == [f"it cannot be told where table 'db.other' lies: {error.message}"]
+    assert told.warnings == [f"it is not known where table 'db.other' lies: {error.message}"]
 
 
 def test_a_table_or_a_namespace_that_goes_meanwhile_is_no_neighbour(lake):
@@ -422,7 +422,7 @@ def test_catalogs_behind_clients_are_asked_from_several_threads(kind, request):
     inside = json.dumps({"location": f"{ours.metadata.location}/inner"})
     Path(others[-1].metadata_location.removeprefix("file://")).write_text(inside)
     assert neighbours(ours) == Neighbours()
-    forget_roots()
+    forget_locations()
     assert "inner' of table 'db2.t8'" in refused(ours).message
 
 
@@ -479,7 +479,7 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     told = Told()
     around = neighbours(outer, refuses_overlap=False, listener=told)
     assert len(told.warnings) == 1
-    mine = territory(outer, (), around.other_roots)
+    mine = deletable_locations(outer, (), around.other_roots)
     names = [
         f"{WAREHOUSE}/db/ours/{name}" for name in ("data/f", "in/data/f", "in", "in2/f", "data/../in/f", "in//f", "//f")
     ]
@@ -487,9 +487,9 @@ def test_a_job_that_goes_by_its_own_metadata_is_told_of_nested_places_and_leaves
     assert [mine.holds(name) for name in names] == held
     assert mine.mask(pa.array(names)).tolist() == held
     around = neighbours(inner, refuses_overlap=False)
-    nested = territory(inner, (), around.other_roots)
+    nested = deletable_locations(inner, (), around.other_roots)
     assert not nested.holds(f"{inner.metadata.location}/data/f")
-    named = territory(inner, [inner.metadata.location], around.other_roots)
+    named = deletable_locations(inner, [inner.metadata.location], around.other_roots)
     assert named.holds(f"{inner.metadata.location}/data/f")
     assert not named.holds(f"{outer.metadata.location}/data/f")
 
@@ -536,8 +536,8 @@ def test_a_table_that_cannot_be_loaded_may_be_accepted_by_its_name(lake):
     around = neighbours(ours, accepted=("db.b", "db.fine", "db.none"), listener=told)
     assert around == Neighbours(unreadable=("db.a",), accepted=("db.b",))
     assert told.warnings == [
-        "it cannot be told where table 'db.a' lies: denied",
-        "it cannot be told where table 'db.b' lies, which is accepted: denied",
+        "it is not known where table 'db.a' lies: denied",
+        "it is not known where table 'db.b' lies, which is accepted: denied",
     ]
     lake.put("db.in", f"{WAREHOUSE}/db/ours/in")
     with pytest.raises(SafetyError, match=r"'db\.in'"):
@@ -564,7 +564,7 @@ def test_what_is_not_refused_never_holds_a_file_of_the_other(ours, our_data, the
             answers.append("refused")
             continue
         answers.append("fine")
-        mine = territory(table)
+        mine = deletable_locations(table)
         location = them.metadata.location
         assert not mine.holds(f"{location}/x")
         assert not mine.holds(them.metadata_location)

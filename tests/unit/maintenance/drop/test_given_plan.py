@@ -7,8 +7,8 @@ import pytest
 from contracts.plan_contract import PlanContract
 from icekeep.operations.plan_files.format import read_plan_file
 from kit.job_world import World
-from unit.maintenance.purge.test_job_contract import TestDrop as Contract
-from unit.maintenance.purge.test_job_contract import files_of_the_table
+from unit.maintenance.drop.test_job_contract import TestDrop as Contract
+from unit.maintenance.drop.test_job_contract import files_of_the_table
 
 pytestmark = pytest.mark.slow
 
@@ -42,4 +42,4 @@ class TestPlan(PlanContract):
         assert set(world.memory.files) == files
         assert "carried out before, or somebody else dropped the table" in str(self.apply(world, path).applied_before)
         moved.append(9)
-        self.refused(moved, path, "its metadata is in .* by now, and was in .* came snapshot")
+        self.refused(moved, path, "its metadata is in .* now, and was in .* came snapshot")

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from icekeep.catalog.filesystem import VERSION_AGE_KEPT_MS
-from icekeep.maintenance.expire.run import old_metadata_files
+from icekeep.maintenance.expire.plan import old_metadata_files
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.cases import for_each
 from kit.tables import memory_table

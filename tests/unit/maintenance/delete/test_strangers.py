@@ -19,7 +19,7 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.maintenance.compact.job import compact, plan_compact
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.delete.neighbours import Neighbours, neighbours
 from icekeep.maintenance.delete.plan_file import digest_of
 from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes
@@ -445,7 +445,7 @@ def test_tables_of_another_catalog_in_the_same_database_are_neighbours(lake, mon
         remove_orphan_files(victim, no_spark, force=True)
     # Of one whose metadata this catalog cannot read it is known where that lies.
     os.unlink(local_path(nested.metadata_location))
-    forget_roots()
+    forget_locations()
     assert neighbours(victim) == Neighbours()
     reads = []
     monkeypatch.setattr(UnflushedStorage, "read", lambda _, location: reads.append(location))

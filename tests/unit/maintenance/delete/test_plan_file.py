@@ -12,8 +12,8 @@ from icekeep.maintenance.delete.plan_file import (
     ClassifiedGarbage,
     DeletionPlan,
     PlanDraft,
+    delete_plan,
     digest_of,
-    forget_plan,
     plan_hash,
     plans_below,
     read_part,
@@ -154,7 +154,7 @@ def test_a_plan_counts_from_when_its_head_is_there_until_it_is_forgotten():
     write_head(written, storage)
     assert [*plans_below(above, storage)] == [DIRECTORY]
     assert read_plan(DIRECTORY, storage) == written
-    forget_plan(written, storage)
+    delete_plan(written, storage)
     assert storage.files == {}
 
 
@@ -164,7 +164,7 @@ def test_what_is_in_the_trash_outlives_its_plan():
     write_head(written, storage)
     moved = trash_location(written, f"{TABLE}/data/a")
     storage.create(moved, b"rows")
-    forget_plan(written, storage)
+    delete_plan(written, storage)
     assert [*storage.files] == [moved] == [f"{written.directory}/{FILES}/data/a"]
 
 

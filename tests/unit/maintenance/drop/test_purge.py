@@ -24,10 +24,10 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.delete.lease import LEASE_MS
-from icekeep.maintenance.delete.locations import forget_roots
+from icekeep.maintenance.delete.locations import forget_locations
 from icekeep.maintenance.delete.reachable import FileKind
+from icekeep.maintenance.drop.history import read_history
 from icekeep.maintenance.drop.job import drop_table, exact_drop_table, plan_drop_table
-from icekeep.maintenance.drop.pending import read_history
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.metadata_beside import register_table
 from icekeep.maintenance.restore.job import list_restorable
@@ -37,7 +37,7 @@ from icekeep.spec.snapshots import MetadataLogEntry
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from icekeep.storage.local.storage import LocalStorage
-from kit.cases import for_each
+from kit.cases import for_each, scaled, seeds
 from kit.changes import Recorder, Staged, run
 from kit.expired_tables import ExpiredWorld, OneByOne
 from kit.memory_catalog import MemoryCatalog
@@ -46,6 +46,9 @@ from kit.row_deletes import add_deletes, equality_deletes, position_deletes
 from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import COLUMNS, EVENTS, add, data_file, entries_of, files, memory_table
+from simulation.broken_purges import BROKEN
+from simulation.doing import Violation
+from simulation.purging import PurgingWorld
 
 WAREHOUSE = "memory://lake/wh"
 ROOT = f"{WAREHOUSE}/db/events"
@@ -690,7 +693,7 @@ def test_a_neighbour_that_cannot_be_loaded_is_accepted_by_its_name():
     table, other = history(catalog), another(catalog)
     before = plan_drop_table(table, no_spark, purge=True)
     catalog.storage.delete_many([other.metadata_location])
-    forget_roots()
+    forget_locations()
     with pytest.raises(SafetyError, match="in accept_unreadable"):
         plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.another"])
     plan = plan_drop_table(table, no_spark, purge=True, accept_unreadable=["db.other"])
@@ -1070,3 +1073,30 @@ class _WithRuntime:
 
     def __getattr__(self, name):
         return getattr(self._catalog, name)
+
+
+@pytest.mark.slow
+def test_no_table_that_lives_loses_a_file() -> None:
+    deaths = finished = 0
+    for seed in seeds(scaled(200, least=30)):
+        world = PurgingWorld(seed)
+        try:
+            world.run()
+        except Violation as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        deaths += world.deaths_count
+        finished += world.finished_count
+    # Both must come about, or nothing was shown.
+    assert deaths > 10
+    assert finished > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_purge_that_is_broken_on_purpose_loses_files(broken) -> None:
+    def run() -> None:
+        for seed in range(300):
+            PurgingWorld(seed).run()
+
+    with broken(), pytest.raises(Violation, match="G1"):
+        run()

@@ -7,9 +7,8 @@ from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, NotFoundError, OutcomeUnknownError, SafetyError, UnavailableError
-from icekeep.maintenance.delete import execute as pace
-from icekeep.maintenance.delete import pending as earlier_runs
-from icekeep.maintenance.delete import reachable as last_look
+from icekeep.maintenance.delete import pending, reachable
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.delete.reachable import NO_PATHS
 from icekeep.maintenance.expire import run as execute
 from icekeep.maintenance.orphans.job import plan_remove_orphan_files
@@ -32,7 +31,7 @@ def world():
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Every call of the store is for one file, so that there is a look before each."""
-    monkeypatch.setattr(pace, "CALL_FILES", 1)
+    monkeypatch.setattr(deleting, "CALL_FILES", 1)
 
 
 def test_files_that_wait_for_the_end_of_a_grace_are_no_orphans(world):
@@ -484,7 +483,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
     world.expire(trash=trash, options={"grace": "1h"})
     world.pass_days(1)
     restored = []
-    real = last_look.TableLook.__call__
+    real = reachable.TableLook.__call__
 
     def look(self):
         if not restored:
@@ -492,7 +491,7 @@ def test_a_look_that_takes_longer_than_the_claim_deletes_nothing(world, monkeypa
             restored.append(world.restore())
         return NO_PATHS if len(restored) == 1 else real(self)
 
-    monkeypatch.setattr(last_look.TableLook, "__call__", look)
+    monkeypatch.setattr(reachable.TableLook, "__call__", look)
     result = world.finish(trash=trash)
     assert (result.status, result.finished_files_count) == ("partial", 0)
     assert restored[0].restored_snapshots_count == 3
@@ -505,7 +504,7 @@ def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be
     world.expire(trash=3)
     run = next(name for name in world.own() if name.endswith("/plan.json")).split("/")[1]
     world.pass_days(3.1)
-    real, cut_off = earlier_runs.still_garbage, []
+    real, cut_off = pending.is_garbage, []
 
     def prove(*arguments):
         garbage = real(*arguments)
@@ -517,7 +516,7 @@ def test_a_restore_that_is_cut_off_while_the_trash_is_about_to_be_emptied_can_be
             cut_off.append(error)
         return garbage
 
-    monkeypatch.setattr(earlier_runs, "still_garbage", prove)
+    monkeypatch.setattr(pending, "is_garbage", prove)
     assert world.finish(trash=3).emptied_trash_files_count == 0
     assert world.remove_orphans().kept.waiting_count == 7
     assert world.restore(run).restored_snapshots_count == 3
@@ -545,26 +544,26 @@ def test_a_trash_that_is_being_emptied_gives_nothing_back(world):
 
 def test_a_plan_that_another_run_has_taken_is_not_forgotten(world, one_by_one, monkeypatch):
     """What that run has moved comes back by that plan alone; without a head it was swept at the end of the same run."""
-    before, real, landed = world.files(), execute._written, execute.commit
+    before, real, landed = world.files(), execute.ExpirationRun._written, execute.commit
 
     def commit_and_others(*arguments, **named):
         result = landed(*arguments, **named)
         add(world.table, "zz")
         return result
 
-    def written(*arguments, after_metadata=None):
-        if after_metadata is None:
+    def written(self, run, before, draft, after=None):
+        if after is None:
             world.pass_a_lease()
             world.once(die, "move_many", "/data/b")
             with pytest.raises(Killed):
                 world.finish(trash=3)
-        return real(*arguments, after_metadata=after_metadata)
+        return real(self, run, before, draft, after)
 
     def die():
         raise Killed
 
     monkeypatch.setattr(execute, "commit", commit_and_others)
-    monkeypatch.setattr(execute, "_written", written)
+    monkeypatch.setattr(execute.ExpirationRun, "_written", written)
     assert world.expire(trash=3).status == "partial"
     monkeypatch.undo()
     world.pass_a_lease()

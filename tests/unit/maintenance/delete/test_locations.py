@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icekeep.catalog.base import Table
 from icekeep.errors import OptionError
 from icekeep.maintenance.delete import locations as module
-from icekeep.maintenance.delete.locations import Territory, check_roots, table_roots, territory
+from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, deletable_locations, table_locations
 from icekeep.storage.locations import canonical, is_under
 from kit.cases import for_each
 from kit.catalogs import simple_metadata
@@ -29,7 +29,7 @@ def table_at(location, *, data_path=None, metadata_path=None, configured=()):
 
 
 def of(location=TABLE, *allowed, others=(), **said):
-    return territory(table_at(location, **said), allowed, others)
+    return deletable_locations(table_at(location, **said), allowed, others)
 
 
 def test_a_table_holds_what_lies_below_its_location_by_whole_names():
@@ -117,7 +117,7 @@ def test_the_directories_that_properties_name_are_the_table_s_only_where_the_ope
     for location in ("s3a://data/tbl/0101/f", "gs://meta/tbl/snap.avro"):
         assert not mine.holds(location)
         assert not mine.mask(pa.array([location]))[0]
-    assert table_roots(table_at(TABLE, **said).metadata) == [TABLE, "s3://data/tbl", "gs://meta/tbl"]
+    assert table_locations(table_at(TABLE, **said).metadata) == [TABLE, "s3://data/tbl", "gs://meta/tbl"]
     for named in (of(TABLE, "s3://data/tbl", **said), of(TABLE, configured=("s3://data/tbl",), **said)):
         assert named.holds("s3a://data/tbl/0101/f")
         assert not named.holds("s3://data/tbl2/f")
@@ -168,15 +168,15 @@ def test_of_places_that_lie_in_each_other_the_deepest_counts_and_of_equals_what_
 
 
 def test_a_directory_in_another_is_no_place_of_its_own_to_what_metadata_says():
-    assert table_roots(table_at(TABLE, data_path="s3://bucket/wh").metadata) == ["s3://bucket/wh"]
+    assert table_locations(table_at(TABLE, data_path="s3://bucket/wh").metadata) == ["s3://bucket/wh"]
     said = {"data_path": f"{TABLE}/files", "metadata_path": "s3a://bucket/wh/db/tbl"}
-    assert table_roots(table_at(TABLE, **said).metadata) == [TABLE]
+    assert table_locations(table_at(TABLE, **said).metadata) == [TABLE]
 
 
 @for_each("bare", ["s3://bucket", "s3://bucket/", "/", "file:///", "s3://bucket//", "s3://bucket/wh/.."])
 def test_what_metadata_names_is_never_a_whole_bucket_or_disk(bare):
     """Z1: metadata is written by whoever may write the table."""
-    assert table_roots(table_at(TABLE, data_path=bare, metadata_path=bare).metadata) == [TABLE]
+    assert table_locations(table_at(TABLE, data_path=bare, metadata_path=bare).metadata) == [TABLE]
     at_root = of(bare)
     assert not at_root.holds(f"{bare.rstrip('/')}/f")
     assert not at_root.holds("file:///etc/passwd")
@@ -192,17 +192,17 @@ def test_a_table_that_lies_elsewhere_has_no_directory_on_this_machine():
     """Z1: the machine on which maintenance runs is not the table writer's."""
     for path in ("file:///home/job", "/home/job", "file://localhost/home/job", "file:/home/job", "../.."):
         said = {"data_path": path, "metadata_path": path}
-        assert table_roots(table_at(TABLE, **said).metadata)[0] == TABLE
+        assert table_locations(table_at(TABLE, **said).metadata)[0] == TABLE
         assert not of(**said).holds("/home/job/.ssh/id")
         assert not of("file:///wh/t", **said).holds("/home/job/.ssh/id")
-    assert table_roots(table_at("file:///wh/t", data_path="file:///data/t").metadata) == [
+    assert table_locations(table_at("file:///wh/t", data_path="file:///data/t").metadata) == [
         "file:///wh/t",
         "file:///data/t",
     ]
 
 
 def test_places_that_are_none_hold_nothing_and_fail_nothing():
-    assert table_roots(table_at(TABLE, data_path="x:/\0", metadata_path="s3:/").metadata) == [TABLE]
+    assert table_locations(table_at(TABLE, data_path="x:/\0", metadata_path="s3:/").metadata) == [TABLE]
     assert of("relative/t").roots == ()
     assert not of("relative/t").holds("relative/t/data/f")
 
@@ -262,7 +262,7 @@ def test_masks_of_all_kinds_of_arrays():
     assert mine.mask(texts.slice(2)).tolist() == expected[2:]
     for empty in (pa.array([]), pa.array([], pa.string()), pa.chunked_array([], pa.string())):
         assert mine.mask(empty).tolist() == []
-    assert Territory(roots=()).mask(texts).tolist() == [False] * 4
+    assert DeletableLocations(roots=()).mask(texts).tolist() == [False] * 4
 
 
 def test_a_territory_travels():
@@ -301,7 +301,7 @@ PATHS = st.builds(lambda scheme, names: scheme + "/".join(names), st.sampled_fro
 )
 def test_the_mask_is_what_each_location_alone_says(roots, others, tails, paths):
     theirs = ["/".join([roots[n], *names]) for n, names in others if n < len(roots)]
-    mine = Territory(roots=tuple(roots), others=tuple(theirs))
+    mine = DeletableLocations(roots=tuple(roots), others=tuple(theirs))
     below = ["/".join([roots[n], *names]) for n, names in tails if n < len(roots)]
     locations = [*paths, *below]
     assert mine.mask(pa.array(locations, pa.string())).tolist() == [mine.holds(x) for x in locations]

@@ -8,10 +8,9 @@ import pytest
 
 from icekeep.catalog.base import Table
 from icekeep.errors import ClaimedError, IcekeepError, JobFailedError, SafetyError, UnavailableError
-from icekeep.maintenance.delete import execute as pace
-from icekeep.maintenance.delete import execute as reclaim
-from icekeep.maintenance.delete import pending as earlier_runs
+from icekeep.maintenance.delete import pending
 from icekeep.maintenance.delete import plan_file as plan_writing
+from icekeep.maintenance.delete import run as deleting
 from icekeep.maintenance.drop.job import drop_table
 from icekeep.planning.spark.session import Limits
 from icekeep.planning.spark.tasks import run_tasks
@@ -115,7 +114,7 @@ def fails_when_it_writes_its_own_plan(world: ExpiredWorld, monkeypatch: pytest.M
     def away(*_: object) -> None:
         raise UnavailableError("out of reach")
 
-    monkeypatch.setattr("icekeep.maintenance.orphans.job._written", away)
+    monkeypatch.setattr("icekeep.maintenance.orphans.job.OrphanRemoval._written", away)
 
 
 def test_an_earlier_plan_that_breaks_before_the_run_itself_fails(monkeypatch):
@@ -137,7 +136,7 @@ def test_an_earlier_plan_of_which_nothing_went_leaves_the_error_of_the_run_what_
     def refuses(*_: object) -> None:
         raise SafetyError("something cannot be read")
 
-    monkeypatch.setattr(earlier_runs, "_staying", refuses)
+    monkeypatch.setattr(pending._Pending, "_read_staying", refuses)
     before = world.files()
     with pytest.raises(UnavailableError, match="out of reach"):
         world.remove_orphans()
@@ -164,9 +163,9 @@ def test_before_the_first_call_an_error_is_one(monkeypatch, error):
 
 def test_files_that_all_stay_are_no_call(monkeypatch):
     """The second look refuses: what the first one kept does not make a failed run of it that has changed something."""
-    monkeypatch.setattr(pace, "CALL_FILES", 2)
+    monkeypatch.setattr(deleting, "CALL_FILES", 2)
     world = strayed()
-    real, looks = reclaim._are_kept, []
+    real, looks = deleting._are_kept, []
 
     def kept(files, work, look):
         looks.append(files.num_rows)
@@ -174,7 +173,7 @@ def test_files_that_all_stay_are_no_call(monkeypatch):
             raise SafetyError("not everything can be read")
         return ~real(files, work, look)
 
-    monkeypatch.setattr(reclaim, "_are_kept", kept)
+    monkeypatch.setattr(deleting, "_are_kept", kept)
     with pytest.raises(SafetyError, match="not everything can be read"):
         world.remove_orphans(trash=3)
     assert looks == [2, 2]
@@ -188,16 +187,16 @@ class TestTasks:
     def world(self, monkeypatch: pytest.MonkeyPatch) -> ExpiredWorld:
         """A plan has a part for each file, and one task gets them all."""
         monkeypatch.setattr(plan_writing, "_PART_ROWS", 1)
-        monkeypatch.setattr(reclaim, "limits_of", lambda spark: Limits(deleted_files_count=0))
-        monkeypatch.setattr(reclaim, "started", lambda spark: None)
-        monkeypatch.setattr(reclaim, "max_task_failures", lambda session: 1)
-        monkeypatch.setattr(reclaim, "is_speculative", lambda session: False)
-        monkeypatch.setattr(reclaim, "task_bins", lambda rate, parts, *_: ([[*parts]], rate))
+        monkeypatch.setattr(deleting, "limits_of", lambda spark: Limits(deleted_files_count=0))
+        monkeypatch.setattr(deleting, "started", lambda spark: None)
+        monkeypatch.setattr(deleting, "max_task_failures", lambda session: 1)
+        monkeypatch.setattr(deleting, "is_speculative", lambda session: False)
+        monkeypatch.setattr(deleting, "task_bins", lambda rate, parts, *_: ([[*parts]], rate))
         return strayed()
 
     @pytest.fixture(autouse=True)
     def no_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reclaim, "rounds", lambda parts, *_: [parts])
+        monkeypatch.setattr(deleting, "batches_of_parts", lambda parts, *_: [parts])
 
     @pytest.mark.parametrize(
         "error", [SafetyError("a stray"), ClaimedError("taken over"), UnavailableError("away"), OSError("odd")]
@@ -233,13 +232,13 @@ class TestTasks:
             run_tasks(None, payloads, work, shared, step=step)
             return [], [JobFailedError("an executor was lost")]
 
-        monkeypatch.setattr(reclaim, "run_tasks", lost)
+        monkeypatch.setattr(deleting, "run_tasks", lost)
         result = world.remove_orphans()
         assert (result.status, result.deleted_files_count) == ("partial", 0)
         assert result.problems[0].startswith("an executor was lost; what was being deleted then may be gone")
 
     def test_an_attempt_after_another_knows_nothing_of_that(self, world, monkeypatch):
-        monkeypatch.setattr(reclaim, "was_tried_before", lambda: True)
+        monkeypatch.setattr(deleting, "was_tried_before", lambda: True)
         fails_at(monkeypatch, 0, ClaimedError("taken over"))
         result = world.remove_orphans()
         assert result.status == "partial"
@@ -249,9 +248,9 @@ class TestTasks:
     def test_what_another_attempt_moves_may_go_after_a_restoration(self, world, monkeypatch, other_attempt):
         """The attempt that was lost moved its file when all was restored: a live file was gone, and no plan knew of it."""
         if other_attempt:
-            monkeypatch.setattr(reclaim, other_attempt, lambda *_: True)
+            monkeypatch.setattr(deleting, other_attempt, lambda *_: True)
         monkeypatch.setattr(
-            reclaim, "run_tasks", lambda _, payloads, work, shared, *, step: run_once(payloads, work, shared)
+            deleting, "run_tasks", lambda _, payloads, work, shared, *, step: run_once(payloads, work, shared)
         )
         assert world.expire(trash=3).status == "done"
         assert ("may still move files to the trash" in (world.restore().note or "")) is bool(other_attempt)
@@ -260,7 +259,7 @@ class TestTasks:
     @pytest.mark.parametrize("other_attempt", ["was_tried_before", "is_speculative"])
     def test_what_another_attempt_deleted_is_a_change(self, monkeypatch, other_attempt):
         """The attempt that was lost deleted all files, the next one found none, and the run said that nothing was changed."""
-        monkeypatch.setattr(reclaim, other_attempt, lambda *_: True)
+        monkeypatch.setattr(deleting, other_attempt, lambda *_: True)
         world = waiting_plan_and_strays()
         fails_when_it_writes_its_own_plan(world, monkeypatch)
 
@@ -268,7 +267,7 @@ class TestTasks:
             run_once(payloads, work, shared)
             return run_once(payloads, work, shared)
 
-        monkeypatch.setattr(reclaim, "run_tasks", twice)
+        monkeypatch.setattr(deleting, "run_tasks", twice)
         result = world.remove_orphans()
         assert (result.status, result.finished_files_count) == ("partial", 0)
         assert result.problems == (
@@ -288,7 +287,7 @@ class TestTasks:
         begun = []
 
         def again(session, payloads, work, shared, *, step):
-            monkeypatch.setattr(reclaim, "is_tried_again", lambda max_failures: len(begun) == 1)
+            monkeypatch.setattr(deleting, "is_tried_again", lambda max_failures: len(begun) == 1)
             begun.append(1)
             try:
                 return run_once(payloads, work, shared)
@@ -296,7 +295,7 @@ class TestTasks:
                 begun.append(2)
                 return run_once(payloads, work, shared)
 
-        monkeypatch.setattr(reclaim, "run_tasks", again)
+        monkeypatch.setattr(deleting, "run_tasks", again)
         fails_at(monkeypatch, done, error, times=1)
         with nullcontext() if status else pytest.raises(type(error)):
             result = world.remove_orphans()
@@ -310,7 +309,7 @@ def run_once(payloads, work, shared):
 
 def fails_at(monkeypatch: pytest.MonkeyPatch, calls: int, error: Exception, times: int = 10) -> None:
     """Raise an error before the next call that deletes, after so many."""
-    kept, removed, begun, failed = reclaim._are_kept, reclaim._removed, [], []
+    kept, removed, begun, failed = deleting._are_kept, deleting._removed, [], []
 
     def look(*told):
         if len(begun) == calls and len(failed) < times:
@@ -322,5 +321,5 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, calls: int, error: Exception, time
         begun.append(told)
         return removed(*told)
 
-    monkeypatch.setattr(reclaim, "_are_kept", look)
-    monkeypatch.setattr(reclaim, "_removed", remove)
+    monkeypatch.setattr(deleting, "_are_kept", look)
+    monkeypatch.setattr(deleting, "_removed", remove)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from icekeep.errors import SafetyError
 from icekeep.events import Warned
-from icekeep.maintenance.delete import execute as pace
-from icekeep.maintenance.delete.garbage import garbage_of, still_garbage
+from icekeep.maintenance.delete import run as deleting
+from icekeep.maintenance.delete.garbage import garbage_of, is_garbage
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile, garbage_table, read_reached
 from icekeep.maintenance.expire.job import plan_expire_snapshots
 from icekeep.maintenance.orphans.compare import compare
@@ -92,7 +92,7 @@ def test_a_file_that_came_back_by_another_name_is_kept_by_whoever_finishes_a_pla
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_that_comes_back_by_another_name_while_others_are_deleted_is_kept(world, spelling, monkeypatch):
-    monkeypatch.setattr(pace, "CALL_FILES", 1)
+    monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world.once(lambda: world.adopt_as(spelling), "delete_many", "/data/a")
     world.expire()
     assert world.data() == ["ab", "b", "c"]
@@ -135,7 +135,7 @@ def test_all_who_delete_agree_on_what_the_table_leads_to(live, named, asked):
     ]
     sizes = pa.nulls(files.num_rows, pa.int64())
     rows = keyed_rows(files["location"].combine_chunks(), sizes, sizes, AS_SPELLED)
-    assert still_garbage(files, reached, no_spark)["location"].to_pylist() == left
+    assert files.filter(pa.array(is_garbage(files, reached, no_spark)))["location"].to_pylist() == left
     compared = compare(pa.Table.from_batches([rows]), rows.num_rows, reached, AS_SPELLED, no_spark, None)
     assert compared.unnamed["location"].to_pylist() == left
     by_name = garbage_of(replace(reached, manifests=(), named=files), replace(reached, manifests=()), no_spark)
@@ -221,7 +221,7 @@ def test_a_file_that_the_table_leads_to_in_the_trash_is_not_deleted_there(world)
 
 
 def test_a_file_that_is_added_in_the_trash_while_it_is_emptied_is_not_deleted_there(world, monkeypatch):
-    monkeypatch.setattr(pace, "CALL_FILES", 1)
+    monkeypatch.setattr(deleting, "CALL_FILES", 1)
     world.expire(trash=3)
     [trashed] = [at for at in world.memory.files if at.endswith("/files/data/b")]
     world.pass_days(5)

@@ -10,6 +10,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import SafetyError
 from icekeep.maintenance.expire.holdings import ref_holdings
+from kit.storage import HookedStorage, Meeting
 from kit.tables import add, entries_of, files, memory_table, set_ref
 
 pytestmark = pytest.mark.slow
@@ -116,3 +117,13 @@ def test_a_manifest_that_cannot_be_read_is_an_error():
     table.storage.delete_many([manifest.manifest_path])
     with pytest.raises(SafetyError, match="what references keep alive cannot be determined"):
         ref_holdings(table.metadata, table.storage, no_spark)
+
+
+def test_the_lists_of_many_tags_are_read_at_the_same_time():
+    table = history()
+    for number, snapshot in enumerate(table.metadata.snapshots):
+        table = set_ref(table, f"tag{number}", snapshot.snapshot_id)
+    meeting = Meeting(2)
+    read = replace(table, storage=HookedStorage(table.storage, before=meeting.at("snap-")))
+    assert ref_holdings(read.metadata, read.storage, no_spark) == ref_holdings(table.metadata, table.storage, no_spark)
+    assert meeting.took_place

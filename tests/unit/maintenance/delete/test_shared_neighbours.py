@@ -1,6 +1,7 @@
 """Jobs of one run look at the tables of a catalog together: once, not for long, and never less than a job by itself."""
 
 import threading
+import zlib
 from collections import Counter
 
 import msgspec
@@ -10,17 +11,22 @@ from icekeep.errors import SafetyError, UnavailableError, UsageError
 from icekeep.maintenance.delete.locations import look_at
 from icekeep.maintenance.delete.neighbours import (
     FRESH_MS,
-    OLD_MS,
+    LOOK_MS,
     Neighbours,
     SharedLooks,
     neighbours,
-    shared_looks,
+    recording_looks,
     sharing,
 )
+from icekeep.maintenance.drop.job import drop_table
+from icekeep.maintenance.expire.job import expire_snapshots
+from icekeep.maintenance.orphans.job import remove_orphan_files
+from icekeep.spec.types import DAY_MS
 from icekeep.spec.updates import SetLocation
 from kit.catalogs import simple_metadata
 from kit.memory_catalog import MemoryCatalog
-from kit.storage import MemoryStorage
+from kit.no_spark import no_spark
+from kit.storage import Meeting, MemoryStorage
 
 
 class Asked(MemoryCatalog):
@@ -28,6 +34,8 @@ class Asked(MemoryCatalog):
         super().__init__(MemoryStorage())
         self.calls = Counter()
         self.broken = set()
+        self.broken_finds = set()
+        self.meet = lambda identifier: None
 
     def put(self, name, location=None):
         identifier = tuple(name.split("."))
@@ -37,6 +45,9 @@ class Asked(MemoryCatalog):
 
     def find(self, identifier):
         self.calls["find"] += 1
+        self.meet(identifier)
+        if identifier in self.broken_finds:
+            raise UsageError("it does not say")
         return super().find(identifier)
 
     def list_namespaces(self):
@@ -73,7 +84,6 @@ def test_the_tables_of_a_run_are_looked_at_once_for_all_of_them(catalog, tables)
         for table in tables * 3:
             assert neighbours(table).unlisted_reason == ""
     assert catalog.calls["find"] == 6
-    assert shared_looks() is None
     neighbours(tables[0])
     assert catalog.calls["find"] == 11
 
@@ -84,7 +94,7 @@ def test_a_look_that_is_old_is_made_anew_and_sees_what_came(catalog, tables):
         neighbours(tables[0])
         moved = catalog.load(("db", "t5"))
         catalog.swap(moved, [], [SetLocation(f"{places(0)}/data/x")])
-        catalog.runtime.pass_ms(OLD_MS - 1)
+        catalog.runtime.pass_ms(LOOK_MS - 1)
         assert neighbours(tables[0]) == Neighbours()
         catalog.runtime.pass_ms(1)
         with pytest.raises(SafetyError, match=r"db\.t5"):
@@ -216,3 +226,98 @@ def test_of_several_threads_one_looks_and_the_others_wait(catalog, tables):
         thread.join()
     assert len(found) == len(tables)
     assert catalog.calls["find"] == 6
+
+
+class Kept:
+    """The record of looks in this process."""
+
+    def __init__(self):
+        self.looks = {}
+
+    def last_look(self, catalog):
+        return self.looks.get(catalog)
+
+    def keep_look(self, catalog, at_ms, found):
+        self.looks[catalog] = at_ms, found
+
+
+def asked(catalog, job, record):
+    """For how many pointers a job asks, of which one is the table's own."""
+    catalog.calls.clear()
+    with recording_looks(record):
+        job()
+    return catalog.calls["find"]
+
+
+def expires(catalog, name="t0"):
+    return lambda: expire_snapshots(catalog.load(("db", name)), no_spark)
+
+
+def removes_orphans(catalog):
+    return lambda: remove_orphan_files(catalog.load(("db", "t0")), no_spark)
+
+
+def purges(catalog):
+    return lambda: drop_table(catalog.load(("db", "t4")), spark=no_spark, purge=True)
+
+
+def test_an_expiration_looks_once_a_day_and_at_new_names_always(catalog, tables):
+    record, alone = Kept(), asked(catalog, expires(catalog), None)
+    assert asked(catalog, expires(catalog), record) >= alone == 5
+    catalog.runtime.pass_ms(DAY_MS - 1)
+    assert asked(catalog, expires(catalog, "t1"), record) == 0
+    catalog.put("db.inner", f"{places(0)}/data/x")
+    catalog.put("db.twin", places(0))
+    with pytest.raises(SafetyError, match=r"db\.twin"):
+        asked(catalog, expires(catalog), record)
+    catalog.drop(("db", "twin"))
+    catalog.runtime.pass_ms(1)
+    assert asked(catalog, expires(catalog), record) >= alone
+
+
+def test_orphans_and_purges_look_whatever_is_written_down(catalog, tables):
+    record = Kept()
+    asked(catalog, expires(catalog), record)
+    for job in (removes_orphans(catalog), purges(catalog)):
+        assert asked(catalog, job, record) >= 5
+
+
+@pytest.mark.parametrize("what", ["it fails", "it does not see all", "of a time to come", "no JSON"])
+def test_a_look_that_is_no_good_is_made_again(catalog, tables, what):
+    record = Kept()
+    if what == "it fails":
+        catalog.broken_finds = {("db", "t5")}
+    elif what == "it does not see all":
+        catalog.broken.add(("db",))
+    asked(catalog, expires(catalog), record)
+    catalog.broken.clear()
+    if what == "it does not see all":
+        assert record.looks == {}
+    for at_ms, found in [*record.looks.values()]:
+        if what == "of a time to come":
+            record.looks[catalog.identity] = at_ms + 1, found
+        elif what == "no JSON":
+            record.looks[catalog.identity] = at_ms, b"{"
+    if what == "it fails":
+        assert b"t5" not in zlib.decompress(record.looks[catalog.identity][1])
+    else:
+        assert asked(catalog, expires(catalog), record) >= 5
+
+
+def test_a_record_that_is_away_costs_a_look_and_no_run(catalog, tables):
+    class Away(Kept):
+        def last_look(self, catalog):
+            raise UnavailableError("away")
+
+        keep_look = last_look
+
+    assert asked(catalog, expires(catalog), Away()) >= 5
+
+
+def test_pointers_of_many_tables_are_asked_for_at_the_same_time(catalog, tables):
+    for number in range(6, 12):
+        catalog.put(f"db.t{number}", places(number))
+    meeting = Meeting(2)
+    catalog.meet = lambda identifier: meeting.at("t")("find", identifier[-1])
+    assert neighbours(tables[0]) == Neighbours()
+    assert meeting.took_place

@@ -1,9 +1,11 @@
 """Files of two plans: they go with the plan that keeps them longest, whoever deletes, moves or restores meanwhile."""
 
+import pickle
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,9 @@ from icekeep.commit.changes.snapshots import ExpireSnapshots
 from icekeep.commit.retry import commit
 from icekeep.errors import ClaimedError, SafetyError, UnavailableError
 from icekeep.maintenance.delete import kept as kept_by_plans
+from icekeep.maintenance.delete import pending
+from icekeep.maintenance.delete import run as deleting
+from icekeep.maintenance.delete.locations import DeletableLocations
 from icekeep.maintenance.expire import run as expiring
 from icekeep.maintenance.orphans import compare as candidates
 from icekeep.maintenance.orphans import job as execute
@@ -22,6 +27,7 @@ from icekeep.storage.base import MoveOutcome, MoveStatus
 from kit.catalogs import simple_metadata
 from kit.expired_tables import ExpiredWorld, Killed, OneByOne
 from kit.memory_catalog import after, fails
+from kit.storage import HookedStorage, Meeting, MemoryStorage
 from kit.tables import add, data_file
 from kit.trash import files_of
 
@@ -104,7 +110,7 @@ def test_an_expiration_beside_a_restore_leaves_what_that_brings_back(world):
 
 def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(world, monkeypatch):
     """It asked for plans while the files were in the trash, and had no plan of its own yet when the restore asked."""
-    before, list_files, write = world.files(), candidates._listing, execute._written
+    before, list_files, write = world.files(), candidates._listing, execute.OrphanRemoval._written
     in_swap, may_go_on, restored = Event(), Event(), []
 
     def list_and_expire(*arguments):
@@ -124,7 +130,7 @@ def test_a_removal_of_orphans_beside_a_restore_leaves_what_that_brings_back(worl
 
     restoring = Thread(target=lambda: restored.append(world.restore()))
     monkeypatch.setattr(candidates, "_listing", list_and_expire)
-    monkeypatch.setattr(execute, "_written", write_beside_a_restore)
+    monkeypatch.setattr(execute.OrphanRemoval, "_written", write_beside_a_restore)
     assert world.remove_orphans().deleted_files_count == 0
     may_go_on.set()
     restoring.join(60)
@@ -305,14 +311,14 @@ def test_a_table_whose_location_is_spelled_anew_has_no_other_plan_of_its_own(wor
 
 def test_what_a_younger_snapshot_kept_from_a_plan_is_needed_by_the_snapshots_of_that_plan(world, monkeypatch):
     """A file was adopted right after the commit, and went with the snapshot that had adopted it: nobody looked for it."""
-    real = expiring._reclaimed
+    real = expiring.ExpirationRun._collected
 
     def adopt_first(*arguments):
         add(world.table, "a")
         world.runtime.pass_ms(1000)
         return real(*arguments)
 
-    monkeypatch.setattr(expiring, "_reclaimed", adopt_first)
+    monkeypatch.setattr(expiring.ExpirationRun, "_collected", adopt_first)
     world.expire(trash=3)
     monkeypatch.undo()
     run = plan_of_snapshots(world)
@@ -471,3 +477,98 @@ def test_a_plan_that_appears_while_another_run_looks_who_keeps_its_files_is_seen
     assert listings == [1, 2, 2, 2]
     assert world.data() == ["a", "ab", "b", "c"]
     assert [one.run for one in list_restorable(world.table)] == [younger.run]
+
+
+def runs(world):
+    return [plan.run for plan in list_restorable(world.table)]
+
+
+@pytest.mark.parametrize("when", ["during the proof", "between two calls"])
+def test_a_plan_that_begins_to_wait_keeps_its_files(when, monkeypatch):
+    """Others were asked before the proof and never again, and the table itself did not lead to the file any more."""
+    world = ExpiredWorld()
+    world.expire(options={"grace": "1h"})
+    first = runs(world)
+    world.pass_days(0.5)
+
+    def others():
+        monkeypatch.undo()
+        world.adopt_and_delete("b")
+        world.expire(options={"grace": "5d"})
+
+    proves, removes = pending.is_garbage, deleting._removed
+
+    def proved(*arguments):
+        others()
+        return proves(*arguments)
+
+    def removed(*arguments):
+        outcome = removes(*arguments)
+        others()
+        return outcome
+
+    if when == "during the proof":
+        monkeypatch.setattr(pending, "is_garbage", proved)
+    else:
+        monkeypatch.setattr(deleting, "CALL_FILES", 1)
+        monkeypatch.setattr(deleting, "_removed", removed)
+    world.finish()
+    (younger,) = [run for run in runs(world) if run not in first]
+    assert "b" in world.data()
+    assert world.restore(younger).restored_snapshots_count
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_plans_that_are_carried_out_at_once_do_not_leave_a_file_to_each_other(seed, monkeypatch):
+    """The one was not due when the other asked, and the other was at work, so not waiting, when the one did."""
+    world = ExpiredWorld()
+    for _ in range(seed):
+        world.runtime.new_uuid()
+    world.expire(trash=3, options={"grace": "2h"})
+    world.adopt_and_delete("a")
+    world.pass_days(1.25 / 24)
+    world.expire(trash=3, options={"grace": "2h"})
+    world.pass_days(1.5 / 24)
+    real, done = deleting.DeletionRun.reclaim, []
+
+    def slow(self, plan, lease, *arguments, **named):
+        if not done:
+            done.append(plan.run)
+            # It has many files, and takes an hour.
+            for _ in range(20):
+                world.pass_days(3 / 24 / 60)
+                lease.check(world.storage, world.runtime)
+            world.finish(trash=3)
+        return real(self, plan, lease, *arguments, **named)
+
+    monkeypatch.setattr(deleting.DeletionRun, "reclaim", slow)
+    world.finish(trash=3)
+    monkeypatch.undo()
+    for _ in range(10):
+        world.pass_days(1)
+        world.finish(trash=3)
+    assert (world.data(), world.own()) == (["ab", "c"], set())
+
+
+def test_many_kept_files_are_looked_for_at_the_same_time():
+    meeting = Meeting(2)
+    names = [f"memory://lake/wh/{number}" for number in range(200)]
+    storage = HookedStorage(MemoryStorage(), before=meeting.at("/wh/"))
+    assert [*kept_by_plans._absent(names, lambda location: location, storage)] == names
+    assert meeting.took_place
+
+
+def test_of_files_that_stay_few_names_come_to_the_driver():
+    """A plan of tens of millions of files may be in use again as a whole."""
+    names = [f"memory://lake/t/data/{number}" for number in range(1000)]
+    elsewhere = [f"memory://lake/other/{number}" for number in range(1000)]
+    trashed = ["memory://lake/t/.icekeep/trash/run/files/data/1"]
+    files = pa.table({"location": names + elsewhere + trashed, "is_garbage": [False] * 1000 + [True] * 1000 + [False]})
+    locations = DeletableLocations(("memory://lake/t",))
+    sift = pending._Sift(locations, "memory://lake/t/.icekeep/trash/run/files", ("memory://lake/other",))
+    rows = [row for batch in pickle.loads(pickle.dumps(sift))(files.to_batches()) for row in batch.to_pylist()]
+    assert [row["location"] for row in rows if row["location"] is not None] == [elsewhere[0], trashed[0]]
+    staying = pending._Staying.of(rows)
+    assert staying.again.mask(names + elsewhere + trashed).tolist() == [True] * 1000 + [False] * 1000 + [True]
+    assert staying.outside.mask(names + elsewhere).tolist() == [False] * 1000 + [True] * 1000
+    assert (staying.outside_examples, staying.trash_count, staying.trash_example) == ((elsewhere[0],), 1, trashed[0])

@@ -1,3 +1,6 @@
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -6,16 +9,31 @@ from msgspec.structs import replace
 
 from icekeep.errors import IcekeepBug, SafetyError
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.maintenance.delete.execute import reclaim, refuse_if_gc_is_disabled
-from icekeep.maintenance.delete.lease import LEASE_MS, take_claim
-from icekeep.maintenance.delete.locations import territory
+from icekeep.maintenance.delete import run as deleting
+from icekeep.maintenance.delete.lease import LEASE_MS, take_lease
+from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.options import ReclaimOptions
-from icekeep.maintenance.delete.plan_file import PlanDraft, classify_files, plan_directory, trash_location, write_plan
-from icekeep.maintenance.delete.reachable import NO_PATHS, FileKind, FilesOfKind, GarbageFile, garbage_table
+from icekeep.maintenance.delete.plan_file import (
+    PlanDraft,
+    PlanPart,
+    classify_files,
+    plan_directory,
+    trash_location,
+    write_plan,
+)
+from icekeep.maintenance.delete.reachable import (
+    NO_PATHS,
+    FileKind,
+    FilesOfKind,
+    GarbageFile,
+    garbage_table,
+    refuse_if_gc_is_disabled,
+)
+from icekeep.maintenance.delete.run import DeletionRequest, DeletionRun
 from icekeep.storage.base import DeleteOutcome, DeleteStatus
 from kit.cases import for_each
 from kit.changes import Recorder
-from kit.runtime import FakeRuntime
+from kit.runtime import FakeRuntime, with_runtime
 from kit.storage import HookedStorage, MemoryStorage
 from kit.tables import memory_table
 
@@ -49,7 +67,7 @@ def planned(table, *files, **draft):
     """Write a plan of content files and one of all others, as the jobs do."""
     told = PlanDraft(job="expire_snapshots", run=RUN, **draft)
     directory = plan_directory(table, told)
-    places = territory(table)
+    places = deletable_locations(table)
     found = classify_files(garbage_table(files), places, directory, table.storage)
     return write_plan(found, told, table, FakeRuntime())
 
@@ -62,18 +80,10 @@ def carried_out(table, plan, listener=None, runtime=None, look=nothing_new, clai
     runtime = runtime or FakeRuntime()
     # Whoever wrote the plan, or carried it out before, is gone.
     now_ms = table.storage.inner.runtime.now_ms() + LEASE_MS + 1
-    return reclaim(
-        plan,
-        claim or take_claim(plan.directory, "test", table.storage, runtime, now_ms),
-        look,
-        table,
-        territory(table),
-        no_spark,
-        options=ReclaimOptions(**options),
-        max_concurrent_deletes=None,
-        listener=listener or Recorder(),
-        runtime=runtime,
-    )
+    lease = claim or take_lease(plan.directory, "test", table.storage, runtime, now_ms)
+    request = DeletionRequest(options=ReclaimOptions(**options))
+    run = DeletionRun.of(with_runtime(table, runtime), no_spark, request, listener or Recorder(), now_ms)
+    return run.reclaim(plan, lease, look)
 
 
 def left(table):
@@ -264,7 +274,7 @@ def test_a_plan_that_was_written_for_wider_places_is_not_carried_out(table):
     elsewhere = file(root="memory://lake/wh/db/events2")
     stored(table, elsewhere)
     told = PlanDraft(job="expire_snapshots", run=RUN)
-    places = territory(table, ["memory://lake/wh/db/events2"])
+    places = deletable_locations(table, ["memory://lake/wh/db/events2"])
     found = classify_files(garbage_table([elsewhere]), places, plan_directory(table, told), table.storage)
     plan = write_plan(found, told, table, FakeRuntime())
     assert plan.files_count == 1
@@ -286,3 +296,64 @@ def test_counts_are_the_difference_that_was_made(drawn):
     assert done.missing_count == len(files) - len(there)
     assert done.deleted_bytes_count == sum(one.size_bytes or 0 for one in there)
     assert set(counts(done)) == {one.kind for one in there}
+
+
+MINUTE = 60_000
+
+
+def parts(count: int, files: int = 50_000) -> tuple[PlanPart, ...]:
+    kind = FilesOfKind(kind=FileKind.DATA, files_count=files, bytes=0)
+    return tuple(PlanPart(location=f"p{n}", files=(kind,), digest="") for n in range(count))
+
+
+class Clock:
+    now = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+
+def batches(count: int, took: Any) -> list[int]:
+    """How many parts the rounds have, where one of so many takes so long."""
+    clock, found, left = Clock(), [], [*parts(count)]
+    for some in deleting.batches_of_parts(parts(count), None, clock):
+        found.append(len(some))
+        assert [*some] == left[: len(some)]
+        del left[: len(some)]
+        clock.now += took(len(some), len(found))
+    assert not left
+    return found
+
+
+def test_a_batch_takes_about_a_minute_whatever_slots_there_are():
+    assert batches(1_000, lambda size, _: size * 1_000)[:6] == [4, 8, 16, 32, 60, 60]
+    assert batches(20, lambda size, _: size * 30_000) == [4, *[2] * 8]
+    assert batches(8, lambda size, _: 10 * MINUTE) == [4, 1, 1, 1, 1]
+
+
+def test_slots_that_come_later_are_used():
+    """Four hundred executors came when the first rounds were done."""
+    found = batches(4_000, lambda size, number: size * (15_000 if number < 4 else 100))
+    assert found[:3] == [4, 4, 4]
+    assert max(found) > 500
+
+
+def test_no_time_at_all_is_no_error():
+    assert batches(100, lambda *_: 0) == [4, 8, 16, 32, 40]
+
+
+@pytest.mark.parametrize(("rate", "sizes"), [(1.0, [1] * 5), (2_000.0, [2, 2, 1]), (10_000.0, [5])])
+def test_with_a_limited_speed_a_batch_has_as_many_files_as_that_allows(rate, sizes):
+    found = [*deleting.batches_of_parts(parts(5), rate, Clock())]
+    assert [len(some) for some in found] == sizes
+
+
+@for_each(
+    ("rate", "concurrent", "tasks"), [(None, None, 40), (None, 7, 7), (100.0, None, 1), (2_500.0, None, 5), (1e6, 9, 9)]
+)
+def test_tasks_share_a_limited_speed(rate, concurrent, tasks):
+    conf = SimpleNamespace(get=lambda *_: None)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, master="yarn", defaultParallelism=2))
+    bins, each = deleting.task_bins(rate, parts(40), concurrent, session)
+    assert len(bins) == tasks
+    assert each == (None if rate is None else rate / tasks)
