@@ -1,22 +1,28 @@
-"""Earlier metadata of a table whose metadata is damaged: what the table can be registered by.
+"""Earlier metadata files of a table: whether those of its log are there and its own, and which it can be registered by.
 
 The metadata log says which files were the table. Where it cannot be read, the names beside the damaged file are all there is;
 among those may be files that lost a race and never were the table, so that a log which is read on the way goes before them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from icekeep.catalog.metadata_files import file_version, is_metadata_file
-from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.maintenance.check.faults import CLASSES, Tally
+from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
+from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
+from icekeep.maintenance.check.lists import CheckedTable, look_up
 from icekeep.maintenance.check.metadata import check_metadata, is_uuid
 from icekeep.spec.metadata import TableMetadata, metadata_document, metadata_from_json
 from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.locations import canonical, is_location
+
+_ENTRIES_MAX = 100
+"""So many of the newest entries are looked for: tables keep 100 by default, and some keep all."""
+
+_TRIED_MAX = 3
+"""So many of their files are tried, the newest first, for one that can be read."""
 
 _FOUND_MAX = 5
 _READ_MAX = 20
@@ -41,6 +47,52 @@ class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
     current_snapshot_id: int | None
 
 
+def check_logs(subject: CheckedTable) -> None:
+    """Look for the files of the metadata log, and compare the table's uuid with the newest of them.
+
+    Raises:
+        UnavailableError: storage is out of reach for now.
+    """
+    table, tally = subject.table, subject.tally
+    logged = reversed(table.metadata.metadata_log[-_ENTRIES_MAX:])
+    newest = [*dict.fromkeys(entry.metadata_file for entry in logged)]
+    known = [location for location in newest if is_location(location)]
+    infos = dict(zip(known, look_up(known, table.storage), strict=True))
+    there = [location for location in known if isinstance(infos[location], FileInfo)]
+    for location in newest:
+        info = infos.get(location)
+        if info is None:
+            detail = "it is in the metadata log, and not in storage"
+            tally.add(Fault(number=FaultId.ODD_HISTORY, where=location, detail=detail))
+        elif isinstance(info, str):
+            tally.gap(f"metadata {location!r}", info)
+    if table.metadata.table_uuid is not None:
+        _check_uuid(there[:_TRIED_MAX], table.metadata.table_uuid, subject)
+
+
+def _check_uuid(locations: Sequence[str], table_uuid: str, subject: CheckedTable) -> None:
+    for location in locations:
+        try:
+            raw = metadata_document(subject.table.storage.read(location), location)
+        except TryAgainError:
+            raise
+        except IcekeepError as error:
+            subject.tally.gap(f"metadata {location!r}", error.message)
+            continue
+        before = raw.get("table-uuid") if isinstance(raw, dict) else None
+        # In version 1 a table may have been without.
+        if isinstance(before, str) and before.lower() != table_uuid.lower():
+            subject.tally.add(
+                Fault(
+                    number=FaultId.TABLE_UUID_WRONG,
+                    where=subject.table.metadata_location,
+                    detail=f"table-uuid is {table_uuid}, and {before} in the metadata before, {location!r}",
+                    facts={"recorded": table_uuid, "found": before, "metadata_file": location},
+                )
+            )
+        return
+
+
 def last_sound(storage: Storage, location: str, raw: object, *, without: Iterable[str] = ()) -> list[EarlierMetadata]:
     """The newest metadata files before one that load, have no fault but notices, and are of the same table.
 
@@ -57,8 +109,13 @@ def last_sound(storage: Storage, location: str, raw: object, *, without: Iterabl
         UnavailableError: storage is out of reach for now.
         UsageError: it denies access, so that nobody knows what is there.
     """
-    search = _Search(storage, location, _uuid(raw), without)
-    found = [one for one, _ in islice(search.sound(_logged(raw)), _FOUND_MAX)] or search.beside()
+    said = raw if isinstance(raw, Mapping) else {}
+    table_uuid, log = said.get("table-uuid"), said.get("metadata-log")
+    its_uuid = table_uuid.lower() if isinstance(table_uuid, str) and is_uuid(table_uuid) else None
+    entries = [entry for entry in reversed(log if isinstance(log, list) else []) if isinstance(entry, Mapping)]
+    logged = [name for entry in entries if isinstance(name := entry.get("metadata-file"), str)]
+    search = _Search(storage, location, its_uuid, without)
+    found = [one for one, _ in islice(search.sound(logged), _FOUND_MAX)] or search.beside()
     return sorted(found, key=lambda one: (one.timestamp_ms, file_version(one.location)), reverse=True)
 
 
@@ -86,7 +143,15 @@ class _Search:
             its_uuid = metadata.table_uuid and metadata.table_uuid.lower()
             self._table_uuid = self._table_uuid or its_uuid
             if its_uuid == self._table_uuid:
-                yield _earlier(location, metadata), metadata
+                snapshot_ids = tuple(snapshot.snapshot_id for snapshot in metadata.snapshots)
+                found = EarlierMetadata(
+                    location=location,
+                    timestamp_ms=metadata.last_updated_ms,
+                    last_sequence_number=metadata.last_sequence_number,
+                    snapshot_ids=snapshot_ids,
+                    current_snapshot_id=metadata.current_snapshot_id,
+                )
+                yield found, metadata
 
     def beside(self) -> list[EarlierMetadata]:
         """Those in the directory of the damaged one: the newest, others of its version, and what its log names."""
@@ -102,40 +167,13 @@ class _Search:
 
 def _sound(storage: Storage, location: str) -> TableMetadata | None:
     """The metadata of a file; `None` if it is not sound."""
+    tally = Tally()
     try:
         raw = metadata_document(storage.read(location), location)
-        tally = Tally()
         check_metadata(raw, location, tally)
-        if any(not CLASSES[number].is_notice for number in tally.counts):
-            return None
-        return metadata_from_json(raw)
+        return None if any(not CLASSES[number].is_notice for number in tally.counts) else metadata_from_json(raw)
     except (InvalidTableError, UnsupportedError):
         return None
-
-
-def _earlier(location: str, metadata: TableMetadata) -> EarlierMetadata:
-    return EarlierMetadata(
-        location=location,
-        timestamp_ms=metadata.last_updated_ms,
-        last_sequence_number=metadata.last_sequence_number,
-        snapshot_ids=tuple(snapshot.snapshot_id for snapshot in metadata.snapshots),
-        current_snapshot_id=metadata.current_snapshot_id,
-    )
-
-
-def _uuid(raw: object) -> str | None:
-    """What a damaged file says that the table is, unless that is what is damaged."""
-    value = raw.get("table-uuid") if isinstance(raw, Mapping) else None
-    return value.lower() if isinstance(value, str) and is_uuid(value) else None
-
-
-def _logged(raw: object) -> list[str]:
-    """The files of a metadata log, the newest first, as far as it can be read."""
-    log: Any = raw.get("metadata-log") if isinstance(raw, Mapping) else None
-    if not isinstance(log, list):
-        return []
-    names = [entry.get("metadata-file") for entry in reversed(log) if isinstance(entry, Mapping)]
-    return [name for name in names if isinstance(name, str) and is_location(name)]
 
 
 def _beside(storage: Storage, location: str) -> list[str]:
@@ -143,7 +181,7 @@ def _beside(storage: Storage, location: str) -> list[str]:
     directory, _, name = location.rpartition("/")
     version = file_version(name)
     infos = {info.location: info for info in _listed(storage, directory, name, version)}
-    older = [(_version(one), infos[one].modified_ms, one) for one in infos if _is_right_in(one, directory)]
+    older = [(_version(one), infos[one].modified_ms, one) for one in infos if one.rpartition("/")[0] == directory]
     ranked = [one for one in older if one[0] >= 0 and (version < 0 or one[0] < version)]
     return [one for _, _, one in sorted(ranked, reverse=True)]
 
@@ -173,7 +211,3 @@ def _version(location: str) -> int:
     """The version in the name of a metadata file, -1 for any other file."""
     name = location.rsplit("/", 1)[-1]
     return file_version(name) if is_metadata_file(name) else -1
-
-
-def _is_right_in(location: str, directory: str) -> bool:
-    return location.rpartition("/")[0] == directory

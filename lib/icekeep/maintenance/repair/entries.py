@@ -5,14 +5,14 @@ Mends of what entries, rows of manifest lists and summaries say: no row that can
 Files and deletion vectors that are there and cannot be read: their entries go, where that loss is accepted by name.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.repair_entries import live_totals
@@ -23,16 +23,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, hold_own_path
 from icekeep.formats.puffin import positions_of, read_puffin_footer, read_range
 from icekeep.formats.reader import SourceFile, open_reader
-from icekeep.maintenance.check.content import (
-    Claims,
-    Content,
-    EntryMetrics,
-    Wrong,
-    leaf_types,
-    read_content,
-    top_level,
-    wrong_metrics,
-)
+from icekeep.maintenance.check.content import Content, read_content, wrong_metrics
 from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.check.manifests import column_types, is_judged
 from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, refuse_merged
@@ -219,34 +210,25 @@ class _Measuring:
             name_mapping=name_mapping_of(metadata.properties),
         )
         orders = [order for order in metadata.sort_orders if order.order_id == file.sort_order_id]
-        return read_content(self._table.storage, source, self._schema, Claims(partitions=(), orders=orders))
+        return read_content(self._table.storage, source, self._schema, orders)
 
     def _with_metrics(self, file: DataFile, content: Content) -> DataFile:
         if content.columns is None or not self._numbers & {FaultId.BOUNDS_WRONG, *_COUNTS}:
             return file
-        types = leaf_types(content.columns)
-        for wrong in self._wrong_metrics(content, types):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 continue
             if wrong.number == FaultId.BOUNDS_WRONG:
-                file = _with_bounds(file, wrong.columns, types, content)
+                file = _with_bounds(file, wrong.columns, content.columns.types, content)
             else:
                 name = _COUNTS[wrong.number]
                 counts = {**getattr(file, name), **dict(zip(wrong.columns, wrong.found, strict=True))}
                 file = replace(file, **{name: counts})
         return file
 
-    def _wrong_metrics(self, content: Content, types: Mapping[int, PrimitiveType]) -> Iterator[Wrong]:
-        file = self._file
-        told = EntryMetrics(*(dict(getattr(file, name) or {}) for name in EntryMetrics.__struct_fields__))
-        is_orc = file.file_format.lower() == "orc"
-        return wrong_metrics(told, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
-
     def _refuse_other_values(self, content: Content) -> None:
         """A file of another size and of other values is another file: readers that go by its bounds would miss its rows."""
-        if content.columns is None:
-            return
-        for wrong in self._wrong_metrics(content, leaf_types(content.columns)):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 raise CannotMendError(
                     f"it has {self._size_bytes} bytes where its entry says {self._file.file_size_in_bytes}, and other values "

@@ -379,7 +379,6 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     ids = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
     subject = CheckedTable(
         table=table,
-        raw={},
         snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in ids),
         spark=spark,
         listener=listener,
