@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.check.faults import Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import Listed
 from icekeep.maintenance.delete.locations import compared
 from icekeep.maintenance.delete.reachable import among
@@ -105,6 +105,20 @@ class Membership(msgspec.Struct, frozen=True):
     def oldest(self, positions: BitMap) -> int | None:
         """The id of the oldest of some snapshots."""
         return self.snapshot_ids[positions.min()] if positions else None
+
+    def fault(self, number: FaultId, rows: Sequence[Row], detail: str, **facts: Any) -> Fault:
+        """A fault of a file by some entries, of which the first is named."""
+        first = rows[0]
+        known = {
+            "manifest": self.manifest_paths[first["manifest"]],
+            "file_path": first["file_path"],
+            "content_offset": vector_offset(first),
+            "spec_id": first["spec_id"],
+        }
+        snapshot_id = self.oldest(self.holding(rows))
+        return Fault(
+            number=number, where=first["file_path"], detail=detail, snapshot_id=snapshot_id, facts={**known, **facts}
+        )
 
 
 def decode_task(table: Table, manifests: Iterable[Numbered], columns: Iterable[str]) -> DecodeTask:
@@ -229,14 +243,14 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
     """How entries are brought together by file, and what is done then; can be pickled.
 
     Attributes:
-        work: a function of a module, called with the entries of some files, a list for each file, and with `shared`; `None` where
-            only entries are asked for.
+        work: a function of a module or class, called with `shared` and the entries of some files, a list for each file; `None`
+            where only entries are asked for.
         column: has the file that an entry is for; entries without one are left out.
         wanted: keys of the files that are looked at, ascending; all where it is `None`.
     """
 
     decode: DecodeTask
-    work: Callable[[Iterable[list[Row]], Any], Any] | None = None
+    work: Callable[[Any, Iterable[list[Row]]], Any] | None = None
     shared: Any = None
     column: str = "file_path"
     wanted: Keys | None = None
@@ -253,9 +267,8 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
 
     def here(self, files: Sequence[list[list[Row]]]) -> list[Any]:
         """What the work on some files at a time comes to, in threads."""
-        assert self.work is not None
         threads = threads_count(rows[0][self.column] for some in files for rows in some)
-        return all_results(run_tasks(None, files, self.work, self.shared, threads=threads))
+        return all_results(run_tasks(None, files, _work, self, threads=threads))
 
     def in_tasks(
         self, manifests: Sequence[Numbered], session: "SparkSession", parts: int, gaps: Tally, step: str
@@ -308,10 +321,13 @@ def _send(manifests: Sequence[Numbered], join: FileJoin) -> Iterator[tuple[int, 
 
 
 def _receive(part: int, sent: Iterable[tuple[int, pa.Table | Tally]], join: FileJoin) -> tuple[Any, Tally]:
-    assert join.work is not None
     gaps = Tally()
-    result = join.work(_by_file((one for _, one in sent), join.column, gaps), join.shared)
-    return result, gaps
+    return _work(_by_file((one for _, one in sent), join.column, gaps), join), gaps
+
+
+def _work(files: Iterable[list[Row]], join: FileJoin) -> Any:
+    assert join.work is not None
+    return join.work(join.shared, files)
 
 
 def _by_file(sent: Iterable[pa.Table | Tally], column: str, gaps: Tally) -> Iterator[list[Row]]:
@@ -338,14 +354,7 @@ def _by_file(sent: Iterable[pa.Table | Tally], column: str, gaps: Tally) -> Iter
 
 def is_vector(row: Row) -> bool:
     """Whether an entry is of a deletion vector, as `reach.is_deletion_vector` says."""
-    return bool(row["content"] == FileContent.POSITION_DELETES and row["file_format"].lower() == "puffin")
-
-
-def vector_mask(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Which entries are deletion vectors."""
-    is_puffin = pc.equal(pc.utf8_lower(batch["file_format"]), "puffin")
-    mask = pc.and_(is_puffin, pc.equal(batch["content"], int(FileContent.POSITION_DELETES)))
-    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
+    return bool(row.get("content") == FileContent.POSITION_DELETES and row["file_format"].lower() == "puffin")
 
 
 def vector_offset(row: Row) -> int | None:

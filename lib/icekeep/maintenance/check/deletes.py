@@ -33,7 +33,7 @@ from icekeep.maintenance.check.by_file import (
     over_manifests,
     vector_offset,
 )
-from icekeep.maintenance.check.faults import Fault, FaultId, Tally
+from icekeep.maintenance.check.faults import FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.row_ids import check_row_ids
 from icekeep.maintenance.delete.reachable import among
@@ -123,7 +123,7 @@ def _checked_files(
     table: Table, manifests: Sequence[Numbered], checker: "DeleteFileChecker", spark: SparkSource, gaps: Tally
 ) -> list[CheckedFiles]:
     limits = limits_of(spark)
-    join = FileJoin(decode=decode_task(table, manifests, _ENTRY_COLUMNS), work=_check, shared=checker)
+    join = FileJoin(decode=decode_task(table, manifests, _ENTRY_COLUMNS), work=DeleteFileChecker.check, shared=checker)
     if count_of(manifests) <= limits.entries_count:
         files = join.files(spark, manifests, gaps)
         if sum(map(_size, files)) <= limits.checked_delete_bytes and len(files) <= limits.footers_count:
@@ -161,34 +161,21 @@ class DeleteFileChecker(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     whole: frozenset[int]
 
+    def check(self, files: Iterable[Sequence[Row]]) -> "CheckedFiles":
+        """Look into files, of each of which these are all entries.
+
+        Raises:
+            TryAgainError: the store is out of reach.
+        """
+        check = _FilesCheck(self)
+        for rows in files:
+            check.file(rows)
+        return CheckedFiles(check.tally, np.concatenate([np.empty(0, REACH), *check.reaches]), check.is_cut)
+
     def report(self, tally: Tally, number: FaultId, rows: Sequence[Row], detail: str, **facts: Any) -> None:
         """Note a fault of what some entries say alike; `recorded` and `found` are among its facts, if only as `None`."""
-        row = rows[0]
-        tally.add(
-            Fault(
-                number=number,
-                where=row["file_path"],
-                detail=detail,
-                snapshot_id=self.membership.oldest(self.membership.holding(rows)),
-                facts={
-                    "manifest": self.membership.manifest_paths[row["manifest"]],
-                    "file_path": row["file_path"],
-                    "content": row["content"],
-                    "content_offset": vector_offset(row),
-                    "spec_id": row["spec_id"],
-                    "recorded": None,
-                    "found": None,
-                    **facts,
-                },
-            )
-        )
-
-
-def _check(files: Iterable[Sequence[Row]], checker: DeleteFileChecker) -> CheckedFiles:
-    check = _FilesCheck(checker)
-    for rows in files:
-        check.file(rows)
-    return CheckedFiles(check.tally, np.concatenate([np.empty(0, REACH), *check.reaches]), check.is_cut)
+        known = {"content": rows[0]["content"], "recorded": None, "found": None}
+        tally.add(self.membership.fault(number, rows, detail, **{**known, **facts}))
 
 
 def _alike(rows: Iterable[Row]) -> list[list[Row]]:
@@ -216,11 +203,7 @@ class _FilesCheck:
         self._reaches_count = 0
 
     def file(self, rows: Sequence[Row]) -> None:
-        """Look into a file, of which these are all entries; one that is not there is a fault of entries.
-
-        Raises:
-            TryAgainError: the store is out of reach.
-        """
+        """Look into a file, of which these are all entries; one that is not there is a fault of entries."""
         path = rows[0]["file_path"]
         if any(row["key_metadata"] is not None for row in rows):
             self.tally.gap(f"delete file {path!r}", "it is encrypted")

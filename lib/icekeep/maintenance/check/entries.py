@@ -493,8 +493,8 @@ def _checked_again(
     total = Tally(checker.whole)
     decode = decode_task(table, manifests, _REPORTED_COLUMNS)
     for work, column, wanted in (
-        (_faults_of_files, "file_path", candidates.files),
-        (_faults_of_vectors, "referenced_data_file", candidates.targets),
+        (EntryChecker.files, "file_path", candidates.files),
+        (EntryChecker.vectors, "referenced_data_file", candidates.targets),
     ):
         if not len(wanted):
             continue
@@ -504,18 +504,10 @@ def _checked_again(
             parts = tasks_count(session, candidates.rows_count, LISTED_FILES, a_slot=2)
             found = join.in_tasks(manifests, session, parts, total, "looking closer at files")
         else:
-            found = [work(join.files(spark, manifests, total), checker)]
+            found = [work(checker, join.files(spark, manifests, total))]
         for tally in found:
             total.merge(tally)
     return total
-
-
-def _faults_of_files(files: Iterable[list[Row]], checker: "EntryChecker") -> Tally:
-    return checker.files([*files])
-
-
-def _faults_of_vectors(files: Iterable[list[Row]], checker: "EntryChecker") -> Tally:
-    return checker.vectors(files)
 
 
 class EntryChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -535,15 +527,15 @@ class EntryChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     gone: BitMap
     whole: frozenset[int]
 
-    def files(self, files: Sequence[Sequence[Row]]) -> Tally:
+    def files(self, files: Iterable[Sequence[Row]]) -> Tally:
         """The faults of files, of each of which these are all entries (212, 301, 302, 303, 306)."""
         tally = Tally(self.whole)
-        files = [sorted(rows, key=_place) for rows in files]
-        paths = [rows[0]["file_path"] for rows in files]
+        in_order = [sorted(rows, key=_place) for rows in files]
+        paths = [rows[0]["file_path"] for rows in in_order]
         is_unseen = among(keys_of(pa.array(paths, pa.string()))[0], self.unseen)
         asked = [path for path, ask in zip(paths, is_unseen, strict=True) if ask]
         there = dict(zip(asked, look_up(asked, self.storage), strict=True))
-        for rows, path in zip(files, paths, strict=True):
+        for rows, path in zip(in_order, paths, strict=True):
             for alike in _grouped(rows, lambda row: (_is_data(row), vector_offset(row))):
                 self._doubled(alike, tally)
             self._of_two_kinds(rows, tally)

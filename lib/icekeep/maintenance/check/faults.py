@@ -387,8 +387,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     FaultId.MANIFEST_LIST_UNREADABLE: (
         "the manifest list of each snapshot is there and whole",
         "the snapshot cannot be read",
-        "`icekeep repair` brings a list that is gone back from the trash, or puts it together where the table proves what it "
-        "held; else a backup, or go back to another snapshot",
+        "`icekeep repair` brings a list that is gone back from the trash; else a backup, or go back to another snapshot",
     ),
     FaultId.MANIFEST_UNREADABLE: (
         "each manifest is there and whole",
@@ -628,7 +627,7 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     FaultId.POSITION_DELETES_UNSORTED: (
         "the rows of a position delete file are sorted by file_path and pos",
         "readers that stop at the first greater path miss deletes, and rows come back",
-        "`icekeep repair` sorts them into a new file; in version 3 `icekeep rewrite_position_deletes` does",
+        "`icekeep rewrite_position_deletes` with rewrite-all=true writes them in order",
     ),
     FaultId.DELETE_FILE_UNREADABLE: (
         "a delete file is whole, and has the columns of its kind",
@@ -648,7 +647,8 @@ _TEXTS: Mapping[FaultId, tuple[str, str, str]] = {
     FaultId.PUFFIN_FOOTER_WRONG: (
         "the Puffin file of a vector has a footer, and in it the blob with its data file and cardinality",
         "engines that read by the footer fail",
-        "`icekeep repair` writes its vectors into a new file where they are sound; else bring the file back from a backup",
+        "`icekeep compact` with delete-file-threshold=1 rewrites the data files without the rows that its vectors delete, where "
+        "these are sound; else bring the file back from a backup",
     ),
     FaultId.ROW_ID_DOUBLED: (
         "row ids of live rows are unique, and below next-row-id (version 3)",

@@ -14,12 +14,11 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.check.content import check_data_files
 from icekeep.maintenance.check.deletes import check_delete_content
-from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, check_logs, last_sound
 from icekeep.maintenance.check.entries import check_entries
 from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, OF_EXPIRED, Fault, FaultId, Gap, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed, branch_heads, read_lists
 from icekeep.maintenance.check.manifests import SUMS, CheckedManifests, check_manifests
-from icekeep.maintenance.check.metadata import check_metadata
+from icekeep.maintenance.check.metadata import EarlierMetadata, check_logs, check_metadata, last_sound
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered

@@ -6,9 +6,9 @@ import pytest
 from icekeep.catalog.base import Table
 from icekeep.errors import UnavailableError, UnsupportedError, UsageError
 from icekeep.events import SILENT
-from icekeep.maintenance.check.earlier_metadata import check_logs
 from icekeep.maintenance.check.faults import Tally
 from icekeep.maintenance.check.lists import CheckedTable
+from icekeep.maintenance.check.metadata import check_logs
 from icekeep.spec.snapshots import MetadataLogEntry
 from kit.faults import told
 from kit.memory_catalog import MemoryCatalog
