@@ -579,11 +579,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return PartitionCodecs(self.partitions)
 
     def faults(self, files: Iterable[Sequence[Row]]) -> Tally:
-        """The faults of files, of each of which these are all entries.
-
-        Raises:
-            TryAgainError: the store is out of reach.
-        """
+        """The faults of files, of each of which these are all entries."""
         tally = Tally(self.whole)
         for rows in files:
             self._check(rows, tally)

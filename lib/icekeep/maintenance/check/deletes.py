@@ -162,11 +162,7 @@ class DeleteFileChecker(msgspec.Struct, frozen=True, kw_only=True):
     whole: frozenset[int]
 
     def check(self, files: Iterable[Sequence[Row]]) -> "CheckedFiles":
-        """Look into files, of each of which these are all entries.
-
-        Raises:
-            TryAgainError: the store is out of reach.
-        """
+        """Look into files, of each of which these are all entries."""
         check = _FilesCheck(self)
         for rows in files:
             check.file(rows)

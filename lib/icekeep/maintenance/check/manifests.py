@@ -58,8 +58,10 @@ Mask: TypeAlias = NDArray[np.bool_]
 WrongEntry: TypeAlias = tuple[FaultId, int, str]
 """A class of faults, the row of an entry in its batch, and what is wrong with the entry."""
 
-_COUNTS = ("value_counts", "null_value_counts", "nan_value_counts")
-METRIC_COLUMNS = (*_COUNTS, "lower_bounds", "upper_bounds")
+_Checked: TypeAlias = tuple[ManifestFile, tuple[int, ...]]
+"""A manifest that could be read: its row as the file has it, and the `SUMS` of its entries."""
+
+METRIC_COLUMNS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 COUNT_NAMES = (
     "added_files_count", "existing_files_count", "deleted_files_count",
     "added_rows_count", "existing_rows_count", "deleted_rows_count",
@@ -100,13 +102,6 @@ class CheckedManifests(msgspec.Struct, frozen=True):
 
     listed: Listed
     sums: tuple[tuple[int, ...], ...]
-
-
-class ManifestCheck(msgspec.Struct, frozen=True):
-    """A manifest that could be read: its row as the file has it, and what its entries come to."""
-
-    row: ManifestFile
-    sums: tuple[int, ...]
 
 
 class TableDefinitions(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +157,7 @@ def check_manifests(subject: CheckedTable, lists: ReadLists) -> CheckedManifests
         count = tasks_count(session, sum(map(size_of, numbered)), MANIFEST_BYTES)
         some = balanced(numbered, size_of, min(count, max(1, len(numbered))))
     threads = threads_count(manifest.manifest_path for manifest in lists.listed.manifests)
-    checked: dict[int, ManifestCheck] = {}
+    checked: dict[int, _Checked] = {}
     ran = run_tasks(session, some, _checked, known, step="checking manifests", threads=threads)
     for part, found in all_results(ran):
         checked.update(part)
@@ -170,13 +165,13 @@ def check_manifests(subject: CheckedTable, lists: ReadLists) -> CheckedManifests
     return _renumbered(subject, lists.listed, checked)
 
 
-def _checked(some: Sequence[tuple[int, ListedRows]], known: TableDefinitions) -> tuple[dict[int, ManifestCheck], Tally]:
+def _checked(some: Sequence[tuple[int, ListedRows]], known: TableDefinitions) -> tuple[dict[int, _Checked], Tally]:
     tally = Tally(known.whole)
     found = {number: check_manifest(rows, known, tally) for number, rows in some}
     return {number: one for number, one in found.items() if one is not None}, tally
 
 
-def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, ManifestCheck]) -> CheckedManifests:
+def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, _Checked]) -> CheckedManifests:
     """The manifests that were read, with numbers of their own."""
     unread, tally = {*listed.unread}, subject.tally
     kept = sorted(checked)
@@ -194,15 +189,15 @@ def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, Manife
         if snapshot.snapshot_id not in listed.members:
             tally.gap(f"snapshot {snapshot.snapshot_id}", "its manifest list was not read")
     of_kept = Listed(
-        manifests=tuple(checked[number].row for number in kept),
+        manifests=tuple(checked[number][0] for number in kept),
         members=members,
         since=tuple(listed.since[number] for number in kept),
         unread=frozenset(unread),
     )
-    return CheckedManifests(of_kept, tuple(checked[number].sums for number in kept))
+    return CheckedManifests(of_kept, tuple(checked[number][1] for number in kept))
 
 
-def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> ManifestCheck | None:
+def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> _Checked | None:
     """Look at a manifest; `None` where it cannot be read, which the tally says."""
     first, since = rows[0]
     location = first.manifest_path
@@ -406,7 +401,7 @@ class _Entries:
             where, since = facts["file_path"], self._rows[0][1]
             self.tally.add(Fault(number=number, where=where, detail=detail, snapshot_id=since, facts=facts))
 
-    def result(self) -> ManifestCheck:
+    def result(self) -> _Checked:
         """After the last entry: counts and summaries against what lists say."""
         found, least = self._counts, self._least_number
         for row, since in self._rows:
@@ -428,7 +423,7 @@ class _Entries:
         min_number = self._row.min_sequence_number or 0
         min_number = min_number if least is None else min(min_number, least)
         corrected = msgspec.structs.replace(self._row, min_sequence_number=min_number, partitions=None, **found)
-        return ManifestCheck(corrected, tuple(self._sums[name] for name in SUMS))
+        return corrected, tuple(self._sums[name] for name in SUMS)
 
     def _wrong_summaries(self, summaries: tuple[FieldSummary, ...] | None) -> Iterator[str]:
         """None at all are not wrong."""

@@ -147,11 +147,7 @@ Ranges = NDArray[Any]
 
 
 def check_row_ids(subject: CheckedTable, listed: Listed) -> None:
-    """Report row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
-    """
+    """Report row ids that two live rows of a branch's head have, or that are not below `next-row-id`."""
     metadata = subject.table.metadata
     if metadata.next_row_id is None:
         return
