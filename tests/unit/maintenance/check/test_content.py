@@ -1,6 +1,5 @@
 """Data files against what metadata says of them: sound ones of each format, and each class of fault."""
 
-import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +10,12 @@ from icekeep.catalog.base import Table
 from icekeep.formats.arrow.schema import map_fields
 from icekeep.maintenance.check import by_file, content
 from icekeep.maintenance.check.content import check_data_files
-from icekeep.maintenance.check.faults import Tally
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
 from icekeep.tables.verbs import append, create_table, update_sort_order
 from kit.cases import for_each
-from kit.checked_entries import all_faults, listed, subject_of
+from kit.checked_entries import all_faults, exchange_here, listed, subject_of
 from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.damager import Damager
@@ -221,23 +219,13 @@ def test_columns_without_ids_beside_others(with_ids, lost, said):
         assert found == ([] if mapping else [(423, lost, detail)])
 
 
-def exchanged(
-    session: Any, payloads: Any, send: Any, parts: int, receive: Any, shared: Any, *, step: str
-) -> tuple[list[Tally], list[Any]]:
-    shared = pickle.loads(pickle.dumps(shared))
-    sent = [pickle.loads(pickle.dumps(one)) for payload in payloads for one in send(payload, shared)]
-    return [receive(n, [one for one in sent if one[0] == n], shared) for n in range(parts)], []
-
-
 def test_tasks_find_what_threads_find(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.filled(commits=3, files=2)
     rewrite_manifests(lake.load(), no_spark)
     damaged = Damager(lake.catalog, EVENTS, Choices(1))
     path = damaged.entry().file["file_path"]
     damaged.write(path, bytes(50))
-    monkeypatch.setattr(by_file, "run_exchange", exchanged)
-    monkeypatch.setattr(content, "started", lambda spark: None)
-    monkeypatch.setattr(by_file, "tasks_count", lambda *args: 3)
+    exchange_here(monkeypatch, by_file, content)
     told = []
     for spark in (no_spark, limited(no_spark, footers_count=0)):
         subject = subject_of(lake.load(), spark)

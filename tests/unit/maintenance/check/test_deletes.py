@@ -1,9 +1,6 @@
 """Delete files that are not what their entries say: positions, vectors and equality deletes, here and in parts."""
 
-import pickle
 import struct
-from collections import defaultdict
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +18,7 @@ from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import LONG, STRING, NestedField
 from kit.cases import for_each
 from kit.checked_deletes import POSITIONS, SCHEMA, checked, damager, made, one_fault, rows, with_files, written
+from kit.checked_entries import exchange_here
 from kit.columns import column, parquet_bytes, schema_of, table_of
 from kit.damager import DATA, EQUALITY_DELETES, POSITION_DELETES
 from kit.limits import limited
@@ -480,26 +478,10 @@ def test_a_format_that_is_not_known_is_not_checked():
     assert (faults, len(tally.gaps())) == ([], 1)
 
 
-PARTS = 3
-
-
-def exchanged(session, payloads, send, parts, receive, shared, *, step):
-    """What `run_exchange` does, in this process."""
-    boxes: defaultdict[int, list[Any]] = defaultdict(list)
-    for payload in pickle.loads(pickle.dumps(payloads)):
-        for number, value in send(payload, pickle.loads(pickle.dumps(shared))):
-            boxes[number % parts].append((number, pickle.loads(pickle.dumps(value))))
-    results = [receive(part, reversed(boxes[part]), pickle.loads(pickle.dumps(shared))) for part in range(parts)]
-    return pickle.loads(pickle.dumps(results)), []
-
-
 @pytest.fixture(params=["entries", "bytes", "files"])
 def in_parts(request, monkeypatch):
     """There is too much for this process, in one way or another."""
-    monkeypatch.setattr(by_file, "run_exchange", exchanged)
-    monkeypatch.setattr(by_file, "tasks_count", lambda *amounts, **more: PARTS)
-    for module in (by_file, deletes):
-        monkeypatch.setattr(module, "started", lambda source: None)
+    exchange_here(monkeypatch, by_file, deletes)
     names = {"entries": "entries_count", "bytes": "checked_delete_bytes", "files": "footers_count"}
     return limited(no_spark, **{names[request.param]: 1, "folded_entries_count": 1})
 

@@ -14,6 +14,7 @@ from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, UnavailableError, UsageError
+from icekeep.maintenance.check import by_file
 from icekeep.maintenance.check import entries as comparing
 from icekeep.maintenance.check.by_file import Membership
 from icekeep.maintenance.check.entries import check_entries, doubled_keys, twice
@@ -36,6 +37,7 @@ from kit.checked_entries import (
     all_faults,
     checked,
     cut_file,
+    exchange_here,
     expected,
     listed,
     put_files,
@@ -446,8 +448,11 @@ def test_a_snapshot_is_told_that_has_two_of_several() -> None:
     assert (membership.oldest(BitMap([2, 3])), membership.oldest(BitMap())) == (12, None)
 
 
-@pytest.fixture(params=["one by one", "by listing", "in parts"])
+@pytest.fixture(params=["one by one", "by listing", "in parts", "in tasks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    if request.param == "in tasks":
+        exchange_here(monkeypatch, by_file, comparing)
+        return limited(no_spark, reachable_entries_count=-1, entries_count=-1)
     if request.param == "in parts":
         monkeypatch.setattr(comparing, "_PART_ROWS", 5)
     return limited(no_spark, looked_up_files_count=1_000 if request.param == "one by one" else 0)

@@ -181,9 +181,7 @@ def test_a_missing_file_beside_an_unreadable_manifest(table):
     assert only_older(table) == {202: False, 301: False}
 
 
-def test_a_missing_file_beside_a_manifest_that_goes(
-    table, monkeypatch
-):
+def test_a_missing_file_beside_a_manifest_that_goes(table, monkeypatch):
     rewrite_manifests(table, no_spark)
     remove_file(table, path_of("a"))
     [of_head] = [manifest.manifest_path for manifest in manifests_of(table.refresh())]
