@@ -190,7 +190,9 @@ def batches(
         found = [decoded.entries for decoded in decode(msgspec.structs.replace(task, manifests=manifests))]
     except (InvalidTableError, UnsupportedError, UsageError) as error:
         if len(some) == 1:
-            gaps.unread_manifest(manifests[0].manifest_path, first_line(error))
+            path = manifests[0].manifest_path
+            gaps.unread_manifests.add(path)
+            gaps.gap(f"the files of manifest {path!r}", first_line(error))
             return
         for one in some:
             yield from batches([one], task, gaps)

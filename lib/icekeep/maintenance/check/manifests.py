@@ -504,9 +504,12 @@ class _Entries:
                 f"a deletion vector in a table of version {version}",
             ),
         )
+        shown = rows.select(
+            ["record_count", "file_size_in_bytes", "file_format", "content_offset", "content_size_in_bytes"]
+        )
         for number, mask, detail in rules:
             for at in _where(mask):
-                yield number, at, detail.format_map(_EntryValues(rows, at))
+                yield number, at, detail.format_map(shown.slice(at, 1).to_pylist()[0])
 
     def _unknown_ids(self, rows: pa.RecordBatch) -> Iterator[WrongEntry]:
         known, ids, orders = self._known, rows["equality_ids"], rows["sort_order_id"]
@@ -519,17 +522,6 @@ class _Entries:
         for at in _where(pc.is_in(orders, pa.array(strange, orders.type))) if strange else ():
             detail = f"sort_order_id {orders[at].as_py()} is none of the table's sort orders"
             yield FaultId.SORT_ORDER_UNKNOWN, at, detail
-
-
-class _EntryValues(dict[str, Any]):
-    """The values of an entry by name, for a sentence."""
-
-    def __init__(self, rows: pa.RecordBatch, at: int) -> None:
-        super().__init__()
-        self._rows, self._at = rows, at
-
-    def __missing__(self, name: str) -> Any:
-        return self._rows[name][self._at].as_py()
 
 
 def _split_offsets(rows: pa.RecordBatch) -> Iterator[WrongEntry]:
