@@ -40,7 +40,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import EntryMemory, ManifestReader
-from icekeep.commit.summary import made_by
+from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.rendered import Rendered
 from icekeep.spec.manifests.read import read_manifest_list
@@ -49,8 +49,8 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotLogEntry
 from icekeep.spec.times import Moment, moment_ms
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
-from icekeep.storage.locations import parse_location
+from icekeep.storage.base import Storage, answer_each
+from icekeep.storage.locations import requests_at_once
 
 Chosen: TypeAlias = Snapshot | SnapshotLogEntry
 """A snapshot, or what the snapshot log has of one that is gone."""
@@ -466,12 +466,11 @@ def read_commits(table: Table, shown: Sequence[Snapshot]) -> dict[int, CommitRea
     ids = {snapshot.snapshot_id for snapshot in shown}
     parents = {s.parent_snapshot_id: known[s.parent_snapshot_id] for s in shown if s.parent_snapshot_id in known}
     snapshots = [*shown, *(snapshot for snapshot_id, snapshot in parents.items() if snapshot_id not in ids)]
-    is_local = parse_location(table.metadata_location).scheme == "file"
     reads = answer_each(
         lambda snapshot: _read(snapshot, table, counts_files=snapshot.snapshot_id in ids),
         snapshots,
         id,
-        LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE,
+        requests_at_once([table.metadata_location]),
     )
     return {snapshot.snapshot_id: read for snapshot, read in zip(snapshots, reads, strict=True)}
 
@@ -502,9 +501,6 @@ def _read(snapshot: Snapshot, table: Table, *, counts_files: bool) -> CommitRead
 
 def _file_of(error: IcekeepError, snapshot: Snapshot) -> str:
     return str(error.facts.get("location", snapshot.manifest_list or f"a manifest of snapshot {snapshot.snapshot_id}"))
-
-
-_JOB = "icekeep.job"
 
 
 def commit_history(
@@ -585,7 +581,7 @@ class _History:
             since_previous_ms=None if parent_ms is None else commit.timestamp_ms - parent_ms,
             operation=commit.operation,
             made_by=made_by(summary),
-            job=summary.get(_JOB),
+            job=summary.get(JOB_KEY),
             refs=tuple(sorted(self._refs.get(commit.snapshot_id, ()))),
             added=read.added,
             removed=read.removed,
@@ -641,8 +637,7 @@ def growth_points(
     line = [*table.metadata.ancestors(None if head is None else head.snapshot_id)][::-1]
     spread = {id(snapshot) for snapshot in evenly(line, most)}
     chosen = [snapshot for snapshot in line if id(snapshot) in spread or snapshot.snapshot_id in also]
-    is_local = parse_location(table.metadata_location).scheme == "file"
-    at_once = LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+    at_once = requests_at_once([table.metadata_location])
     return tuple(answer_each(lambda snapshot: _point(snapshot, table), chosen, id, at_once))
 
 

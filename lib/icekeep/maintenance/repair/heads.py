@@ -12,8 +12,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.repair_entries import RepairedEntry, read_by_wrong_row
-from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.commit.summary import FILE_TOTALS, TOTALS, live_counts
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.repair.metadata import CannotMendError
@@ -110,7 +109,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "named entries", self.paths
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[Indexed, ...]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> tuple[Indexed, ...]:
         entries = enumerate(reader.entries(manifest, self.base))
         return tuple((index, entry) for index, entry in entries if entry.is_live and self.is_wanted(entry))
 

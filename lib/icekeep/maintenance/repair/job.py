@@ -62,7 +62,8 @@ from icekeep.maintenance.saved_plans import (
     moved,
 )
 from icekeep.planning.commit_readers import SparkManifestReader
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.session import SparkSource
 from icekeep.runs import Run as Run_of_runs
 from icekeep.runs import new_run
 from icekeep.spec.metadata import TableMetadata

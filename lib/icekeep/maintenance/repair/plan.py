@@ -46,7 +46,8 @@ from icekeep.maintenance.repair.metadata import (
     not_accepted,
     read_spoilt,
 )
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.manifests.structs import DataFile, ManifestEntry
 from icekeep.spec.metadata import TableMetadata, parse_metadata

@@ -158,7 +158,7 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
-    is_low = any(one.name == COUNTERS[FaultId.NEXT_ROW_ID_TOO_LOW] for one in low_counters(table.metadata))
+    is_low = COUNTERS[FaultId.NEXT_ROW_ID_TOO_LOW] in low_counters(table.metadata)
     if not is_low or (FaultId.NEXT_ROW_ID_TOO_LOW in numbers and table.catalog.compares_metadata):
         return None
     first = FaultId.NEXT_ROW_ID_TOO_LOW
@@ -167,7 +167,7 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
     name = COUNTERS[fault.number]
-    least = {one.name: one.least for one in low_counters(table.metadata)}.get(name)
+    least = low_counters(table.metadata).get(name)
     if least is None:
         raise CannotMendError(NOT_FOUND)
     if not table.catalog.compares_metadata:

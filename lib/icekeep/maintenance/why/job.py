@@ -62,8 +62,9 @@ from icekeep.maintenance.why.search import (
     same_file,
     snapshots_of,
 )
+from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.jobs import spark_run
-from icekeep.planning.spark.session import SparkSource, check_source, refuse_encrypted
+from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.metadata import TableMetadata

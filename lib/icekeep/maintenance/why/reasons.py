@@ -28,18 +28,10 @@ from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, eligible_before_
 from icekeep.maintenance.rewrite.run import living_runs
 from icekeep.maintenance.why.search import Target, whole_entries
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
-from icekeep.planning.entries import (
-    DecodedEntries,
-    EntryFilter,
-    delete_manifests,
-    entries_schema,
-    folded,
-    select_manifests,
-    snapshot_manifests,
-)
+from icekeep.planning.entries import DecodedEntries, EntryFilter, entries_schema, folded
 from icekeep.planning.manifests import ENTRIES, MATCHED_COLUMNS
-from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.scan.report import Evidence, explain_entry, metrics_text
+from icekeep.planning.scan.explain import Evidence, explain_entry, metrics_text
+from icekeep.planning.scan.plan import delete_manifests, open_scan, select_manifests, snapshot_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -51,9 +43,9 @@ from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.times import format_time
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare
+from icekeep.storage.base import FileInfo, ListingShare
 from icekeep.storage.location_keys import AS_SPELLED
-from icekeep.storage.locations import canonical, is_under, parse_location
+from icekeep.storage.locations import canonical, is_under, requests_at_once
 
 
 class FileState(StrEnum):
@@ -463,7 +455,7 @@ def listed_with_end(table: Table, target: Target) -> list[FileInfo]:
         IcekeepError: it could not be listed whole.
     """
     storage, root = table.storage, table.metadata.location
-    threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
+    threads = requests_at_once([root])
 
     def listed(share: ListingShare) -> list[FileInfo]:
         found: list[FileInfo] = []

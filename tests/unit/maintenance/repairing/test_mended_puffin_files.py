@@ -7,10 +7,10 @@ import pytest
 
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
-from icekeep.formats.puffin import PuffinWriter, read_deletion_vector, read_puffin_footer, read_range
+from icekeep.formats.puffin import BLOB_TYPE, PuffinWriter, read_deletion_vector, read_puffin_footer, read_range
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import plan_repair, repair
-from icekeep.spec.reach import BLOB_TYPE, is_deletion_vector
+from icekeep.spec.reach import is_deletion_vector
 from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.choices import Choices
