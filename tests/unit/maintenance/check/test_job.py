@@ -1,15 +1,13 @@
-"""The job as a whole: which faults only older snapshots have, who made them, and its contract."""
+"""The job as a whole: which faults only older snapshots have, and who made them."""
 
 from copy import deepcopy
-from typing import Any, ClassVar
 
 import pytest
 
-from contracts.job_contract import JobContract
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
-from icekeep.maintenance.check import JOB, by_file
+from icekeep.maintenance.check import by_file
 from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -17,13 +15,11 @@ from kit.checked_entries import put_files, remove_file
 from kit.choices import Choices
 from kit.damage import DAMAGE, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
-from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_deletes import path_of
 from kit.row_histories import History
 from kit.tables import EVENTS, add, manifests_of, memory_table, set_ref
-from kit.written_deletes import data_files, delete_by_vector
 
 BELOW_METADATA = sorted(number for number in DAMAGE if number > 200)
 
@@ -220,19 +216,3 @@ def test_a_manifest_spelled_in_another_way(table):
         ]
     )
     assert only_older(table)[208] is False
-
-
-@pytest.mark.slow
-class TestCheck(JobContract):
-    job = JOB
-    versions = ()
-    told: ClassVar[dict[str, Any]] = {"deep": True}
-
-    @staticmethod
-    def fill(version):
-        world = World(version, [("at", "month")])
-        for number in range(3):
-            world.append(number, month=1 + number % 2)
-        if version == 3:
-            delete_by_vector(world.table, data_files(world.table)[0].file_path, [1])
-        return world
