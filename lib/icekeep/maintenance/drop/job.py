@@ -27,7 +27,7 @@ from icekeep.errors import (
     reason_of,
 )
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.maintenance.check.earlier_metadata import last_sound
+from icekeep.maintenance.check.metadata import last_sound
 from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.lease import PlanLease, holding, new_lease
 from icekeep.maintenance.delete.locations import DeletableLocations, check_roots, named_roots

@@ -28,7 +28,7 @@ from icekeep.formats.deletes.read import (
 )
 from icekeep.formats.puffin import BlobMetadata, PuffinFooter, read_deletion_vector, read_puffin_footer
 from icekeep.formats.reader import open_reader, read_file
-from icekeep.maintenance.check.delete_files import named_data_file, wrong_blob
+from icekeep.maintenance.check.deletes import wrong_blob
 from icekeep.maintenance.check.faults import Fault
 from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_described, refuse_doubled, refuse_merged
 from icekeep.maintenance.repair.metadata import NOT_FOUND, CannotMendError
@@ -150,7 +150,7 @@ def _refuse_contradiction(footer: PuffinFooter, file: DataFile) -> None:
     """A footer that can be read is a witness too: of two that differ nobody knows which one is right."""
     start, end = _range(file)
     for blob in footer.blobs:
-        named = named_data_file(blob)
+        named = blob.properties.get("referenced-data-file")
         is_there = (blob.offset, blob.offset + blob.length) == (start, end)
         if _overlaps(blob, start, end) and named not in (None, file.referenced_data_file):
             raise CannotMendError(

@@ -5,14 +5,14 @@ Mends of what entries, rows of manifest lists and summaries say: no row that can
 Files and deletion vectors that are there and cannot be read: their entries go, where that loss is accepted by name.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.repair_entries import live_totals
@@ -23,21 +23,8 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, hold_own_path
 from icekeep.formats.puffin import positions_of, read_puffin_footer, read_range
 from icekeep.formats.reader import SourceFile, open_reader
-from icekeep.maintenance.check.content import (
-    BOUNDS,
-    NANS,
-    NULLS,
-    VALUES,
-    Claims,
-    Content,
-    EntryMetrics,
-    Wrong,
-    leaf_types,
-    read_content,
-    top_level,
-    wrong_metrics,
-)
-from icekeep.maintenance.check.faults import DATA_FILE_UNREADABLE, Fault
+from icekeep.maintenance.check.content import Content, read_content, wrong_metrics
+from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.check.manifests import column_types, is_judged
 from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, refuse_merged
 from icekeep.maintenance.repair.losses import Lost, take_out
@@ -58,7 +45,11 @@ SAID = frozenset((225, 226, 227, 230, 231))
 MEASURED = frozenset((302, 402, 405, 406, 407, 408, 409, 415, 422))
 """Kinds that its file shows."""
 
-_COUNTS = {NULLS: "null_value_counts", VALUES: "value_counts", NANS: "nan_value_counts"}
+_COUNTS: Mapping[int, str] = {
+    FaultId.NULL_COUNT_WRONG: "null_value_counts",
+    FaultId.VALUE_COUNT_WRONG: "value_counts",
+    FaultId.NAN_COUNT_WRONG: "nan_value_counts",
+}
 _BOUND_LENGTH = 16
 _SIZE, _ROWS, _UNSORTED, _DELETED_ROWS, _OFFSETS = 302, 402, 409, 415, 422
 
@@ -219,34 +210,25 @@ class _Measuring:
             name_mapping=name_mapping_of(metadata.properties),
         )
         orders = [order for order in metadata.sort_orders if order.order_id == file.sort_order_id]
-        return read_content(self._table.storage, source, self._schema, Claims(partitions=(), orders=orders))
+        return read_content(self._table.storage, source, self._schema, orders)
 
     def _with_metrics(self, file: DataFile, content: Content) -> DataFile:
-        if content.columns is None or not self._numbers & {BOUNDS, *_COUNTS}:
+        if content.columns is None or not self._numbers & {FaultId.BOUNDS_WRONG, *_COUNTS}:
             return file
-        types = leaf_types(content.columns)
-        for wrong in self._wrong_metrics(content, types):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 continue
-            if wrong.number == BOUNDS:
-                file = _with_bounds(file, wrong.columns, types, content)
+            if wrong.number == FaultId.BOUNDS_WRONG:
+                file = _with_bounds(file, wrong.columns, content.columns.types, content)
             else:
                 name = _COUNTS[wrong.number]
                 counts = {**getattr(file, name), **dict(zip(wrong.columns, wrong.found, strict=True))}
                 file = replace(file, **{name: counts})
         return file
 
-    def _wrong_metrics(self, content: Content, types: Mapping[int, PrimitiveType]) -> Iterator[Wrong]:
-        file = self._file
-        told = EntryMetrics(*(dict(getattr(file, name) or {}) for name in EntryMetrics.__struct_fields__))
-        is_orc = file.file_format.lower() == "orc"
-        return wrong_metrics(told, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
-
     def _refuse_other_values(self, content: Content) -> None:
         """A file of another size and of other values is another file: readers that go by its bounds would miss its rows."""
-        if content.columns is None:
-            return
-        for wrong in self._wrong_metrics(content, leaf_types(content.columns)):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 raise CannotMendError(
                     f"it has {self._size_bytes} bytes where its entry says {self._file.file_size_in_bytes}, and other values "
@@ -497,7 +479,7 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
     return f"{counted_doing(count, 'delete files', 'reach')} no data file and {'is' if count == 1 else 'are'} taken out"
 
 
-BROKEN = frozenset((DATA_FILE_UNREADABLE, 413, 414))
+BROKEN = frozenset((FaultId.DATA_FILE_UNREADABLE, 413, 414))
 
 
 def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
@@ -508,7 +490,7 @@ def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         UnavailableError: the store is out of reach.
     """
     path, offset = str(fault.facts["file_path"]), fault.facts.get("content_offset")
-    is_data = fault.number == DATA_FILE_UNREADABLE
+    is_data = fault.number == FaultId.DATA_FILE_UNREADABLE
     places = [
         place
         for place in head.places(path, manifests_of(fault))

@@ -1,4 +1,4 @@
-"""Which faults only older snapshots have: none that a branch has at its head, and none where that is not known."""
+"""The job as a whole: which faults only older snapshots have, and who made them."""
 
 from copy import deepcopy
 
@@ -7,8 +7,8 @@ import pytest
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
-from icekeep.maintenance.check import reading
-from icekeep.maintenance.check.faults import CLASSES, FIRST_ROW_ID_LOST
+from icekeep.maintenance.check import by_file
+from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import put_files, remove_file
@@ -52,7 +52,7 @@ def keep_the_head(damager):
 
 
 @pytest.mark.parametrize(
-    "number", sorted({*BELOW_METADATA} - {FIRST_ROW_ID_LOST}), ids=lambda number: CLASSES[number].name
+    "number", sorted({*BELOW_METADATA} - {FaultId.FIRST_ROW_ID_LOST}), ids=lambda number: CLASSES[number].name
 )
 def test_a_table_of_one_snapshot_has_no_older_ones(histories, number):
     for seed, by in enumerate(histories * 3):
@@ -75,7 +75,7 @@ def makers(table):
     return {one.fault_id: {one.made_by, *(example.made_by for example in one.examples)} for one in result.faults}
 
 
-def test_who_made_a_fault_is_told_where_it_cannot_be_older(table):
+def test_who_made_a_fault(table):
     row = damager(table).rows()[-1]
     damager(table).edit_row(row["manifest_path"], added_rows_count=77)
     [maker] = makers(table)[205]
@@ -85,7 +85,7 @@ def test_who_made_a_fault_is_told_where_it_cannot_be_older(table):
     assert makers(table)[205] == {None}
 
 
-def test_a_rewrite_did_not_make_what_is_wrong_with_the_files_that_it_lists(table):
+def test_a_rewrite_makes_no_faults_of_files(table):
     place = damager(table).entry()
     damager(table).edit_file(place, split_offsets=[5, 3])
     assert makers(table)[230] != {None}
@@ -122,7 +122,7 @@ BREAKS = pytest.mark.parametrize(
 
 
 @BREAKS
-def test_a_manifest_of_a_head_that_cannot_be_read_is_not_only_older(table, number, harm):
+def test_a_manifest_of_the_head(table, number, harm):
     newest = max(damager(table).rows(), key=lambda row: row["sequence_number"])
     harm(damager(table), newest)
     assert only_older(table)[number] is False
@@ -130,7 +130,7 @@ def test_a_manifest_of_a_head_that_cannot_be_read_is_not_only_older(table, numbe
 
 
 @BREAKS
-def test_a_manifest_that_only_another_branch_has_at_its_head_is_not_only_older(table, number, harm):
+def test_a_manifest_of_another_head(table, number, harm):
     branched = add(set_ref(table, "b", table.metadata.current_snapshot_id, "branch"), "c", branch="b")
     harm(damager(branched), {"manifest_path": own_manifest(branched, "b")})
     assert only_older(branched)[number] is False
@@ -138,7 +138,7 @@ def test_a_manifest_that_only_another_branch_has_at_its_head_is_not_only_older(t
 
 
 @BREAKS
-def test_a_manifest_that_only_an_older_snapshot_and_a_tag_have_is_only_older(table, number, harm):
+def test_a_manifest_of_an_older_snapshot(table, number, harm):
     tagged = set_ref(table, "t", table.metadata.current_snapshot_id)
     harmed = next(row for row in damager(tagged).rows() if row["manifest_path"] == own_manifest(tagged))
     rewrite_manifests(tagged, no_spark)
@@ -153,7 +153,7 @@ def own_manifest(table, ref="main"):
     return next(row["manifest_path"] for row in rows if row["added_snapshot_id"] == head.snapshot_id)
 
 
-def test_a_manifest_list_that_only_an_older_snapshot_has_is_only_older(table):
+def test_a_manifest_list_of_an_older_snapshot(table):
     first, second = table.metadata.snapshots
     damager(table).remove(first.manifest_list)
     assert only_older(table)[201] is True
@@ -161,7 +161,7 @@ def test_a_manifest_list_that_only_an_older_snapshot_has_is_only_older(table):
     assert only_older(table)[201] is False
 
 
-def test_a_file_that_the_old_and_the_new_head_have_is_not_only_older(table):
+def test_a_file_of_both_heads(table):
     """Each in a manifest of its own."""
     before = {one.manifest_path for one in manifests_of(table)}
     rewrite_manifests(table, no_spark)
@@ -170,44 +170,42 @@ def test_a_file_that_the_old_and_the_new_head_have_is_not_only_older(table):
     assert only_older(table) == {301: False}
 
 
-def test_a_missing_file_is_not_only_older_where_a_manifest_of_the_head_may_have_it(table):
+def test_a_missing_file_beside_an_unreadable_manifest(table):
     rewrite_manifests(table, no_spark)
     damager(table).remove(manifests_of(table.refresh())[0].manifest_path)
     remove_file(table, path_of("a"))
     assert only_older(table) == {202: False, 301: False}
 
 
-def test_a_missing_file_is_not_only_older_where_the_manifest_of_the_head_went_before_its_entries_were_read(
-    table, monkeypatch
-):
+def test_a_missing_file_beside_a_manifest_that_goes(table, monkeypatch):
     rewrite_manifests(table, no_spark)
     remove_file(table, path_of("a"))
     [of_head] = [manifest.manifest_path for manifest in manifests_of(table.refresh())]
-    decoded = reading.decode
+    decoded = by_file.decode
 
     def decode(task):
         if of_head in [manifest.manifest_path for manifest in task.manifests]:
             raise MissingFileError(f"file {of_head!r} is not there")
         return decoded(task)
 
-    monkeypatch.setattr(reading, "decode", decode)
+    monkeypatch.setattr(by_file, "decode", decode)
     assert only_older(table) == {301: False}
 
 
-def test_a_missing_file_that_no_head_has_is_only_older(table):
+def test_a_missing_file_of_no_head(table):
     commit(table, DeleteFiles(paths=frozenset({path_of("a")})), runtime=table.runtime)
     remove_file(table, path_of("a"))
     assert only_older(table) == {301: True}
 
 
-def test_a_head_with_the_list_of_an_older_snapshot_has_its_faults(table):
+def test_a_head_with_an_older_list(table):
     location = table.metadata.snapshots[0].manifest_list
     damager(table).edit_metadata(lambda document: document["snapshots"][1].update({"manifest-list": location}))
     damager(table).edit_rows(lambda rows: rows[0].update(partition_spec_id=77))
     assert only_older(table)[210] is False
 
 
-def test_a_manifest_that_a_head_spells_in_another_way_is_not_only_older(table):
+def test_a_manifest_spelled_in_another_way(table):
     """A fault tells the spelling of the list that has it, and a manifest is known by that of the oldest list."""
 
     older = min(damager(table).rows(), key=lambda row: row["sequence_number"])["manifest_path"]
