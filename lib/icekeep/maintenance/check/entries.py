@@ -46,7 +46,7 @@ from icekeep.maintenance.check.by_file import (
 )
 from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import MOVED_ON, CheckedTable, Listed, branch_heads, look_up
-from icekeep.maintenance.delete.locations import compared, table_roots
+from icekeep.maintenance.delete.locations import compared, table_locations
 from icekeep.maintenance.delete.reachable import among
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.entries import DecodeTask
@@ -382,7 +382,7 @@ def _marks_of_share(share: ListingShare, shared: tuple[Storage, Keys]) -> Keys:
 def listing_shares(table: Table, count: int) -> list[ListingShare]:
     """The listing of the directories that a table's files lie in, in about `count` shares; none where it may not be listed."""
     beside = metadata_directory(table.metadata).rstrip("/")
-    roots = [root for root in table_roots(table.metadata) if root.rstrip("/") != beside]
+    roots = [root for root in table_locations(table.metadata) if root.rstrip("/") != beside]
     shares: list[ListingShare] = []
     for root in roots:
         try:
