@@ -55,7 +55,7 @@ from icekeep.health.values import (
     last_maintenance,
     streams,
 )
-from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, OF_EXPIRED, Tally
+from icekeep.maintenance.check.faults import CLASSES, OF_EXPIRED, FaultId, Tally
 from icekeep.maintenance.check.job import raw_metadata
 from icekeep.maintenance.check.lists import CheckedTable, Listed, read_lists
 from icekeep.maintenance.check.metadata import check_metadata
@@ -205,7 +205,7 @@ E = TypeVar("E")
 _REPORT = "the report of health"
 
 _MOVES_MAX = 3
-_OF_REPLACED = {METADATA_UNREADABLE}
+_OF_REPLACED = {FaultId.UNREADABLE_METADATA}
 """What is found where the metadata file itself goes, of a table whose commits delete earlier ones."""
 
 

@@ -34,7 +34,7 @@ from icekeep.maintenance.check.columns import (
     required_fields,
 )
 from icekeep.maintenance.check.entries import part_of
-from icekeep.maintenance.check.faults import DATA_FILE_UNREADABLE, Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import Numbered, batches, chunks, keys_of
 from icekeep.planning.entries import entries_count, threads_count
@@ -53,8 +53,6 @@ from icekeep.spec.types import GIB, MIB, PrimitiveType, StructType
 from icekeep.spec.values import INTEGER_WIDTHS
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical_or_text
-
-BOUNDS, NULLS, VALUES, NANS = 405, 406, 407, 408
 
 _ORDERED = frozenset((*INTEGER_WIDTHS, "boolean", "float", "double", "decimal", "string", "fixed", "binary"))
 """Types whose order is one: writers order UUIDs in two ways, and other types have bounds of another form."""
@@ -101,9 +99,9 @@ def wrong_metrics(
         is_orc: timestamps before 1970 are not judged then, as libraries read fractions of seconds there in two ways.
     """
     for number, counts, known, judged in (
-        (NULLS, told.null_value_counts, found.null_value_counts, top_level),
-        (VALUES, told.value_counts, found.value_counts, top_level),
-        (NANS, told.nan_value_counts, found.nan_value_counts, types),
+        (FaultId.NULL_COUNT_WRONG, told.null_value_counts, found.null_value_counts, top_level),
+        (FaultId.VALUE_COUNT_WRONG, told.value_counts, found.value_counts, top_level),
+        (FaultId.NAN_COUNT_WRONG, told.nan_value_counts, found.nan_value_counts, types),
     ):
         # Negative counts are told as what they are.
         wrong = [id_ for id_ in sorted(counts) if id_ in judged and id_ in known and 0 <= counts[id_] != known[id_]]
@@ -111,7 +109,7 @@ def wrong_metrics(
             yield Wrong(number, tuple(wrong), tuple(counts[i] for i in wrong), tuple(known[i] for i in wrong))
     outside = [id_ for id_, type_ in sorted(types.items()) if _is_outside(id_, type_, told, found, is_orc=is_orc)]
     if outside:
-        yield Wrong(BOUNDS, tuple(outside), _bounds_of(told, outside), _bounds_of(found, outside))
+        yield Wrong(FaultId.BOUNDS_WRONG, tuple(outside), _bounds_of(told, outside), _bounds_of(found, outside))
 
 
 def _is_outside(id_: int, type_: PrimitiveType, told: RecordedMetrics, found: FileMetrics, *, is_orc: bool) -> bool:
@@ -276,7 +274,7 @@ class _Reading:
 
     def _hold(self, told: Any, found: FileMetrics, types: Mapping[int, PrimitiveType], part: int) -> None:
         for wrong in wrong_metrics(told, found, types, top_level(types, self._schema)):
-            if wrong.number in (BOUNDS, NULLS):
+            if wrong.number in (FaultId.BOUNDS_WRONG, FaultId.NULL_COUNT_WRONG):
                 for id_ in wrong.columns:
                     self._statistics.setdefault(id_, part)
 
@@ -313,8 +311,6 @@ def _nulls_of(rows: pa.Table, schema: Schema, path: Sequence[int]) -> int:
 Row = Mapping[str, Any]
 """An entry as Python values, with `manifest`, the number of its manifest."""
 
-_ROWS, _TYPES, _REQUIRED = 402, 403, 404
-_UNSORTED, _PARTITION, _BLOOM, _STATISTICS, _OFFSETS, _UNKNOWN_IDS = 409, 410, 418, 419, 422, 423
 _MAX_NAMES = 5
 
 
@@ -372,7 +368,9 @@ class DataFileChecks:
             return
         except InvalidTableError as error:
             recorded = rows[0]["file_format"]
-            self._tell(rows, ContentFault(number=DATA_FILE_UNREADABLE, detail=first_line(error), recorded=recorded))
+            self._tell(
+                rows, ContentFault(number=FaultId.DATA_FILE_UNREADABLE, detail=first_line(error), recorded=recorded)
+            )
             return
         except UnsupportedError as error:
             self._tally.gap(f"the rows of file {path!r}", first_line(error))
@@ -429,7 +427,7 @@ class DataFileChecks:
         recorded = {field.name: value for field, value in zip(fields, self._partition(row), strict=True)}
         shown = ", ".join(f"{name!r} {others[name][0]} where its entry says {recorded[name]}" for name in others)
         return ContentFault(
-            number=_PARTITION,
+            number=FaultId.PARTITION_NOT_OF_ROWS,
             detail=f"it has rows of other partitions: of {shown}",
             columns=tuple(columns),
             recorded=[_text(recorded[name]) for name in others],
@@ -481,18 +479,18 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[ContentFault]:
     columns = content.columns
     if columns is None:
         detail = "its columns have no field ids, and the table has no name mapping"
-        yield ContentFault(number=_UNKNOWN_IDS, detail=detail)
+        yield ContentFault(number=FaultId.FIELD_ID_UNKNOWN, detail=detail)
         return
     if columns.unidentified:
         ids = sorted(columns.unidentified)
         detail = f"it has values of {_names(ids, schema)} without a field id, and the table's name mapping has no id for the name"
-        yield ContentFault(number=_UNKNOWN_IDS, detail=detail, columns=tuple(ids))
+        yield ContentFault(number=FaultId.FIELD_ID_UNKNOWN, detail=detail, columns=tuple(ids))
     if columns.wrong:
         ids = sorted(columns.wrong)
-        yield ContentFault(number=_TYPES, detail=columns.wrong[ids[0]], columns=tuple(ids))
+        yield ContentFault(number=FaultId.COLUMN_TYPE_WRONG, detail=columns.wrong[ids[0]], columns=tuple(ids))
     elif columns.zoned:
         detail = f"it marks {_names(columns.zoned, schema)} as adjusted to UTC, where the table has no time zone"
-        yield ContentFault(number=_TYPES, detail=detail, columns=columns.zoned)
+        yield ContentFault(number=FaultId.COLUMN_TYPE_WRONG, detail=detail, columns=columns.zoned)
     empty = sorted({*columns.absent, *content.nulls})
     if empty:
         said = []
@@ -501,15 +499,19 @@ def _file_findings(content: Content, schema: Schema) -> Iterator[ContentFault]:
         if content.nulls:
             said.append(f"required {_names(sorted(content.nulls), schema)} has {sum(content.nulls.values())} nulls")
         found = [content.nulls.get(id_) for id_ in empty]
-        yield ContentFault(number=_REQUIRED, detail=", and ".join(said), columns=tuple(empty), found=found)
+        yield ContentFault(
+            number=FaultId.REQUIRED_COLUMN_EMPTY, detail=", and ".join(said), columns=tuple(empty), found=found
+        )
     if content.bloom_problems:
         problems = content.bloom_problems
-        yield ContentFault(number=_BLOOM, detail=f"{problems[0]}{and_more(problems)}", found=[*problems])
+        yield ContentFault(
+            number=FaultId.BLOOM_FILTER_DISHONEST, detail=f"{problems[0]}{and_more(problems)}", found=[*problems]
+        )
     if content.statistics:
         ids = sorted(content.statistics)
         detail = f"row group {content.statistics[ids[0]]} has values of {_names(ids, schema)} that its statistics do not hold"
         parts = [content.statistics[id_] for id_ in ids]
-        yield ContentFault(number=_STATISTICS, detail=detail, columns=tuple(ids), found=parts)
+        yield ContentFault(number=FaultId.ROW_GROUP_STATISTICS_WRONG, detail=detail, columns=tuple(ids), found=parts)
 
 
 def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[ContentFault]:
@@ -517,7 +519,7 @@ def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[Cont
     # Negative counts are told as what they are.
     if 0 <= recorded != content.row_count:
         detail = f"it has {content.row_count} rows where its entry says {recorded}"
-        yield ContentFault(number=_ROWS, detail=detail, recorded=recorded, found=content.row_count)
+        yield ContentFault(number=FaultId.RECORD_COUNT_WRONG, detail=detail, recorded=recorded, found=content.row_count)
     yield from _metric_findings(row, content, schema)
     offsets = row["split_offsets"] or []
     # Those beyond the file are told as such.
@@ -527,11 +529,15 @@ def _entry_findings(row: Row, content: Content, schema: Schema) -> Iterator[Cont
         detail = f"no row group or stripe begins at byte {strange[0]}, which is one of its split offsets"
         if not strange:
             detail = f"its split offsets begin at byte {offsets[0]}, and its first row group or stripe at {content.offsets[0]}"
-        yield ContentFault(number=_OFFSETS, detail=detail, recorded=offsets, found=[*content.offsets])
+        yield ContentFault(
+            number=FaultId.SPLIT_OFFSETS_NOT_OF_FILE, detail=detail, recorded=offsets, found=[*content.offsets]
+        )
     position = content.orders.get(row["sort_order_id"])
     if position is not None:
         detail = f"row {position} comes before row {position - 1} in sort order {row['sort_order_id']}"
-        yield ContentFault(number=_UNSORTED, detail=detail, recorded=row["sort_order_id"], found=position)
+        yield ContentFault(
+            number=FaultId.NOT_SORTED_AS_CLAIMED, detail=detail, recorded=row["sort_order_id"], found=position
+        )
 
 
 def _cut_well(offsets: Sequence[int], parts: Sequence[int]) -> bool:
@@ -554,11 +560,11 @@ def _metric_findings(row: Row, content: Content, schema: Schema) -> Iterator[Con
         )
 
 
-_DETAILS = {
-    BOUNDS: "values of {} lie outside of their bounds",
-    NULLS: "{} has {} nulls where its entry says {}",
-    VALUES: "{} has {} values where its entry says {}",
-    NANS: "{} has {} NaNs where its entry says {}",
+_DETAILS: Mapping[int, str] = {
+    FaultId.BOUNDS_WRONG: "values of {} lie outside of their bounds",
+    FaultId.NULL_COUNT_WRONG: "{} has {} nulls where its entry says {}",
+    FaultId.VALUE_COUNT_WRONG: "{} has {} values where its entry says {}",
+    FaultId.NAN_COUNT_WRONG: "{} has {} NaNs where its entry says {}",
 }
 
 

@@ -24,7 +24,7 @@ from icekeep.formats.arrow.schema import field_ids, has_ids
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, delete_source, refuse_wrong_ids
 from icekeep.formats.puffin import BlobMetadata, PuffinFooter, footer_of, positions_of
 from icekeep.formats.reader import FileColumns, identified, open_reader, read_file
-from icekeep.maintenance.check.faults import Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.reading import Meeting, keys_of
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.reach import BLOB_TYPE
@@ -130,8 +130,6 @@ class Telling(msgspec.Struct, frozen=True):
         )
 
 
-POSITION_OUT_OF_RANGE = 411
-
 REACH = np.dtype([("target", np.int64), ("file", np.int64), ("last", np.int64)])
 """Keys of a data file and of a delete file, and the last position that the one has in the other."""
 
@@ -224,7 +222,7 @@ class PositionChecks:
         what = f"its vector at {offset}" if offset is not None else "it"
         self._telling.fault(
             self._tally,
-            POSITION_OUT_OF_RANGE,
+            FaultId.POSITION_OUT_OF_RANGE,
             claim,
             f"{what} deletes row {last} of data file {paths[at]!r}, which has {rows} rows",
             recorded=rows,
@@ -239,10 +237,6 @@ def _last_of_each(reaches: Reaches) -> Reaches:
     is_last = np.append(reaches["target"][1:] != reaches["target"][:-1], True)[: len(reaches)]
     return reaches[is_last]
 
-
-VECTOR_UNREADABLE = 414
-DELETED_COUNT_WRONG = 415
-PUFFIN_FOOTER_WRONG = 416
 
 _TARGET, _CARDINALITY = "referenced-data-file", "cardinality"
 _NEEDED = ("content_offset", "content_size_in_bytes", "referenced_data_file")
@@ -279,7 +273,7 @@ class VectorCheck(msgspec.Struct, frozen=True):
             return footer_of(stream, claims[0].path)
         except InvalidTableError as error:
             of_all = DeleteFileClaim(claims[0].row, tuple(number for claim in claims for number in claim.manifests))
-            self.telling.fault(tally, PUFFIN_FOOTER_WRONG, of_all, first_line(error))
+            self.telling.fault(tally, FaultId.PUFFIN_FOOTER_WRONG, of_all, first_line(error))
             return None
 
     def _vector(
@@ -290,17 +284,17 @@ class VectorCheck(msgspec.Struct, frozen=True):
         try:
             positions = _positions(stream, offset, row["content_size_in_bytes"])
         except InvalidTableError as error:
-            self.telling.fault(tally, VECTOR_UNREADABLE, claim, first_line(error))
+            self.telling.fault(tally, FaultId.VECTOR_UNREADABLE, claim, first_line(error))
             positions = None
         if positions is not None:
             found = len(positions)
             if found != recorded:
                 detail = f"its vector at {offset} deletes {found} rows where its entry says {recorded}"
-                self.telling.fault(tally, DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=found)
+                self.telling.fault(tally, FaultId.DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=found)
             if found:
                 seen.add(claim, [row["referenced_data_file"]], np.array([positions.max()], np.int64))
         if footer is not None and (wrong := wrong_blob(footer, row, positions)) is not None:
-            self.telling.fault(tally, PUFFIN_FOOTER_WRONG, claim, wrong)
+            self.telling.fault(tally, FaultId.PUFFIN_FOOTER_WRONG, claim, wrong)
 
 
 def _positions(stream: BinaryIO, offset: int, length: int) -> BitMap64:
@@ -344,10 +338,6 @@ def _wrong_properties(blob: BlobMetadata, target: str, positions: BitMap64 | Non
     return None
 
 
-DELETES_UNSORTED = 412
-DELETE_FILE_UNREADABLE = 413
-REFERENCE_WRONG = 421
-
 _COLUMNS = Schema(fields=(DELETE_FILE_PATH, DELETE_FILE_POS))
 
 
@@ -374,13 +364,13 @@ class PositionCheck(msgspec.Struct, frozen=True):
         except MissingFileError:
             return
         except InvalidTableError as error:
-            self.telling.fault(tally, DELETE_FILE_UNREADABLE, first, first_line(error))
+            self.telling.fault(tally, FaultId.DELETE_FILE_UNREADABLE, first, first_line(error))
             return
         except UnsupportedError as error:
             tally.gap(f"delete file {first.path!r}", first_line(error))
             return
         if rows.unsorted is not None:
-            self.telling.fault(tally, DELETES_UNSORTED, first, rows.unsorted)
+            self.telling.fault(tally, FaultId.POSITION_DELETES_UNSORTED, first, rows.unsorted)
         for claim in claims:
             self._claim(claim, rows, tally)
 
@@ -388,11 +378,11 @@ class PositionCheck(msgspec.Struct, frozen=True):
         recorded = claim.row["record_count"]
         if rows.count != recorded:
             detail = f"it has {rows.count} rows where its entry says {recorded}"
-            self.telling.fault(tally, DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=rows.count)
+            self.telling.fault(tally, FaultId.DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=rows.count)
         if (wrong := _wrong_reference(claim, rows)) is not None:
             path, detail = wrong
             found = rows.paths[0] if len(rows.paths) == 1 else None
-            self.telling.fault(tally, REFERENCE_WRONG, claim, detail, recorded=path, found=found)
+            self.telling.fault(tally, FaultId.REFERENCE_OF_DELETES_WRONG, claim, detail, recorded=path, found=found)
 
 
 def _wrong_reference(claim: DeleteFileClaim, rows: "_Rows") -> tuple[str, str] | None:
@@ -504,9 +494,6 @@ def _text(bound: bytes | None) -> str | None:
         return None
 
 
-EQUALITY_COLUMN_MISSING = 420
-
-
 class EqualityCheck(msgspec.Struct, frozen=True):
     """Holds one equality delete file after the other against its entries; `name_mapping` is the table's."""
 
@@ -527,7 +514,7 @@ class EqualityCheck(msgspec.Struct, frozen=True):
         except MissingFileError:
             return
         except InvalidTableError as error:
-            self.telling.fault(tally, DELETE_FILE_UNREADABLE, first, first_line(error))
+            self.telling.fault(tally, FaultId.DELETE_FILE_UNREADABLE, first, first_line(error))
             return
         except UnsupportedError as error:
             tally.gap(f"delete file {first.path!r}", first_line(error))
@@ -536,11 +523,11 @@ class EqualityCheck(msgspec.Struct, frozen=True):
             recorded, wanted = claim.row["record_count"], claim.row["equality_ids"] or []
             if count != recorded:
                 detail = f"it has {count} rows where its entry says {recorded}"
-                self.telling.fault(tally, DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=count)
+                self.telling.fault(tally, FaultId.DELETED_COUNT_WRONG, claim, detail, recorded=recorded, found=count)
             if missing := sorted({*wanted} - found):
                 detail = f"it has no column with field id {missing[0]}, which its entry has among the equality_ids"
                 self.telling.fault(
-                    tally, EQUALITY_COLUMN_MISSING, claim, detail, recorded=[*wanted], found=sorted(found)
+                    tally, FaultId.EQUALITY_COLUMN_MISSING, claim, detail, recorded=[*wanted], found=sorted(found)
                 )
 
     def _read(self, claim: DeleteFileClaim, ids: set[int]) -> tuple[int, set[int]]:

@@ -30,16 +30,7 @@ from icekeep.commit.live_files import live_among
 from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, first_line
 from icekeep.formats.deletes.read import hold_own_path
-from icekeep.maintenance.check.faults import (
-    DANGLING_DELETE,
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
-    FILE_SIZE_WRONG,
-    STATISTICS_FILE_MISSING,
-    VECTOR_TOO_OLD,
-    Fault,
-    Tally,
-)
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import (
     DELETE_COLUMNS,
@@ -413,12 +404,12 @@ class _FaultsOf(msgspec.Struct, frozen=True):
 
     def _fault(self, entry: ManifestEntry, manifest: ManifestFile) -> Fault:
         file = entry.data_file
-        number, what = DANGLING_DELETE, "it"
+        number, what = FaultId.DANGLING_DELETE, "it"
         if is_deletion_vector(file):
             what = f"its vector at {file.content_offset}"
-            number = DANGLING_DELETE if self._data_number(file) is None else VECTOR_TOO_OLD
+            number = FaultId.DANGLING_DELETE if self._data_number(file) is None else FaultId.VECTOR_TOO_OLD
         detail = f"{what} reaches no data file that is live in {_said(self.branches)}"
-        if number == VECTOR_TOO_OLD:
+        if number == FaultId.VECTOR_TOO_OLD:
             detail = (
                 f"{what} has sequence number {entry.sequence_number}, and its data file {file.referenced_data_file!r}, which is "
                 f"live in {_said(self.branches)}, the newer one {self._data_number(file)}"
@@ -602,7 +593,7 @@ def check_statistics(subject: CheckedTable) -> None:
             facts = {"kind": kind, "file_path": path, "recorded": recorded, "found": found}
             tally.add(
                 Fault(
-                    number=STATISTICS_FILE_MISSING,
+                    number=FaultId.STATISTICS_FILE_MISSING,
                     where=path,
                     detail=detail,
                     snapshot_id=file.snapshot_id,
@@ -624,7 +615,7 @@ def _named_now(table: Table) -> list[_Named]:
         return []
 
 
-_OF_STORAGE = (DATA_FILE_MISSING, FILE_SIZE_WRONG, DELETE_FILE_MISSING)
+_OF_STORAGE = (FaultId.DATA_FILE_MISSING, FaultId.FILE_SIZE_WRONG, FaultId.DELETE_FILE_MISSING)
 
 
 def check_entries(subject: CheckedTable, listed: Listed) -> None:

@@ -22,16 +22,7 @@ from icekeep.maintenance.check.content import check_data_files
 from icekeep.maintenance.check.deletes import check_delete_content
 from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
 from icekeep.maintenance.check.entries import check_entries
-from icekeep.maintenance.check.faults import (
-    CLASSES,
-    LIST_UNREADABLE,
-    MAX_EXAMPLES,
-    METADATA_UNREADABLE,
-    OF_EXPIRED,
-    Fault,
-    Gap,
-    Tally,
-)
+from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, OF_EXPIRED, Fault, FaultId, Gap, Tally
 from icekeep.maintenance.check.lists import SUMS, CheckedTable, Listed, read_lists
 from icekeep.maintenance.check.manifests import CheckedManifests, check_manifests
 from icekeep.maintenance.check.metadata import check_logs, check_metadata
@@ -86,12 +77,17 @@ def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
         sums = _summed(columns, indices)
         _check(subject, snapshot, sums, wrong)
         own = indices & written.get(snapshot.snapshot_id, BitMap())
-        _tell(subject, snapshot, _differences(snapshot, _summed(columns, own), _ADDED), number=232)
+        _tell(
+            subject,
+            snapshot,
+            _differences(snapshot, _summed(columns, own), _ADDED),
+            number=FaultId.CHANGES_OF_SUMMARY_WRONG,
+        )
 
 
 def _check(subject: CheckedTable, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
     """A total that a snapshot only carries on is told for the one that made it wrong."""
-    for number, names in ((215, _TOTALS), (233, _BYTES)):
+    for number, names in ((FaultId.TOTALS_WRONG, _TOTALS), (FaultId.SIZE_TOTAL_WRONG, _BYTES)):
         found = _differences(snapshot, sums, names)
         wrong.setdefault(snapshot.snapshot_id, {}).update(found)
         before = {} if snapshot.parent_snapshot_id is None else wrong.get(snapshot.parent_snapshot_id, {})
@@ -124,7 +120,9 @@ def _tell(subject: CheckedTable, snapshot: Snapshot, found: Mapping[str, int | N
     ]
     said = ", ".join(wrongs)
     hint = (
-        "; the manifest list may be cut short" if number == 215 and any((by or 0) > 0 for by in found.values()) else ""
+        "; the manifest list may be cut short"
+        if number == FaultId.TOTALS_WRONG and any((by or 0) > 0 for by in found.values())
+        else ""
     )
     subject.tally.add(
         Fault(
@@ -286,7 +284,7 @@ def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
     if facts.get("entries_count", 0) > len(entries):
         return False
     told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
-    if fault.number == LIST_UNREADABLE or fault.where == facts.get("manifest"):
+    if fault.number == FaultId.MANIFEST_LIST_UNREADABLE or fault.where == facts.get("manifest"):
         told.add(fault.where)
     return bool(told) and not any(canonical_or_text(path) in in_heads for path in told)
 
@@ -304,7 +302,7 @@ def _found(
         default=None,
     )
     return FaultsFound(
-        fault_id=number,
+        fault_id=int(number),
         name=described.name,
         faults_count=tally.counts[number],
         readers=described.readers,
@@ -396,7 +394,7 @@ def check_unreadable(
     if raw is not None:
         check_metadata(raw, pointer.metadata_location, tally)
     if not tally.counts:
-        tally.add(Fault(number=METADATA_UNREADABLE, where=pointer.metadata_location, detail=first_line(error)))
+        tally.add(Fault(number=FaultId.UNREADABLE_METADATA, where=pointer.metadata_location, detail=first_line(error)))
     tally.gap(_BELOW, f"the metadata of table {format_identifier(identifier)!r} does not load")
     earlier = last_sound(pointer.storage, pointer.metadata_location, raw)
     return result(None, tally, None, deep=False, earlier=earlier)
@@ -457,7 +455,7 @@ def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
     try:
         return metadata_document(storage.read(location), location)
     except InvalidTableError as error:
-        tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail=first_line(error)))
+        tally.add(Fault(number=FaultId.UNREADABLE_METADATA, where=location, detail=first_line(error)))
     except (UnsupportedError, UsageError) as error:
         # A store that denies access raises the latter.
         tally.gap(location, first_line(error))

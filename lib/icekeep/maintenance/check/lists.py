@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.events import Listener
-from icekeep.maintenance.check.faults import DOUBLED_MANIFEST, LIST_UNREADABLE, MANIFEST_UNREADABLE, Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.planning.entries import threads_count
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.read import inspect_manifest, read_manifest_list
@@ -126,7 +126,7 @@ def _rows(snapshot: Snapshot, subject: CheckedTable) -> list[ManifestFile] | Fau
         return error
     except InvalidTableError as error:
         return Fault(
-            number=LIST_UNREADABLE if location is not None else MANIFEST_UNREADABLE,
+            number=FaultId.MANIFEST_LIST_UNREADABLE if location is not None else FaultId.MANIFEST_UNREADABLE,
             where=location or str(error.facts.get("location", f"snapshot {snapshot.snapshot_id}")),
             detail=first_line(error),
             snapshot_id=snapshot.snapshot_id,
@@ -161,7 +161,7 @@ class _Found:
             index = self._spelled.get(row.manifest_path)
             if index is None and not is_location(row.manifest_path):
                 detail = f"the list names a manifest {row.manifest_path!r}, which is no location"
-                self._tell(MANIFEST_UNREADABLE, row, snapshot, detail)
+                self._tell(FaultId.MANIFEST_UNREADABLE, row, snapshot, detail)
                 self._unread.add(snapshot.snapshot_id)
                 continue
             self._check(row, snapshot)
@@ -199,19 +199,24 @@ class _Found:
         metadata, path = self._metadata, row.manifest_path
         if row.partition_spec_id not in metadata.specs_by_id:
             self._tell(
-                210,
+                FaultId.MANIFEST_SPEC_MISSING,
                 row,
                 snapshot,
                 f"the list says partition spec {row.partition_spec_id}, which the table does not have",
             )
         if metadata.format_version == 1:
             if row.content is ManifestContent.DELETES:
-                self._tell(221, row, snapshot, "a list of a table of version 1 names a manifest of deletes")
+                self._tell(
+                    FaultId.DELETE_OF_ANOTHER_VERSION,
+                    row,
+                    snapshot,
+                    "a list of a table of version 1 names a manifest of deletes",
+                )
             return
         number = row.sequence_number or 0
         if number > snapshot.sequence_number:
             self._tell(
-                208,
+                FaultId.MANIFEST_SEQUENCE_NUMBER_WRONG,
                 row,
                 snapshot,
                 f"its sequence number is {number}, that of the snapshot is {snapshot.sequence_number}",
@@ -219,7 +224,7 @@ class _Found:
         adding = self._snapshots.get(-1 if row.added_snapshot_id is None else row.added_snapshot_id)
         if adding is not None and adding.sequence_number not in (0, number):
             self._tell(
-                208,
+                FaultId.MANIFEST_SEQUENCE_NUMBER_WRONG,
                 row,
                 snapshot,
                 f"its sequence number is {number}, that of snapshot {adding.snapshot_id}, its own, {adding.sequence_number}",
@@ -230,9 +235,14 @@ class _Found:
     def _check_row_id(self, row: ManifestFile, snapshot: Snapshot, path: str) -> None:
         limit = self._metadata.next_row_id or 0
         if row.first_row_id is None:
-            self._tell(222, row, snapshot, "it has no first row id")
+            self._tell(FaultId.FIRST_ROW_ID_OF_MANIFEST_WRONG, row, snapshot, "it has no first row id")
         elif row.first_row_id > limit or row.first_row_id < 0:
-            self._tell(222, row, snapshot, f"its first row id is {row.first_row_id}, the table's next is {limit}")
+            self._tell(
+                FaultId.FIRST_ROW_ID_OF_MANIFEST_WRONG,
+                row,
+                snapshot,
+                f"its first row id is {row.first_row_id}, the table's next is {limit}",
+            )
 
     def _tell(self, number: int, row: ManifestFile, snapshot: Snapshot, detail: str) -> None:
         """Of a manifest that many lists name so the oldest tells."""
@@ -254,7 +264,7 @@ class _Found:
             if count > 1:
                 row = self._rows[index].rows[0][0]
                 self._tell(
-                    DOUBLED_MANIFEST,
+                    FaultId.DOUBLED_MANIFEST,
                     row,
                     snapshot,
                     f"the manifest list {snapshot.manifest_list!r} names it {count} times",

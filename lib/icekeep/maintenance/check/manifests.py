@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
-from icekeep.maintenance.check.faults import FIRST_ROW_ID_LOST, HEADER_WRONG, MANIFEST_UNREADABLE, Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import SUMS, CheckedTable, Counted, Listed, ReadLists, RowsOfManifest
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import ReadBy, chosen_reading, threads_count
@@ -150,9 +150,9 @@ def check_metrics(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None
         if type_.name != "uuid":
             crossed.add(of_kind, _crossed(of_kind, values, upper_of_kind, upper_values) & known.are_plain(of_kind.keys))
     for row, ids in undecodable.by_row():
-        tell(225, row, f"bounds of {_columns(ids)} are no values of the type")
+        tell(FaultId.BOUND_UNDECODABLE, row, f"bounds of {_columns(ids)} are no values of the type")
     for row, ids in crossed.by_row():
-        tell(226, row, f"the lower bound of {_columns(ids)} is above the upper bound")
+        tell(FaultId.BOUNDS_CROSSED, row, f"the lower bound of {_columns(ids)} is above the upper bound")
 
 
 def _leaves(type_: Type, *, is_plain: bool) -> Iterator[tuple[int, PrimitiveType, bool]]:
@@ -244,7 +244,11 @@ def _check_counts(batch: pa.RecordBatch, known: ColumnTypes, tell: Tell) -> None
         over[there] = counts[there] > value_counts[places[there]]
         wrong.add(items, (over | (counts < 0)) & known.are_plain(items.keys))
     for row, ids in wrong.by_row():
-        tell(227, row, f"counts of {_columns(ids)} are negative, or above the count of values")
+        tell(
+            FaultId.METRIC_COUNTS_CONTRADICT,
+            row,
+            f"counts of {_columns(ids)} are negative, or above the count of values",
+        )
 
 
 def _columns(ids: Sequence[int]) -> str:
@@ -343,7 +347,13 @@ def raw_faults(data: bytes, row: ManifestFile, partition: StructType) -> list[Ra
         stored = stored_fields(record_field(file_schema, PARTITION_FIELD_ID)[1])
         missing = [field.name for field in partition.fields if field.field_id not in stored]
         if missing:
-            return [(216, f"its partitions lack {', '.join(map(repr, missing))} of spec {row.partition_spec_id}", {})]
+            return [
+                (
+                    FaultId.PARTITION_VALUE_WRONG,
+                    f"its partitions lack {', '.join(map(repr, missing))} of spec {row.partition_spec_id}",
+                    {},
+                )
+            ]
         entry_names = {number: field["name"] for number, field in stored_fields(schema).items()}
         file_names = {number: field["name"] for number, field in stored_fields(file_schema).items()}
         found: list[RawFault] = []
@@ -366,11 +376,19 @@ def _of_record(
         return found
     if (content == FileContent.DATA) is not (row.content is ManifestContent.DATA):
         kind = "data" if content == FileContent.DATA else "deletes"
-        found.append((211, f"the entry of {path!r} is of {kind}, the manifest of {row.content.name.lower()}", facts))
+        found.append(
+            (
+                FaultId.MANIFEST_CONTENT_WRONG,
+                f"the entry of {path!r} is of {kind}, the manifest of {row.content.name.lower()}",
+                facts,
+            )
+        )
     numbered = entry_names.get(_SEQUENCE_NUMBER)
     is_null = numbered is None or record[numbered] is None
     if status != Status.ADDED and row.sequence_number and is_null:
-        found.append((217, f"the entry of {path!r} is not added, and has no sequence number", facts))
+        found.append(
+            (FaultId.ENTRY_NUMBER_MISSING, f"the entry of {path!r} is not added, and has no sequence number", facts)
+        )
     return found
 
 
@@ -431,10 +449,10 @@ def check_manifest(rows: RowsOfManifest, known: TableDefinitions, tally: Tally) 
         tally.gap(location, first_line(error))
         return None
     except InvalidTableError as error:
-        tally.add(_fault(MANIFEST_UNREADABLE, first, since, first_line(error)))
+        tally.add(_fault(FaultId.MANIFEST_UNREADABLE, first, since, first_line(error)))
         return None
     if problems := _header_problems(avro):
-        tally.add(_fault(HEADER_WRONG, first, since, f"its header has {', '.join(problems)}"))
+        tally.add(_fault(FaultId.MANIFEST_HEADER_WRONG, first, since, f"its header has {', '.join(problems)}"))
     row = _as_the_file_says(first, header, len(data), known)
     if row.partition_spec_id not in known.partitions:
         tally.gap(location, f"no schema has the source columns of its partition spec {row.partition_spec_id}")
@@ -458,7 +476,7 @@ def check_manifest(rows: RowsOfManifest, known: TableDefinitions, tally: Tally) 
         return found
     tally.merge(told)
     faults = raw_faults(data, row, known.partitions[row.partition_spec_id])
-    for number, detail, facts in faults or [(MANIFEST_UNREADABLE, problem, {})]:
+    for number, detail, facts in faults or [(FaultId.MANIFEST_UNREADABLE, problem, {})]:
         tally.add(_fault(number, first, since, detail, **facts))
     return None
 
@@ -540,14 +558,19 @@ class _Look:
         for row, since in self._rows.rows:
             if row.manifest_length != size_bytes:
                 self._tell_row(
-                    203, row, since, f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}"
+                    FaultId.MANIFEST_LENGTH_WRONG,
+                    row,
+                    since,
+                    f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}",
                 )
             if header.content is not None and row.content is not header.content:
                 said, is_ = row.content.name.lower(), header.content.name.lower()
-                self._tell_row(211, row, since, f"it holds {is_}, its manifest list says {said}")
+                self._tell_row(
+                    FaultId.MANIFEST_CONTENT_WRONG, row, since, f"it holds {is_}, its manifest list says {said}"
+                )
             if header.partition_spec_id not in (None, row.partition_spec_id):
                 self._tell_row(
-                    210,
+                    FaultId.MANIFEST_SPEC_MISSING,
                     row,
                     since,
                     f"it is of partition spec {header.partition_spec_id}, its manifest list says {row.partition_spec_id}",
@@ -581,14 +604,17 @@ class _Look:
         counted = (*(files[kind] for kind in kinds), *(records[kind] for kind in kinds))
         found = dict(zip(COUNT_NAMES, counted, strict=True))
         for row, since in self._rows.rows:
-            for names, number in ((COUNT_NAMES[:3], 204), (COUNT_NAMES[3:], 205)):
+            for names, number in (
+                (COUNT_NAMES[:3], FaultId.FILE_COUNTS_WRONG),
+                (COUNT_NAMES[3:], FaultId.ROW_COUNTS_WRONG),
+            ):
                 said = {name: getattr(row, name) for name in names}
                 wrong = [n for n in names if said[n] not in (None, found[n])]
                 if wrong:
                     detail = ", ".join(f"{name} is {said[name]}, counted are {found[name]}" for name in wrong)
                     self._tell_row(number, row, since, detail)
             for detail in self._partitions.against(row.partitions):
-                self._tell_row(206, row, since, detail)
+                self._tell_row(FaultId.PARTITION_SUMMARY_WRONG, row, since, detail)
             self._check_least(row, since)
         min_number = self._row.min_sequence_number or 0
         if self._least_number is not None:
@@ -600,7 +626,10 @@ class _Look:
         said = row.min_sequence_number or 0
         if self._least_number is not None and said > self._least_number:
             self._tell_row(
-                207, row, since, f"min_sequence_number is {said}, a live entry has sequence number {self._least_number}"
+                FaultId.MIN_SEQUENCE_NUMBER_WRONG,
+                row,
+                since,
+                f"min_sequence_number is {said}, a live entry has sequence number {self._least_number}",
             )
 
     def _count_sums(self, batch: pa.RecordBatch, live: NDArray[np.bool_], added: NDArray[np.bool_]) -> None:
@@ -626,7 +655,7 @@ class _Look:
         wrong = pc.or_kleene(pc.greater(data, file), pc.or_kleene(pc.greater(data, limit), pc.greater(file, limit)))
         for at in _where(wrong):
             self._tell(
-                218,
+                FaultId.ENTRY_NUMBER_WRONG,
                 rows,
                 at,
                 f"data sequence number {data[at].as_py()}, file sequence number {file[at].as_py()}, manifest {limit}",
@@ -642,7 +671,7 @@ class _Look:
         was_given = pc.greater_equal(rows["file_sequence_number"], since)
         for at in _where(pc.and_kleene(pc.and_kleene(is_existing, was_given), pc.greater_equal(ids, first))):
             self._tell(
-                FIRST_ROW_ID_LOST,
+                FaultId.FIRST_ROW_ID_LOST,
                 rows,
                 at,
                 f"the entry exists without its first row id, and inherits {ids[at].as_py()}",
@@ -659,19 +688,51 @@ class _Look:
         no_ids = pc.fill_null(pc.equal(pc.list_value_length(ids), 0), True).to_numpy(zero_copy_only=False)
         lacks = ~_all_valid(rows, "referenced_data_file", "content_offset", "content_size_in_bytes")
         problems: tuple[tuple[int, Any, Callable[[int], str]], ...] = (
-            (219, pc.less(records, 0), lambda at: f"record_count is {records[at].as_py()}"),
-            (219, pc.less_equal(sizes, 0), lambda at: f"file_size_in_bytes is {sizes[at].as_py()}"),
             (
-                219,
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                pc.less(records, 0),
+                lambda at: f"record_count is {records[at].as_py()}",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                pc.less_equal(sizes, 0),
+                lambda at: f"file_size_in_bytes is {sizes[at].as_py()}",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
                 (content == FileContent.EQUALITY_DELETES) & no_ids,
                 lambda _: "equality deletes without equality_ids",
             ),
-            (219, unknown, lambda at: f"its format {formats[at].as_py()!r} is none of the spec"),
-            (219, pc.less(offsets, 0), lambda at: f"content_offset is {offsets[at].as_py()}"),
-            (219, pc.less_equal(lengths, 0), lambda at: f"content_size_in_bytes is {lengths[at].as_py()}"),
-            (219, is_vector & lacks, lambda _: "a deletion vector without its data file, offset or size"),
-            (219, is_vector & (content != FileContent.POSITION_DELETES), lambda _: "a Puffin file that is no vector"),
-            (221, is_vector & deletes & (version < 3), lambda _: f"a deletion vector in a table of version {version}"),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                unknown,
+                lambda at: f"its format {formats[at].as_py()!r} is none of the spec",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                pc.less(offsets, 0),
+                lambda at: f"content_offset is {offsets[at].as_py()}",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                pc.less_equal(lengths, 0),
+                lambda at: f"content_size_in_bytes is {lengths[at].as_py()}",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                is_vector & lacks,
+                lambda _: "a deletion vector without its data file, offset or size",
+            ),
+            (
+                FaultId.ENTRY_CONTRADICTS_ITSELF,
+                is_vector & (content != FileContent.POSITION_DELETES),
+                lambda _: "a Puffin file that is no vector",
+            ),
+            (
+                FaultId.DELETE_OF_ANOTHER_VERSION,
+                is_vector & deletes & (version < 3),
+                lambda _: f"a deletion vector in a table of version {version}",
+            ),
         )
         for number, mask, detail in problems:
             for at in _where(mask):
@@ -684,11 +745,21 @@ class _Look:
         if unknown:
             for at in range(len(rows)):
                 if {*(ids[at].as_py() or ())} & {*unknown}:
-                    self._tell(228, rows, at, f"equality_ids {ids[at].as_py()}: {unknown} are columns of no schema")
+                    self._tell(
+                        FaultId.EQUALITY_IDS_UNKNOWN,
+                        rows,
+                        at,
+                        f"equality_ids {ids[at].as_py()}: {unknown} are columns of no schema",
+                    )
         orders = rows["sort_order_id"]
         strange = [one for one in pc.unique(orders).to_pylist() if one is not None and one not in known.sort_order_ids]
         for at in _where(pc.is_in(orders, pa.array(strange, orders.type))) if strange else ():
-            self._tell(231, rows, at, f"sort_order_id {orders[at].as_py()} is none of the table's sort orders")
+            self._tell(
+                FaultId.SORT_ORDER_UNKNOWN,
+                rows,
+                at,
+                f"sort_order_id {orders[at].as_py()} is none of the table's sort orders",
+            )
 
     def _check_offsets(self, rows: pa.RecordBatch) -> None:
         offsets, sizes = rows["split_offsets"], rows["file_size_in_bytes"].to_numpy()
@@ -698,7 +769,12 @@ class _Look:
         wrong = (values < 0) | (values >= sizes[owners])
         wrong[1:] |= (owners[1:] == owners[:-1]) & (values[1:] <= values[:-1])
         for at in np.unique(owners[wrong]).tolist():
-            self._tell(230, rows, at, f"split offsets {offsets[at].as_py()[:5]} of a file of {sizes[at]} bytes")
+            self._tell(
+                FaultId.SPLIT_OFFSETS_WRONG,
+                rows,
+                at,
+                f"split offsets {offsets[at].as_py()[:5]} of a file of {sizes[at]} bytes",
+            )
 
     def _tell(self, number: int, rows: pa.RecordBatch, at: int, detail: str) -> None:
         facts = {

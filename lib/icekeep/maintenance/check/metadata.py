@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
-from icekeep.maintenance.check.faults import LATER_FEATURE, UUID_WRONG, Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable
 from icekeep.maintenance.check.metadata_files import Document, Findings, check_lineage, read_document
 from icekeep.spec.metadata import metadata_document, metadata_from_json
@@ -29,34 +29,27 @@ from icekeep.spec.types import MINUTE_MS, Type, child_fields, walk
 from icekeep.storage.base import FileInfo, Storage, head_many
 from icekeep.storage.locations import canonical_or_text, is_location
 
-_DOUBLED_ID = 103
-_CURRENT_SCHEMA_MISSING = 104
-_DEFAULT_SPEC_MISSING = 105
-_DEFAULT_ORDER_MISSING = 106
-_PARTITION_SOURCE_MISSING = 107
-_LAST_COLUMN_ID_TOO_LOW = 108
-_LAST_PARTITION_ID_TOO_LOW = 109
-_PARTITION_FIELD_DOUBLED = 110
-_FIELD_ID_DOUBLED = 111
-_SORT_SOURCE_MISSING = 112
-_IDENTIFIER_WRONG = 113
-
 
 def check_schemas(document: Document, findings: Findings) -> None:
     """Faults of schemas: doubled and missing ids, columns that are not told apart, identifiers, what the version lacks."""
     ids = [schema.schema_id for schema in document.schemas]
     report_doubled("schema", ids, findings)
-    _check_named("schemas", document.current_schema_id, ids, _CURRENT_SCHEMA_MISSING, document, findings)
+    _check_named("schemas", document.current_schema_id, ids, FaultId.CURRENT_SCHEMA_MISSING, document, findings)
     for schema in document.schemas:
         _check_schema(schema, findings)
         try:
             check_format_version(schema, document.version)
         except InvalidTableError as error:
-            findings.add(LATER_FEATURE, error.message, where=_name(schema), facts={"schema_id": schema.schema_id})
+            findings.add(
+                FaultId.FEATURE_OF_A_LATER_VERSION,
+                error.message,
+                where=_name(schema),
+                facts={"schema_id": schema.schema_id},
+            )
     highest = max((schema.highest_field_id for schema in document.schemas), default=0)
     if document.last_column_id is not None and document.last_column_id < highest:
         findings.add(
-            _LAST_COLUMN_ID_TOO_LOW,
+            FaultId.LAST_COLUMN_ID_TOO_LOW,
             f"last-column-id is {document.last_column_id}, and a schema has the field id {highest}",
             facts={"recorded": document.last_column_id, "least": highest},
         )
@@ -67,7 +60,7 @@ def check_specs(document: Document, findings: Findings) -> None:
     specs = document.partition_specs
     report_doubled("partition spec", [spec.spec_id for spec in specs], findings)
     ids = [spec.spec_id for spec in specs]
-    _check_named("partition-specs", document.default_spec_id, ids, _DEFAULT_SPEC_MISSING, document, findings)
+    _check_named("partition-specs", document.default_spec_id, ids, FaultId.DEFAULT_SPEC_MISSING, document, findings)
     for spec in specs:
         _check_doubled_fields(spec, findings)
         _check_sources(spec, document, findings)
@@ -78,7 +71,7 @@ def check_specs(document: Document, findings: Findings) -> None:
     has_fields = any(spec.fields for spec in specs)
     if has_fields and document.last_partition_id is not None and document.last_partition_id < highest:
         findings.add(
-            _LAST_PARTITION_ID_TOO_LOW,
+            FaultId.LAST_PARTITION_ID_TOO_LOW,
             f"last-partition-id is {document.last_partition_id}, and a partition field has the id {highest}",
             facts={"recorded": document.last_partition_id, "least": highest},
         )
@@ -88,7 +81,9 @@ def check_sort_orders(document: Document, findings: Findings) -> None:
     """Faults of sort orders: doubled and missing ids, and columns that the default order lacks."""
     ids = [order.order_id for order in document.sort_orders]
     report_doubled("sort order", ids, findings)
-    _check_named("sort-orders", document.default_sort_order_id, ids, _DEFAULT_ORDER_MISSING, document, findings)
+    _check_named(
+        "sort-orders", document.default_sort_order_id, ids, FaultId.DEFAULT_SORT_ORDER_MISSING, document, findings
+    )
     for order in document.sort_orders:
         if order.order_id == document.default_sort_order_id:
             _check_sort_columns(order, document.schema, findings)
@@ -99,7 +94,9 @@ def report_doubled(what: str, ids: Iterable[int], findings: Findings) -> None:
     """Faults 103 of a list whose items are told apart by id."""
     for one, times in Counter(ids).items():
         if times > 1:
-            findings.add(_DOUBLED_ID, f"{times} have this id", where=f"{what} {one}", facts={"what": what, "id": one})
+            findings.add(
+                FaultId.DOUBLED_ID, f"{times} have this id", where=f"{what} {one}", facts={"what": what, "id": one}
+            )
 
 
 def _check_named(
@@ -119,7 +116,7 @@ def _check_schema(schema: Schema, findings: Findings) -> None:
     except InvalidTableError as error:
         doubled = [*_doubled_fields(schema)]
         for problem in doubled:
-            findings.add(_FIELD_ID_DOUBLED, problem, where=_name(schema), facts={"schema_id": schema.schema_id})
+            findings.add(FaultId.FIELD_ID_DOUBLED, problem, where=_name(schema), facts={"schema_id": schema.schema_id})
         if not doubled and not _check_identifiers(schema, findings):
             findings.unreadable(error.message, _name(schema))
 
@@ -150,7 +147,7 @@ def _check_identifiers(schema: Schema, findings: Findings) -> bool:
             validate_schema(replace(schema, identifier_field_ids=(field_id,)))
         except InvalidTableError as error:
             findings.add(
-                _IDENTIFIER_WRONG,
+                FaultId.IDENTIFIER_FIELD_WRONG,
                 error.message,
                 where=_name(schema),
                 facts={"schema_id": schema.schema_id, "field_id": field_id},
@@ -162,10 +159,10 @@ def _check_doubled_fields(spec: PartitionSpec, findings: Findings) -> None:
     where = _spec_name(spec)
     for field_id, times in Counter(field.field_id for field in spec.fields).items():
         if times > 1:
-            findings.add(_PARTITION_FIELD_DOUBLED, f"{times} fields have the id {field_id}", where=where)
+            findings.add(FaultId.PARTITION_FIELD_DOUBLED, f"{times} fields have the id {field_id}", where=where)
     for name, times in Counter(field.name for field in spec.fields).items():
         if times > 1:
-            findings.add(_PARTITION_FIELD_DOUBLED, f"{times} fields have the name {name!r}", where=where)
+            findings.add(FaultId.PARTITION_FIELD_DOUBLED, f"{times} fields have the name {name!r}", where=where)
 
 
 def _check_across_specs(specs: Iterable[PartitionSpec], findings: Findings) -> None:
@@ -180,7 +177,7 @@ def _check_across_specs(specs: Iterable[PartitionSpec], findings: Findings) -> N
                     known[field.field_id] = (spec, field)
                 continue
             findings.add(
-                _PARTITION_FIELD_DOUBLED,
+                FaultId.PARTITION_FIELD_DOUBLED,
                 f"field {field.field_id} is {_shown(field)}, and in partition spec {other_spec.spec_id} {_shown(other)}",
                 where=_spec_name(spec),
                 facts={"field_id": field.field_id, "spec_ids": [other_spec.spec_id, spec.spec_id]},
@@ -198,7 +195,7 @@ def _check_sources(spec: PartitionSpec, document: Document, findings: Findings) 
         problem = _misfit(spec, field, document.schema) if is_default else _loss(field, document)
         if problem is not None:
             findings.add(
-                _PARTITION_SOURCE_MISSING,
+                FaultId.PARTITION_SOURCE_MISSING,
                 problem,
                 where=_spec_name(spec),
                 facts={"spec_id": spec.spec_id, "field_id": field.field_id, "source_id": field.source_id},
@@ -233,7 +230,7 @@ def _check_sort_columns(order: SortOrder, schema: Schema | None, findings: Findi
             validate_sort_order(replace(order, fields=(field,)), schema)
         except InvalidTableError as error:
             findings.add(
-                _SORT_SOURCE_MISSING,
+                FaultId.SORT_SOURCE_MISSING,
                 error.message,
                 where=f"sort order {order.order_id}",
                 facts={"order_id": order.order_id, "source_id": field.source_id},
@@ -248,7 +245,7 @@ def _check_arguments(where: str, fields: Iterable[object], document: Document, f
         source_ids = getattr(field, "extra", {}).get("source-ids")
         if source_ids is not None:
             findings.add(
-                LATER_FEATURE,
+                FaultId.FEATURE_OF_A_LATER_VERSION,
                 f"a transform has the source columns {source_ids}; only version 3 has transforms of several",
                 where=where,
             )
@@ -269,17 +266,6 @@ def _spec_name(spec: PartitionSpec) -> str:
 SKEW_MS = MINUTE_MS
 """Clocks of machines that commit to one table may differ by so much, for Iceberg Java."""
 
-_LAST_SEQUENCE_NUMBER_TOO_LOW = 102
-_CURRENT_SNAPSHOT_MISSING = 114
-_REFERENCE_TO_MISSING = 115
-_MAIN_NOT_CURRENT = 116
-_REFERENCE_LIMIT_WRONG = 117
-_CIRCLE = 118
-_SEQUENCE_NUMBERS_NOT_RISING = 119
-_NO_MANIFESTS = 120
-_SCHEMA_MISSING = 131
-_TIME_RUNS_BACKWARDS = 132
-_OPERATION_MISSING = 133
 
 _OPERATIONS = ("append", "replace", "overwrite", "delete")
 
@@ -290,7 +276,7 @@ def check_snapshots(document: Document, findings: Findings) -> None:
     current = document.current_snapshot_id
     is_known = current is None or current in document.snapshots_by_id
     if not is_known and "snapshots" not in document.broken:
-        findings.add(_CURRENT_SNAPSHOT_MISSING, f"current-snapshot-id {current} is not among the snapshots")
+        findings.add(FaultId.CURRENT_SNAPSHOT_MISSING, f"current-snapshot-id {current} is not among the snapshots")
     for snapshot in document.snapshots:
         _check_manifests(snapshot, document, findings)
         _snapshots_check_schema(snapshot, document, findings)
@@ -302,7 +288,10 @@ def check_snapshots(document: Document, findings: Findings) -> None:
     for circle in _circles(document.snapshots_by_id):
         where = f"snapshot {circle[0]}"
         findings.add(
-            _CIRCLE, f"its ancestors are {', '.join(map(str, circle))} again", where=where, snapshot_id=circle[0]
+            FaultId.ANCESTORS_IN_A_CIRCLE,
+            f"its ancestors are {', '.join(map(str, circle))} again",
+            where=where,
+            snapshot_id=circle[0],
         )
 
 
@@ -312,21 +301,21 @@ def check_references(document: Document, findings: Findings) -> None:
         where = f"ref {name!r}"
         if ref.snapshot_id not in document.snapshots_by_id and "snapshots" not in document.broken:
             findings.add(
-                _REFERENCE_TO_MISSING,
+                FaultId.REFERENCE_TO_MISSING_SNAPSHOT,
                 f"it names snapshot {ref.snapshot_id}, which is not there",
                 where=where,
                 facts={"ref": name, "named": ref.snapshot_id},
             )
         for problem in _limit_problems(ref):
-            findings.add(_REFERENCE_LIMIT_WRONG, problem, where=where, facts={"ref": name})
+            findings.add(FaultId.REFERENCE_LIMIT_WRONG, problem, where=where, facts={"ref": name})
     main = document.refs.get(MAIN)
     if main is None:
         return
     if not main.is_branch:
-        findings.add(_MAIN_NOT_CURRENT, "it is a tag; it must be a branch", where=f"ref {MAIN!r}")
+        findings.add(FaultId.MAIN_NOT_CURRENT, "it is a tag; it must be a branch", where=f"ref {MAIN!r}")
     if main.snapshot_id != document.current_snapshot_id:
         findings.add(
-            _MAIN_NOT_CURRENT,
+            FaultId.MAIN_NOT_CURRENT,
             f"it names snapshot {main.snapshot_id}, and current-snapshot-id is {document.current_snapshot_id}",
             where=f"ref {MAIN!r}",
             facts={"recorded": document.current_snapshot_id, "found": main.snapshot_id},
@@ -342,7 +331,7 @@ def _check_manifests(snapshot: Snapshot, document: Document, findings: Findings)
         problem = "it names manifests in place of a manifest list, which only version 1 has"
     else:
         return
-    _add(_NO_MANIFESTS, problem, snapshot, findings)
+    _add(FaultId.SNAPSHOT_WITHOUT_MANIFESTS, problem, snapshot, findings)
 
 
 def _snapshots_check_schema(snapshot: Snapshot, document: Document, findings: Findings) -> None:
@@ -350,7 +339,12 @@ def _snapshots_check_schema(snapshot: Snapshot, document: Document, findings: Fi
     if schema_id is None or "schemas" in document.broken:
         return
     if schema_id not in document.schema_ids:
-        _add(_SCHEMA_MISSING, f"its schema-id {schema_id} is not among the schemas", snapshot, findings)
+        _add(
+            FaultId.SCHEMA_OF_SNAPSHOT_MISSING,
+            f"its schema-id {schema_id} is not among the schemas",
+            snapshot,
+            findings,
+        )
 
 
 def _check_operation(snapshot: Snapshot, document: Document, findings: Findings) -> None:
@@ -359,7 +353,7 @@ def _check_operation(snapshot: Snapshot, document: Document, findings: Findings)
     problem = "its summary says no operation"
     if snapshot.operation is not None:
         problem = f"its operation is {snapshot.operation!r}, which the spec does not know"
-    _add(_OPERATION_MISSING, problem, snapshot, findings)
+    _add(FaultId.OPERATION_MISSING, problem, snapshot, findings)
 
 
 def _may_be_of_version_1(snapshot: Snapshot, document: Document) -> bool:
@@ -372,7 +366,7 @@ def _check_times(snapshot: Snapshot, document: Document, findings: Findings) -> 
     if parent is not None and snapshot.timestamp_ms < parent.timestamp_ms - SKEW_MS:
         behind_ms = parent.timestamp_ms - snapshot.timestamp_ms
         _add(
-            _TIME_RUNS_BACKWARDS,
+            FaultId.TIME_RUNS_BACKWARDS,
             f"its timestamp-ms is {behind_ms} ms before that of its parent {parent.snapshot_id}",
             snapshot,
             findings,
@@ -380,7 +374,9 @@ def _check_times(snapshot: Snapshot, document: Document, findings: Findings) -> 
     last_ms = document.last_updated_ms
     if last_ms is not None and snapshot.timestamp_ms > last_ms + SKEW_MS:
         ahead_ms = snapshot.timestamp_ms - last_ms
-        _add(_TIME_RUNS_BACKWARDS, f"its timestamp-ms is {ahead_ms} ms after last-updated-ms", snapshot, findings)
+        _add(
+            FaultId.TIME_RUNS_BACKWARDS, f"its timestamp-ms is {ahead_ms} ms after last-updated-ms", snapshot, findings
+        )
 
 
 def _check_last_sequence_number(document: Document, findings: Findings) -> None:
@@ -388,7 +384,7 @@ def _check_last_sequence_number(document: Document, findings: Findings) -> None:
     recorded = document.last_sequence_number
     if recorded is not None and recorded < highest:
         findings.add(
-            _LAST_SEQUENCE_NUMBER_TOO_LOW,
+            FaultId.LAST_SEQUENCE_NUMBER_TOO_LOW,
             f"last-sequence-number is {recorded}, and a snapshot has {highest}",
             facts={"recorded": recorded, "least": highest},
         )
@@ -401,7 +397,7 @@ def _check_rising(document: Document, findings: Findings) -> None:
         other = first.setdefault(snapshot.sequence_number, snapshot)
         if snapshot.sequence_number > 0 and other.snapshot_id != snapshot.snapshot_id:
             _add(
-                _SEQUENCE_NUMBERS_NOT_RISING,
+                FaultId.SEQUENCE_NUMBERS_NOT_RISING,
                 f"its sequence number {snapshot.sequence_number} is that of snapshot {other.snapshot_id} too",
                 snapshot,
                 findings,
@@ -410,7 +406,7 @@ def _check_rising(document: Document, findings: Findings) -> None:
         parent = _parent(snapshot, document.snapshots_by_id)
         if parent is not None and snapshot.sequence_number < parent.sequence_number:
             _add(
-                _SEQUENCE_NUMBERS_NOT_RISING,
+                FaultId.SEQUENCE_NUMBERS_NOT_RISING,
                 f"its sequence number {snapshot.sequence_number} is below {parent.sequence_number}, that of its parent"
                 f" {parent.snapshot_id}",
                 snapshot,
@@ -456,30 +452,24 @@ def _add(number: int, problem: str, snapshot: Snapshot, findings: Findings) -> N
     findings.add(number, problem, where=f"snapshot {snapshot.snapshot_id}", snapshot_id=snapshot.snapshot_id)
 
 
-_SNAPSHOT_LOG_WRONG = 121
-_METADATA_LOG_WRONG = 122
-_STATISTICS_WRONG = 124
-_METADATA_LOG_UNSORTED = 125
-
-
 def check_logs_of(document: Document, findings: Findings) -> None:
     """Faults of the two logs, as far as they are seen without looking for a file."""
     for where, problem in _times(
         "snapshot-log", [e.timestamp_ms for e in document.snapshot_log], document.last_updated_ms
     ):
-        findings.add(_SNAPSHOT_LOG_WRONG, problem, where=where)
+        findings.add(FaultId.SNAPSHOT_LOG_WRONG, problem, where=where)
     for where, problem in _times(
         "metadata-log", [e.timestamp_ms for e in document.metadata_log], document.last_updated_ms
     ):
-        findings.add(_METADATA_LOG_UNSORTED, problem, where=where)
+        findings.add(FaultId.METADATA_LOG_UNSORTED, problem, where=where)
     _check_last_snapshot(document, findings)
     current = canonical_or_text(findings.location)
     times = Counter(canonical_or_text(entry.metadata_file) for entry in document.metadata_log)
     for key, count in times.items():
         if key == current:
-            findings.add(_METADATA_LOG_WRONG, "the current metadata file is in the metadata log")
+            findings.add(FaultId.METADATA_LOG_WRONG, "the current metadata file is in the metadata log")
         elif count > 1:
-            findings.add(_METADATA_LOG_WRONG, f"it is {count} times in the metadata log", where=key)
+            findings.add(FaultId.METADATA_LOG_WRONG, f"it is {count} times in the metadata log", where=key)
 
 
 def check_statistics(document: Document, findings: Findings) -> None:
@@ -500,7 +490,7 @@ def check_statistics(document: Document, findings: Findings) -> None:
             seen.setdefault(snapshot_id, path)
             if problem is not None:
                 facts = {"snapshot_id": snapshot_id, "statistics_path": path, "kind": kind}
-                findings.add(_STATISTICS_WRONG, problem, where=path, facts=facts)
+                findings.add(FaultId.STATISTICS_OF_MISSING_SNAPSHOT, problem, where=path, facts=facts)
 
 
 def _check_last_snapshot(document: Document, findings: Findings) -> None:
@@ -511,7 +501,7 @@ def _check_last_snapshot(document: Document, findings: Findings) -> None:
     last = document.snapshot_log[-1].snapshot_id
     if last != current:
         findings.add(
-            _SNAPSHOT_LOG_WRONG,
+            FaultId.SNAPSHOT_LOG_WRONG,
             f"its last entry is snapshot {last}, and current-snapshot-id is {current}",
             where="snapshot-log",
             facts={"recorded": last, "found": current},
@@ -527,10 +517,6 @@ def _times(key: str, times_ms: Sequence[int], last_ms: int | None) -> Iterator[t
         before_ms = time_ms
     if before_ms is not None and last_ms is not None and before_ms > last_ms + SKEW_MS:
         yield key, f"its last entry is {before_ms - last_ms} ms after last-updated-ms"
-
-
-_LOCATION_WRONG = 127
-_NAME_MAPPING_WRONG = 137
 
 
 def check_metadata(raw: object, location: str, tally: Tally) -> None:
@@ -562,15 +548,15 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
 
 def _check_top(document: Document, findings: Findings) -> None:
     if document.table_uuid is not None and not is_uuid(document.table_uuid):
-        findings.add(UUID_WRONG, f"table-uuid is {document.table_uuid!r}, which is no UUID")
+        findings.add(FaultId.TABLE_UUID_WRONG, f"table-uuid is {document.table_uuid!r}, which is no UUID")
     if document.location is not None and not is_location(document.location):
-        findings.add(_LOCATION_WRONG, f"location is {document.location!r}; it must be SCHEME://PATH or /PATH")
+        findings.add(FaultId.LOCATION_WRONG, f"location is {document.location!r}; it must be SCHEME://PATH or /PATH")
     try:
         name_mapping_of(document.properties)
     except InvalidTableError as error:
-        findings.add(_NAME_MAPPING_WRONG, error.message)
+        findings.add(FaultId.NAME_MAPPING_WRONG, error.message)
     except RecursionError:
-        findings.add(_NAME_MAPPING_WRONG, "the name mapping is nested too deeply")
+        findings.add(FaultId.NAME_MAPPING_WRONG, "the name mapping is nested too deeply")
 
 
 def check_loads(raw: object, findings: Findings) -> None:
@@ -594,8 +580,6 @@ def is_uuid(text: str) -> bool:
     return True
 
 
-_MISSING = 123
-
 _ENTRIES_MAX = 100
 """So many of the newest entries are looked for: tables keep 100 by default, and some keep all."""
 
@@ -617,7 +601,13 @@ def check_logs(subject: CheckedTable) -> None:
         if isinstance(answer, FileInfo):
             found.append(location)
         elif answer is None:
-            tally.add(Fault(number=_MISSING, where=location, detail="it is in the metadata log, and not in storage"))
+            tally.add(
+                Fault(
+                    number=FaultId.LOGGED_METADATA_MISSING,
+                    where=location,
+                    detail="it is in the metadata log, and not in storage",
+                )
+            )
         else:
             tally.gap(f"metadata {location!r}", answer)
     if table.metadata.table_uuid is not None:
@@ -638,7 +628,7 @@ def _check_uuid(locations: Sequence[str], table_uuid: str, subject: CheckedTable
         if isinstance(before, str) and before.lower() != table_uuid.lower():
             subject.tally.add(
                 Fault(
-                    number=UUID_WRONG,
+                    number=FaultId.TABLE_UUID_WRONG,
                     where=subject.table.metadata_location,
                     detail=f"table-uuid is {table_uuid}, and {before} in the metadata before, {location!r}",
                     facts={"recorded": table_uuid, "found": before, "metadata_file": location},

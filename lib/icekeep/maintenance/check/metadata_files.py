@@ -15,14 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.maintenance.check.faults import (
-    CLASSES,
-    LATER_FEATURE,
-    METADATA_UNREADABLE,
-    NEXT_ROW_ID_TOO_LOW,
-    Fault,
-    Tally,
-)
+from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, spec_from_json
 from icekeep.spec.schema import Schema, unvalidated_schema
@@ -69,7 +62,7 @@ class Findings:
 
     def unreadable(self, detail: str, where: str = "") -> None:
         """Note that something is not of the form that the spec describes."""
-        self.add(METADATA_UNREADABLE, detail, where=where)
+        self.add(FaultId.UNREADABLE_METADATA, detail, where=where)
 
     def gap(self, why: str) -> None:
         """Note that the metadata could not be checked."""
@@ -368,10 +361,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-_ROW_IDS_OVERLAP = 129
-_FIRST_ROW_ID_MISSING = 130
-
-
 def check_lineage(document: Document, findings: Findings) -> None:
     """Faults of row ids; before version 3 that there are any, or encryption keys."""
     if document.version < 3:
@@ -387,7 +376,7 @@ def check_lineage(document: Document, findings: Findings) -> None:
         if last is not None and first < last[1]:
             other, other_end = last
             findings.add(
-                _ROW_IDS_OVERLAP,
+                FaultId.ROW_IDS_OF_SNAPSHOTS_OVERLAP,
                 f"its row ids begin at {first}, and those of snapshot {other.snapshot_id} go on up to {other_end - 1}",
                 where=f"snapshot {snapshot.snapshot_id}",
                 snapshot_id=snapshot.snapshot_id,
@@ -407,7 +396,7 @@ def _check_next_row_id(document: Document, least: int, findings: Findings) -> No
     recorded = document.next_row_id
     if recorded is not None and recorded < least:
         findings.add(
-            NEXT_ROW_ID_TOO_LOW,
+            FaultId.NEXT_ROW_ID_TOO_LOW,
             f"next-row-id is {recorded}, and snapshots assigned the row ids up to {least - 1}",
             facts={"recorded": recorded, "least": least},
         )
@@ -425,7 +414,7 @@ def _check_present(document: Document, findings: Findings) -> None:
             missing = "added-rows" if snapshot.added_rows is None else None
         if missing is not None:
             findings.add(
-                _FIRST_ROW_ID_MISSING,
+                FaultId.FIRST_ROW_ID_MISSING,
                 f"it has no {missing}",
                 where=f"snapshot {snapshot.snapshot_id}",
                 snapshot_id=snapshot.snapshot_id,
@@ -435,14 +424,16 @@ def _check_present(document: Document, findings: Findings) -> None:
 def _check_absent(document: Document, findings: Findings) -> None:
     # A zero says nothing that version 2 does not say.
     if document.next_row_id:
-        findings.add(LATER_FEATURE, f"next-row-id is {document.next_row_id}; only version 3 numbers rows")
+        findings.add(
+            FaultId.FEATURE_OF_A_LATER_VERSION, f"next-row-id is {document.next_row_id}; only version 3 numbers rows"
+        )
     if document.encryption_keys:
-        findings.add(LATER_FEATURE, "there are encryption-keys; only version 3 has them")
+        findings.add(FaultId.FEATURE_OF_A_LATER_VERSION, "there are encryption-keys; only version 3 has them")
     for snapshot in document.snapshots:
         for key, value in (("first-row-id", snapshot.first_row_id), ("key-id", snapshot.key_id)):
             if value is not None:
                 findings.add(
-                    LATER_FEATURE,
+                    FaultId.FEATURE_OF_A_LATER_VERSION,
                     f"it has {key}, which only version 3 has",
                     where=f"snapshot {snapshot.snapshot_id}",
                     snapshot_id=snapshot.snapshot_id,

@@ -26,15 +26,7 @@ from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, and_more, first_line
-from icekeep.maintenance.check.faults import (
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
-    DOUBLED_FILE,
-    FILE_SIZE_WRONG,
-    TWO_VECTORS,
-    Fault,
-    Tally,
-)
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import Listed
 from icekeep.maintenance.delete.locations import compared, table_roots
 from icekeep.maintenance.delete.reachable import among
@@ -236,8 +228,6 @@ def twice(several: Iterable[BitMap]) -> BitMap:
     return again
 
 
-DATA_AND_DELETE = 306
-
 MOVED_ON = "the table moved on while it was checked"
 _MAX_TOLD = 1_000
 """So many entries of one file are told."""
@@ -289,7 +279,7 @@ class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             names = _several(f"{row['file_path']!r} at {row['content_offset']}" for row in told)
             detail = f"one snapshot has several deletion vectors for it, {names}, where it may have one"
             facts = {"referenced_data_file": path}
-            tally.add(self._fault(TWO_VECTORS, path, detail, told, positions, **facts))
+            tally.add(self._fault(FaultId.TWO_VECTORS, path, detail, told, positions, **facts))
 
     def _doubled(self, rows: Sequence[Row], tally: Tally) -> None:
         positions = twice(self._holding([row]) for row in rows)
@@ -300,7 +290,7 @@ class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         detail = f"one snapshot has it live several times, by entries of {names}, where a file is live once"
         if len({row["file_path"] for row in told}) > 1:
             detail += "; it is spelled in several ways"
-        tally.add(self._fault(DOUBLED_FILE, told[0]["file_path"], detail, told, positions))
+        tally.add(self._fault(FaultId.DOUBLED_FILE, told[0]["file_path"], detail, told, positions))
 
     def _both(self, rows: Sequence[Row], tally: Tally) -> None:
         data, deletes = ([row for row in rows if _is_data(row) is is_data] for is_data in (True, False))
@@ -309,7 +299,7 @@ class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         first, second = (self.manifest_paths[some[0]["manifest"]] for some in (data, deletes))
         detail = f"it is a data file in manifest {first!r} and a delete file in manifest {second!r}"
         positions = self._holding(data) & self._holding(deletes) or self._holding(rows)
-        tally.add(self._fault(DATA_AND_DELETE, rows[0]["file_path"], detail, rows, positions))
+        tally.add(self._fault(FaultId.DATA_AND_DELETE, rows[0]["file_path"], detail, rows, positions))
 
     def _stored(self, rows: Sequence[Row], info: FileInfo | str | None, tally: Tally) -> None:
         path = rows[0]["file_path"]
@@ -322,7 +312,7 @@ class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if wrong:
                 tally.gap(f"file {path!r}", MOVED_ON)
         elif info is None:
-            for is_data, number in ((True, DATA_FILE_MISSING), (False, DELETE_FILE_MISSING)):
+            for is_data, number in ((True, FaultId.DATA_FILE_MISSING), (False, FaultId.DELETE_FILE_MISSING)):
                 told = [row for row in wrong if _is_data(row) is is_data]
                 if positions := self._holding(told) - self.gone:
                     tally.add(self._fault(number, path, "there is no such file", told, positions))
@@ -331,7 +321,9 @@ class EntryChecks(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         else:
             found, recorded = info.size_bytes, wrong[0]["file_size_in_bytes"]
             detail = f"it has {found} bytes where its entry says {recorded}"
-            tally.add(self._fault(FILE_SIZE_WRONG, path, detail, wrong, positions, recorded=recorded, found=found))
+            tally.add(
+                self._fault(FaultId.FILE_SIZE_WRONG, path, detail, wrong, positions, recorded=recorded, found=found)
+            )
 
     def _holding(self, rows: Iterable[Row]) -> BitMap:
         return self.meeting.holding(row["manifest"] for row in rows)

@@ -26,7 +26,7 @@ from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, Unsup
 from icekeep.formats.arrow.schema import field_ids
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.check import row_ids as caps
-from icekeep.maintenance.check.faults import Fault, Tally
+from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.check.reading import Numbered, batches, chunks, decode_task, keys_of
 from icekeep.maintenance.delete.reachable import among
@@ -176,8 +176,6 @@ def wrong_ids(
         if len(found):
             yield found
 
-
-ROW_ID_DOUBLED = 417
 
 _MAX_TOLD = 1_000
 
@@ -370,7 +368,9 @@ class _Head(msgspec.Struct, frozen=True):
             **facts,
         }
         self.subject.tally.add(
-            Fault(number=ROW_ID_DOUBLED, where=file.path, detail=detail, snapshot_id=self.snapshot_id, facts=facts)
+            Fault(
+                number=FaultId.ROW_ID_DOUBLED, where=file.path, detail=detail, snapshot_id=self.snapshot_id, facts=facts
+            )
         )
 
 

@@ -24,10 +24,6 @@ from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, hold_own_path
 from icekeep.formats.puffin import positions_of, read_puffin_footer, read_range
 from icekeep.formats.reader import SourceFile, open_reader
 from icekeep.maintenance.check.content import (
-    BOUNDS,
-    NANS,
-    NULLS,
-    VALUES,
     Claims,
     Content,
     EntryMetrics,
@@ -37,7 +33,7 @@ from icekeep.maintenance.check.content import (
     top_level,
     wrong_metrics,
 )
-from icekeep.maintenance.check.faults import DATA_FILE_UNREADABLE, Fault
+from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.check.manifests import column_types, is_judged
 from icekeep.maintenance.repair.heads import EntryPosition, Head, refuse_doubled, refuse_merged
 from icekeep.maintenance.repair.losses import Lost, take_out
@@ -58,7 +54,11 @@ SAID = frozenset((225, 226, 227, 230, 231))
 MEASURED = frozenset((302, 402, 405, 406, 407, 408, 409, 415, 422))
 """Kinds that its file shows."""
 
-_COUNTS = {NULLS: "null_value_counts", VALUES: "value_counts", NANS: "nan_value_counts"}
+_COUNTS: Mapping[int, str] = {
+    FaultId.NULL_COUNT_WRONG: "null_value_counts",
+    FaultId.VALUE_COUNT_WRONG: "value_counts",
+    FaultId.NAN_COUNT_WRONG: "nan_value_counts",
+}
 _BOUND_LENGTH = 16
 _SIZE, _ROWS, _UNSORTED, _DELETED_ROWS, _OFFSETS = 302, 402, 409, 415, 422
 
@@ -222,13 +222,13 @@ class _Measuring:
         return read_content(self._table.storage, source, self._schema, Claims(partitions=(), orders=orders))
 
     def _with_metrics(self, file: DataFile, content: Content) -> DataFile:
-        if content.columns is None or not self._numbers & {BOUNDS, *_COUNTS}:
+        if content.columns is None or not self._numbers & {FaultId.BOUNDS_WRONG, *_COUNTS}:
             return file
         types = leaf_types(content.columns)
         for wrong in self._wrong_metrics(content, types):
             if wrong.number not in self._numbers:
                 continue
-            if wrong.number == BOUNDS:
+            if wrong.number == FaultId.BOUNDS_WRONG:
                 file = _with_bounds(file, wrong.columns, types, content)
             else:
                 name = _COUNTS[wrong.number]
@@ -497,7 +497,7 @@ def drop_dangling(head: Head, reader: ManifestReader) -> str:
     return f"{counted_doing(count, 'delete files', 'reach')} no data file and {'is' if count == 1 else 'are'} taken out"
 
 
-BROKEN = frozenset((DATA_FILE_UNREADABLE, 413, 414))
+BROKEN = frozenset((FaultId.DATA_FILE_UNREADABLE, 413, 414))
 
 
 def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
@@ -508,7 +508,7 @@ def mend_broken(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
         UnavailableError: the store is out of reach.
     """
     path, offset = str(fault.facts["file_path"]), fault.facts.get("content_offset")
-    is_data = fault.number == DATA_FILE_UNREADABLE
+    is_data = fault.number == FaultId.DATA_FILE_UNREADABLE
     places = [
         place
         for place in head.places(path, manifests_of(fault))

@@ -1,6 +1,6 @@
 """Mends by which readers lose something: files that are gone, doubled files, manifests and vectors. Each has to be accepted."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,14 +8,7 @@ from pyroaring import BitMap64
 
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, first_line
 from icekeep.formats.puffin import read_deletion_vector
-from icekeep.maintenance.check.faults import (
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
-    DOUBLED_FILE,
-    DOUBLED_MANIFEST,
-    TWO_VECTORS,
-    Fault,
-)
+from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.repair.heads import (
     EntryPosition,
     Head,
@@ -32,7 +25,15 @@ from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestConten
 from icekeep.spec.reach import is_deletion_vector, partition_key, path_bounds, sequence_number
 from icekeep.spelling import counted
 
-LOSSES = frozenset((DATA_FILE_MISSING, DELETE_FILE_MISSING, DOUBLED_FILE, TWO_VECTORS, DOUBLED_MANIFEST))
+LOSSES = frozenset(
+    (
+        FaultId.DATA_FILE_MISSING,
+        FaultId.DELETE_FILE_MISSING,
+        FaultId.DOUBLED_FILE,
+        FaultId.TWO_VECTORS,
+        FaultId.DOUBLED_MANIFEST,
+    )
+)
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,11 @@ def mend_loss(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     Raises:
         CannotMendError: nothing can be done, or what is lost by it is not accepted, or there is nothing to mend.
     """
-    by_number = {DOUBLED_FILE: _doubled_file, TWO_VECTORS: _two_vectors, DOUBLED_MANIFEST: _doubled_manifest}
+    by_number: Mapping[int, Callable[[Head, Fault, Collection[str]], Lost]] = {
+        FaultId.DOUBLED_FILE: _doubled_file,
+        FaultId.TWO_VECTORS: _two_vectors,
+        FaultId.DOUBLED_MANIFEST: _doubled_manifest,
+    }
     return by_number.get(fault.number, _missing)(head, fault, accepted)
 
 
@@ -61,7 +66,7 @@ def _need_accepted(name: str, accepted: Collection[str], what: str) -> None:
 def _missing(head: Head, fault: Fault, accepted: Collection[str]) -> Lost:
     """The entries of a file that is not there, and the deletes that are for it alone."""
     path = str(fault.facts["file_path"])
-    is_data = fault.number == DATA_FILE_MISSING
+    is_data = fault.number == FaultId.DATA_FILE_MISSING
     places = [p for p in named(head, fault, path) if (p.entry.data_file.content is FileContent.DATA) is is_data]
     if not places:
         raise CannotMendError("")

@@ -29,7 +29,7 @@ from icekeep.errors import InvalidTableError, MissingFileError, UnavailableError
 from icekeep.formats.arrow.schema import all_have_ids, field_ids
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
-from icekeep.maintenance.check.faults import CLASSES, METADATA_UNREADABLE, Fault, Tally
+from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.maintenance.check.metadata import check_metadata, is_uuid
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import metadata_document, unpacked_head
@@ -117,12 +117,14 @@ def read_spoilt(pointer: Pointer) -> SpoiltMetadata:
     data = _read(pointer)
     try:
         if data is None:
-            tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail="the metadata file is not there"))
+            tally.add(
+                Fault(number=FaultId.UNREADABLE_METADATA, where=location, detail="the metadata file is not there")
+            )
         else:
             raw = metadata_document(data, location)
             check_metadata(raw, location, tally)
     except InvalidTableError as error:
-        tally.add(Fault(number=METADATA_UNREADABLE, where=location, detail=first_line(error)))
+        tally.add(Fault(number=FaultId.UNREADABLE_METADATA, where=location, detail=first_line(error)))
     return SpoiltMetadata(
         location=location,
         storage=pointer.storage,

@@ -32,15 +32,7 @@ from icekeep.errors import ConflictError, MissingFileError, SafetyError, UsageEr
 from icekeep.events import Listener
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
 from icekeep.maintenance.check.entries import check_files
-from icekeep.maintenance.check.faults import (
-    CLASSES,
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
-    LIST_UNREADABLE,
-    MANIFEST_UNREADABLE,
-    Fault,
-    Tally,
-)
+from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, read_lists
 from icekeep.maintenance.check.manifests import check_manifests
 from icekeep.maintenance.repair import JOB
@@ -301,7 +293,12 @@ def _hashed(value: Any) -> str:
     return hashlib.blake2b(msgspec.json.encode(value), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-_GONE = (LIST_UNREADABLE, MANIFEST_UNREADABLE, DATA_FILE_MISSING, DELETE_FILE_MISSING)
+_GONE = (
+    FaultId.MANIFEST_LIST_UNREADABLE,
+    FaultId.MANIFEST_UNREADABLE,
+    FaultId.DATA_FILE_MISSING,
+    FaultId.DELETE_FILE_MISSING,
+)
 _SHOWN = 20
 _REWRITES = "replace"
 
@@ -392,7 +389,7 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     check_files(subject, check_manifests(subject, read_lists(subject)).listed)
     found = [fault for number in _GONE for fault in tally.faults(number)]
     # Where a list or a manifest is gone, that is why the rest of its snapshot was not looked at.
-    is_told = any(fault.number in (LIST_UNREADABLE, MANIFEST_UNREADABLE) for fault in found)
+    is_told = any(fault.number in (FaultId.MANIFEST_LIST_UNREADABLE, FaultId.MANIFEST_UNREADABLE) for fault in found)
     gaps = [gap for gap in tally.gaps() if not (is_told and gap.what.startswith("snapshot "))]
     if gaps:
         why = ", ".join(gap.why for gap in gaps if gap.what == gaps[0].what)

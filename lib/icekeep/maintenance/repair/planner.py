@@ -15,20 +15,7 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import FILE_TOTALS, live_counts
 from icekeep.errors import SafetyError, UsageError
 from icekeep.events import Listener
-from icekeep.maintenance.check.faults import (
-    CLASSES,
-    DATA_FILE_MISSING,
-    DELETE_FILE_MISSING,
-    DOUBLED_FILE,
-    DOUBLED_MANIFEST,
-    LIST_UNREADABLE,
-    MANIFEST_UNREADABLE,
-    NEXT_ROW_ID_TOO_LOW,
-    REACHING_NOTHING,
-    STATISTICS_FILE_MISSING,
-    Fault,
-    Tally,
-)
+from icekeep.maintenance.check.faults import CLASSES, REACHING_NOTHING, Fault, FaultId, Tally
 from icekeep.maintenance.check.job import examined
 from icekeep.maintenance.repair.delete_files import PUFFIN, UNSORTED, Puffins, mend_order
 from icekeep.maintenance.repair.entries import (
@@ -78,10 +65,10 @@ from icekeep.spec.updates import low_counters
 
 _SEQUENCE_NUMBER = 208
 
-GUARDS = frozenset((DOUBLED_FILE, DOUBLED_MANIFEST, _SEQUENCE_NUMBER))
+GUARDS = frozenset((FaultId.DOUBLED_FILE, FaultId.DOUBLED_MANIFEST, _SEQUENCE_NUMBER))
 """Where these are, nothing else is mended in the same manifests; all of them have to be known."""
 
-_MISLEADING = (MANIFEST_UNREADABLE, 204, 206, 207, 208, 210, 211, 217, 218)
+_MISLEADING = (FaultId.MANIFEST_UNREADABLE, 204, 206, 207, 208, 210, 211, 217, 218)
 """Where these are, it is not known which data files there are, or how old, and so not which deletes reach none."""
 
 _COUNTS = (204, 205)
@@ -91,13 +78,13 @@ _HAS_ROW_IDS = 3
 def guard(head: Head, tally: Tally) -> None:
     """Note of a head what its mends have to go by."""
     head.untouchable |= head.doubled_manifests
-    for fault in tally.faults(DOUBLED_FILE):
+    for fault in tally.faults(FaultId.DOUBLED_FILE):
         # Of a file that is live in very many places not all are told.
         is_told = fault.facts["entries_count"] == len(fault.facts["entries"])
         if manifests := manifests_of(fault) & head.paths if is_told else head.paths:
             head.untouchable |= manifests
             head.standing.add((fault.number, fault.where))
-    for fault in tally.faults(DOUBLED_MANIFEST):
+    for fault in tally.faults(FaultId.DOUBLED_MANIFEST):
         if fault.where in head.doubled_manifests:
             head.standing.add((fault.number, fault.where))
     for fault in tally.faults(_SEQUENCE_NUMBER):
@@ -147,8 +134,8 @@ def refuse_wrong_row_ids(heads: Collection[Head], tally: Tally) -> None:
             )
 
 
-COUNTERS = {108: "last_column_id", 109: "last_partition_id", NEXT_ROW_ID_TOO_LOW: "next_row_id"}
-_STATISTICS = frozenset((124, STATISTICS_FILE_MISSING))
+COUNTERS = {108: "last_column_id", 109: "last_partition_id", FaultId.NEXT_ROW_ID_TOO_LOW: "next_row_id"}
+_STATISTICS = frozenset((124, FaultId.STATISTICS_FILE_MISSING))
 METADATA = frozenset(COUNTERS) | _STATISTICS
 
 
@@ -171,10 +158,11 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
 
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
-    is_low = any(one.name == COUNTERS[NEXT_ROW_ID_TOO_LOW] for one in low_counters(table.metadata))
-    if not is_low or (NEXT_ROW_ID_TOO_LOW in numbers and table.catalog.compares_metadata):
+    is_low = any(one.name == COUNTERS[FaultId.NEXT_ROW_ID_TOO_LOW] for one in low_counters(table.metadata))
+    if not is_low or (FaultId.NEXT_ROW_ID_TOO_LOW in numbers and table.catalog.compares_metadata):
         return None
-    return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {NEXT_ROW_ID_TOO_LOW} first"
+    first = FaultId.NEXT_ROW_ID_TOO_LOW
+    return f"next-row-id is too low, and a new snapshot would give out row ids twice: mend fault {first} first"
 
 
 def _counter(table: Table, fault: Fault, work: MetadataWork) -> str:
@@ -201,7 +189,7 @@ def _statistics(table: Table, fault: Fault, work: MetadataWork) -> str:
     found = next((one for one in files if (one.snapshot_id, one.statistics_path) == (snapshot_id, path)), None)
     if found is None:
         raise CannotMendError(NOT_FOUND)
-    if fault.number == STATISTICS_FILE_MISSING:
+    if fault.number == FaultId.STATISTICS_FILE_MISSING:
         info = table.storage.head(found.statistics_path)
         if info is not None and info.size_bytes == found.file_size_in_bytes:
             raise CannotMendError(NOT_FOUND)
@@ -227,7 +215,7 @@ MENDED = (
     | UNSORTED
     | TOTALS
     | REACHING_NOTHING
-    | {LIST_UNREADABLE, MANIFEST_UNREADABLE}
+    | {FaultId.MANIFEST_LIST_UNREADABLE, FaultId.MANIFEST_UNREADABLE}
 )
 """The kinds of faults for which there is a repair."""
 
@@ -257,7 +245,7 @@ class _Planner:
             head.barred = why_no_snapshots(table, asked.numbers)
         self._metadata = MetadataWork()
         self._trash, self._returns = Trash(table), dict[str, TrashedFile]()
-        self._sources = Sources(table, self._reader, tally.faults(DATA_FILE_MISSING), self._is_in_trash)
+        self._sources = Sources(table, self._reader, tally.faults(FaultId.DATA_FILE_MISSING), self._is_in_trash)
         self._puffins, self._lists = Puffins(), dict[str, NewList]()
         self._mends: list[Mend] = []
         self._stay: list[NotMended] = []
@@ -325,7 +313,7 @@ class _Planner:
         if number in METADATA:
             self._answered(fault, [("", partial(self._of_metadata, fault))])
             return
-        if number == LIST_UNREADABLE:
+        if number == FaultId.MANIFEST_LIST_UNREADABLE:
             # Whoever has no list cannot be read, as all other mends need.
             heads = [head for head in self._heads if head.problem is not None]
             self._answered(fault, [(head.branch, partial(self._list, head, fault)) for head in heads])
@@ -337,7 +325,7 @@ class _Planner:
             (ROWS, self._row),
             (PUFFIN, self._puffin),
             (UNSORTED, self._sort),
-            ({MANIFEST_UNREADABLE}, self._manifest),
+            ({FaultId.MANIFEST_UNREADABLE}, self._manifest),
         )
         way = next((act for numbers, act in ways if number in numbers), None)
         if way is None:
@@ -374,14 +362,14 @@ class _Planner:
         return [self._mend(head, fault, text) for _, text in found]
 
     def _loss(self, head: Head, fault: Fault) -> list[Mend]:
-        if fault.number in (DATA_FILE_MISSING, DELETE_FILE_MISSING):
+        if fault.number in (FaultId.DATA_FILE_MISSING, FaultId.DELETE_FILE_MISSING):
             found = self._trash.find(head, fault)
             if found is not None:
                 self._returns[found.location] = found
                 mend = self._mend(head, fault, f"the file comes back from the trash of run {found.run!r}")
                 return [msgspec.structs.replace(mend, is_put_back=True)]
         why = ""
-        if fault.number == DATA_FILE_MISSING:
+        if fault.number == FaultId.DATA_FILE_MISSING:
             try:
                 return [self._mend(head, fault, self._sources.mend(head, fault))]
             except CannotMendError as error:
@@ -464,10 +452,10 @@ class _Planner:
 
 def _rank(number: int) -> tuple[int, int]:
     """Totals and dangling deletes are of what is left after all else."""
-    ranks = {
+    ranks: dict[int, int] = {
         **dict.fromkeys(ROWS, 0),
-        DOUBLED_MANIFEST: 1,
-        DOUBLED_FILE: 2,
+        FaultId.DOUBLED_MANIFEST: 1,
+        FaultId.DOUBLED_FILE: 2,
         **dict.fromkeys(REACHING_NOTHING, 4),
         **dict.fromkeys(TOTALS, 5),
     }
@@ -487,7 +475,8 @@ def _tried(act: Callable[[Head, Fault], list[Mend]], head: Head, fault: Fault) -
 def _refuse_barred(head: Head) -> None:
     if head.problem is not None:
         raise CannotMendError(
-            f"the head of branch {head.branch!r} cannot be read, mend fault {LIST_UNREADABLE} first: {head.problem}"
+            f"the head of branch {head.branch!r} cannot be read, mend fault {FaultId.MANIFEST_LIST_UNREADABLE} first: "
+            f"{head.problem}"
         )
     if head.barred is not None:
         raise CannotMendError(head.barred)

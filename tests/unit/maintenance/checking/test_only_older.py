@@ -8,7 +8,7 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
 from icekeep.maintenance.check import reading
-from icekeep.maintenance.check.faults import CLASSES, FIRST_ROW_ID_LOST
+from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from kit.checked_entries import put_files, remove_file
@@ -52,7 +52,7 @@ def keep_the_head(damager):
 
 
 @pytest.mark.parametrize(
-    "number", sorted({*BELOW_METADATA} - {FIRST_ROW_ID_LOST}), ids=lambda number: CLASSES[number].name
+    "number", sorted({*BELOW_METADATA} - {FaultId.FIRST_ROW_ID_LOST}), ids=lambda number: CLASSES[number].name
 )
 def test_a_table_of_one_snapshot_has_no_older_ones(histories, number):
     for seed, by in enumerate(histories * 3):

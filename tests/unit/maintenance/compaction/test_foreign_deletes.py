@@ -11,7 +11,7 @@ from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
 from icekeep.health.job import table_health
-from icekeep.maintenance.check.faults import DANGLING_DELETE
+from icekeep.maintenance.check.faults import FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.compact.job import compact
 from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes, rewrite_position_deletes
@@ -108,7 +108,7 @@ def test_what_reaches_nothing_is_one_number_in_report_check_dry_run_and_run(lake
     table = mostly_deleted(table, *paths[:3])
     table = commit(table, DeleteFiles(paths=frozenset(paths[:3]))).table
     deletes = table_health(table, no_spark).deletes
-    [found] = [one for one in check(table, no_spark).notices if one.fault_id == DANGLING_DELETE]
+    [found] = [one for one in check(table, no_spark).notices if one.fault_id == FaultId.DANGLING_DELETE]
     planned = plan_rewrite_manifests(table, no_spark, options=CLEAN)
     assert (deletes.dangling_count, found.faults_count, planned.removed_delete_files_count) == (3, 3, 3)
     seen = plan_rewrite_position_deletes(table, no_spark)
