@@ -161,6 +161,34 @@ def file_version(metadata_location: str) -> int:
     return int(match[1]) if match else -1
 
 
+def metadata_files(storage: Storage, directory: str, *, like: str = "", versions: range = range(0)) -> list[FileInfo]:
+    """The metadata files right in a directory, in no order.
+
+    Args:
+        like: the name of a metadata file: names of its form, `v5.` or `00005-`, and of these versions are enough. Manifests lie
+            there too, a hundred thousand, so that a store that lists by prefix is asked for little more; others tell all.
+    """
+    starts = [""]
+    if versions and like.startswith("v"):
+        starts = [f"v{versions.start}."] if len(versions) == 1 else ["v"]
+    elif versions:
+        tens = {f"{version // 10:04d}" for version in versions}
+        starts = [f"{versions.start:05d}-"] if len(versions) == 1 else sorted(tens)
+    found: dict[str, FileInfo] = {}
+    try:
+        for start in starts:
+            share = ListingShare(directory, is_deep=False, starts_with=start)
+            found |= {info.location: info for info in storage.list_share(share)}
+    except UnsupportedError:
+        # What begins alike is not together in this store's listings.
+        found = {info.location: info for info in storage.list(directory)}
+    return [
+        info
+        for info in found.values()
+        if is_metadata_file(info.location) and info.location.rpartition("/")[0] == directory.rstrip("/")
+    ]
+
+
 def deletes_old_metadata(metadata: TableMetadata) -> bool:
     """Whether a commit deletes the metadata files that fall out of the log; a misspelt property does not."""
     return is_true(metadata.properties, "write.metadata.delete-after-commit.enabled", False)

@@ -318,7 +318,7 @@ CONTENT_CLASSES = (
         number=FaultId.POSITION_DELETES_UNSORTED,
         rule="the rows of a position delete file are sorted by file_path and pos",
         readers="readers that stop at the first greater path miss deletes, and rows come back",
-        mend="`icekeep repair` sorts them into a new file; in version 3 `icekeep rewrite_position_deletes` does",
+        mend="`icekeep rewrite_position_deletes` with rewrite-all=true writes them in order",
     ),
     FaultClass(
         number=FaultId.DELETE_FILE_UNREADABLE,
@@ -342,7 +342,8 @@ CONTENT_CLASSES = (
         number=FaultId.PUFFIN_FOOTER_WRONG,
         rule="the Puffin file of a vector has a footer, and in it the blob with its data file and cardinality",
         readers="engines that read by the footer fail",
-        mend="`icekeep repair` writes its vectors into a new file where they are sound; else bring the file back from a backup",
+        mend="`icekeep compact` with delete-file-threshold=1 rewrites the data files without the rows that its vectors delete, "
+        "where these are sound; else bring the file back from a backup",
     ),
     FaultClass(
         number=FaultId.ROW_ID_DOUBLED,
@@ -446,8 +447,7 @@ MANIFEST_CLASSES = (
         rule="the manifest list of each snapshot is there and whole",
         readers="the snapshot cannot be read",
         mend=(
-            "`icekeep repair` brings a list that is gone back from the trash, or puts it together where the table proves what it "
-            "held; else a backup, or go back to another snapshot"
+            "`icekeep repair` brings a list that is gone back from the trash; else a backup, or go back to another snapshot"
         ),
     ),
     FaultClass(

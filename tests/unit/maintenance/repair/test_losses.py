@@ -453,4 +453,4 @@ def test_an_interrupt_tells_what_landed_before_it():
         repair(table, no_spark, fault=[302], listener=heard)
     told = [event.message for event in heard if isinstance(event, Warned)]
     assert len(told) == 1
-    assert "had mended before: branch 'main' at snapshot" in told[0]
+    assert "had repaired before: branch 'main' at snapshot" in told[0]

@@ -117,7 +117,7 @@ def test_the_size_of_a_file_of_other_values_is_not_taken_over_alone():
     assert {302, 405} <= faults_of(world)
     state = world.state()
     result = repair(world.table, no_spark, fault=[302])
-    assert "mend fault 405 too" in result.not_mended[0].reason
+    assert "repair fault 405 too" in result.not_mended[0].reason
     assert world.state() == state
 
 
@@ -145,7 +145,7 @@ def test_no_commit_numbers_rows_by_wrong_counts():
             spoilt.edit_row(row["manifest_path"], added_rows_count=1)
     assert {205, 231} <= faults_of(world)
     state = world.state()
-    with pytest.raises(SafetyError, match="mend faults 204 and 205 first"):
+    with pytest.raises(SafetyError, match="repair faults 204 and 205 first"):
         repair(world.table, no_spark, fault=[231])
     assert world.state() == state
     assert {one.fault_id for one in repair(world.table, no_spark, fault=[205, 231]).mended} == {205, 231}
