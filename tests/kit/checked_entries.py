@@ -23,7 +23,7 @@ from icekeep.maintenance.check.lists import CheckedTable, Listed
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
-from icekeep.spec.metadata import TableMetadata, metadata_to_json
+from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef
 from icekeep.spec.updates import Update
@@ -96,7 +96,6 @@ def subject_of(table: Table, spark: SparkSource = no_spark, ref: str | None = No
     snapshots = table.metadata.snapshots if ref is None else (table.metadata.head(ref),)
     return CheckedTable(
         table=table,
-        raw=metadata_to_json(table.metadata),
         snapshots=tuple(one for one in snapshots if one is not None),
         spark=spark,
         listener=SILENT,

@@ -16,7 +16,7 @@ from kit.no_spark import no_spark
 
 DAMAGE: Mapping[int, Damage] = {**METADATA_DAMAGE, **ENTRY_DAMAGE, **CONTENT_DAMAGE}
 
-_TOTALS = {215, 232, 233}
+_TOTALS = {138, 215, 233}
 IMPLIED: dict[int, set[int]] = {
     107: {110},
     111: {107},

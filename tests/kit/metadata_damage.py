@@ -185,6 +185,10 @@ def _operation(damager: Damager, document: Record) -> None:
     del snapshot["summary"]["operation"]
 
 
+def _odd_history(damager: Damager, document: Record) -> None:
+    damager.chosen.choice((_schema_of_snapshot, _time, _operation))(damager, document)
+
+
 def _feature(_: Damager, document: Record) -> None:
     _need(document["format-version"] < 3 and document.get("schemas"))
     document["schemas"][-1]["fields"][-1]["initial-default"] = 1
@@ -216,11 +220,9 @@ METADATA_DAMAGE: Mapping[int, Damage] = {
     128: _in_metadata(_next_row_id),
     129: _in_metadata(_row_ids),
     130: _in_metadata(_no_row_id),
-    131: _in_metadata(_schema_of_snapshot),
-    132: _in_metadata(_time),
-    133: _in_metadata(_operation),
     136: _in_metadata(_feature),
     137: _in_metadata(
         lambda _, document: document.setdefault("properties", {}).update({"schema.name-mapping.default": "[{"})
     ),
+    138: _in_metadata(_odd_history),
 }

@@ -12,7 +12,7 @@ from icekeep.formats.parquet.footer import MAX_FOOTER_BYTES
 from icekeep.formats.puffin import _MAX_FOOTER_BYTES as PUFFIN_FOOTER_BYTES
 from icekeep.formats.rewrite.copy_row_groups import MAX_ROW_GROUPS
 from icekeep.health.files import MAX_HEADS
-from icekeep.maintenance.check import row_ids as caps
+from icekeep.maintenance.check import deletes, row_ids
 from icekeep.maintenance.delete.execute import CALL_FILES
 from icekeep.planning.spark.session import LIMITS
 from icekeep.planning.spark.workers import THREAD_BYTES
@@ -85,9 +85,9 @@ def test_sizes_are_as_the_code_has_them() -> None:
         shown(SORT_ORDER_LENGTH, True),
         shown(MAX_NESTING, False),
         shown(CALL_FILES, False),
-        shown(caps.REACHES, False),
-        shown(caps.BRANCH_FILES, False),
-        shown(caps.OVERLAPPING_FILES, False),
+        shown(deletes.REACHES, False),
+        shown(row_ids.BRANCH_FILES, False),
+        shown(row_ids.OVERLAPPING_FILES, False),
         shown(MAX_HEADS, False),
     ]
 

@@ -361,7 +361,6 @@ class _Examination:
         check_metadata(document, table.metadata_location, tally)
         subject = CheckedTable(
             table=table,
-            raw=document,
             snapshots=tuple(sorted(table.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))),
             spark=self.request.spark,
             listener=self.request.listener,

@@ -1,9 +1,4 @@
-"""The totals in the summaries of snapshots, against the sums of their manifests' entries.
-
-What `check` says: the classes of which faults were found, each with what it does to readers and what mends it.
-
-The job `check`: each level in its turn, on what the one before could read.
-"""
+"""The job `check`: each level in its turn, on what the one before could read; and what is said of what was found."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +6,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from icekeep.catalog.base import Catalog, Identifier, Table, format_identifier
@@ -20,30 +14,32 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.events import Listener, StepFinished, StepStarted
 from icekeep.maintenance.check.content import check_data_files
 from icekeep.maintenance.check.deletes import check_delete_content
-from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
 from icekeep.maintenance.check.entries import check_entries
 from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, OF_EXPIRED, Fault, FaultId, Gap, Tally
-from icekeep.maintenance.check.lists import SUMS, CheckedTable, Listed, read_lists
-from icekeep.maintenance.check.manifests import CheckedManifests, check_manifests
-from icekeep.maintenance.check.metadata import check_logs, check_metadata
+from icekeep.maintenance.check.lists import CheckedTable, Listed, branch_heads, read_lists
+from icekeep.maintenance.check.manifests import SUMS, CheckedManifests, check_manifests
+from icekeep.maintenance.check.metadata import EarlierMetadata, check_logs, check_metadata, last_sound
 from icekeep.maintenance.jobs import JobRequest, takes
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runs import Run
 from icekeep.spec.metadata import metadata_document, metadata_to_json
-from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 from icekeep.storage.locations import canonical_or_text
 
-_TOTALS: Mapping[str, tuple[str, ...]] = {
-    "total-data-files": ("data_files",),
-    "total-records": ("records",),
-    "total-delete-files": ("delete_files",),
-    "total-position-deletes": ("position_deletes",),
-    "total-equality-deletes": ("equality_deletes",),
+_TOTALS: Mapping[FaultId, Mapping[str, tuple[str, ...]]] = {
+    FaultId.TOTALS_WRONG: {
+        "total-data-files": ("data_files",),
+        "total-records": ("records",),
+        "total-delete-files": ("delete_files",),
+        "total-position-deletes": ("position_deletes",),
+        "total-equality-deletes": ("equality_deletes",),
+    },
+    # Engines count of a deletion vector its file or its blob.
+    FaultId.SIZE_TOTAL_WRONG: {"total-files-size": ("bytes", "own_bytes")},
 }
-_BYTES: Mapping[str, tuple[str, ...]] = {"total-files-size": ("bytes", "own_bytes")}
-"""Engines count of a deletion vector its file or its blob."""
+"""By class the keys of summaries, and the sums of entries that they may be."""
 
 _ADDED: Mapping[str, tuple[str, ...]] = {
     "added-data-files": ("added_data_files",),
@@ -54,92 +50,8 @@ _ADDED: Mapping[str, tuple[str, ...]] = {
 }
 
 _MAX_DIGITS = 19
-
-_Sums = Mapping[str, int]
-
-
-def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
-    """Hold summaries against what was counted; a snapshot of which something was not read is passed over."""
-    rows = [[getattr(one, name) for name in SUMS] for one in checked.counted]
-    largest = max((abs(number) for row in rows for number in row), default=0)
-    # What damaged manifests count may be more than 64 bits hold.
-    columns = np.array(rows, np.int64 if largest * len(rows) < 1 << 62 else object)
-    columns = columns.reshape(len(checked.counted), len(SUMS))
-    members = checked.listed.members
-    written: dict[int | None, BitMap] = {}
-    for index, manifest in enumerate(checked.listed.manifests):
-        written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
-    wrong: dict[int, dict[str, int | None]] = {}
-    for snapshot in subject.snapshots:
-        if snapshot.snapshot_id not in members or snapshot.snapshot_id in checked.listed.unread:
-            continue
-        indices = members[snapshot.snapshot_id]
-        sums = _summed(columns, indices)
-        _check(subject, snapshot, sums, wrong)
-        own = indices & written.get(snapshot.snapshot_id, BitMap())
-        _tell(
-            subject,
-            snapshot,
-            _differences(snapshot, _summed(columns, own), _ADDED),
-            number=FaultId.CHANGES_OF_SUMMARY_WRONG,
-        )
-
-
-def _check(subject: CheckedTable, snapshot: Snapshot, sums: _Sums, wrong: dict[int, dict[str, int | None]]) -> None:
-    """A total that a snapshot only carries on is told for the one that made it wrong."""
-    for number, names in ((FaultId.TOTALS_WRONG, _TOTALS), (FaultId.SIZE_TOTAL_WRONG, _BYTES)):
-        found = _differences(snapshot, sums, names)
-        wrong.setdefault(snapshot.snapshot_id, {}).update(found)
-        before = {} if snapshot.parent_snapshot_id is None else wrong.get(snapshot.parent_snapshot_id, {})
-        _tell(subject, snapshot, {k: v for k, v in found.items() if k not in before or before[k] != v}, number=number)
-
-
-def _differences(snapshot: Snapshot, sums: _Sums, names: Mapping[str, tuple[str, ...]]) -> dict[str, int | None]:
-    """By key of the summary how much it says too much, `None` where it says no number; keys that it lacks are not wrong."""
-    summary = snapshot.summary or {}
-    found: dict[str, int | None] = {}
-    for key, ways in names.items():
-        said = summary.get(key)
-        if said is None:
-            continue
-        number = int(said) if said.isdecimal() and len(said) <= _MAX_DIGITS else None
-        if number is None:
-            found[key] = None
-        elif number not in [sums[way] for way in ways]:
-            found[key] = number - sums[ways[0]]
-    return found
-
-
-def _tell(subject: CheckedTable, snapshot: Snapshot, found: Mapping[str, int | None], *, number: int) -> None:
-    if not found:
-        return
-    summary = snapshot.summary or {}
-    wrongs = [
-        f"{key} {summary[key][:_MAX_DIGITS]!r} is {'no number' if by is None else f'wrong by {by}'}"
-        for key, by in sorted(found.items())
-    ]
-    said = ", ".join(wrongs)
-    hint = (
-        "; the manifest list may be cut short"
-        if number == FaultId.TOTALS_WRONG and any((by or 0) > 0 for by in found.values())
-        else ""
-    )
-    subject.tally.add(
-        Fault(
-            number=number,
-            where=f"snapshot {snapshot.snapshot_id}",
-            detail=f"{said}{hint}",
-            snapshot_id=snapshot.snapshot_id,
-            facts={"totals": {key: {"recorded": summary[key], "difference": by} for key, by in found.items()}},
-        )
-    )
-
-
-def _summed(columns: NDArray[np.int64], indices: BitMap | Iterable[int]) -> _Sums:
-    at = np.fromiter(indices, np.int64)
-    return dict(zip(SUMS, columns[at].sum(axis=0).tolist(), strict=True))
-
-
+_MOVES_MAX = 3
+_BELOW = "manifest lists, manifests and files"
 _OLDER = "no branch has it at its head, only other snapshots or tags; it goes when they expire"
 
 
@@ -230,12 +142,14 @@ def result(
     in_heads = _in_heads(table, listed, tally.unread_manifests) if tally.counts else None
     found = [_found(number, tally, snapshots, in_heads) for number in sorted(tally.counts)]
     faults = tuple(one for one in found if not CLASSES[one.fault_id].is_notice)
+    manifests = () if listed is None else listed.manifests
+    entries_count = sum((one.live_files_count or 0) + (one.deleted_files_count or 0) for one in manifests)
     return CheckResult(
         status="faulty" if faults else "partial" if tally.gaps_count else "sound",
         is_deep=deep,
         snapshots_count=None if listed is None else len(listed.members),
-        manifests_count=None if listed is None else len(listed.manifests),
-        entries_count=None if listed is None else sum(_entries_count(listed)),
+        manifests_count=None if listed is None else len(manifests),
+        entries_count=None if listed is None else entries_count,
         faults_count=sum(one.faults_count for one in faults),
         not_checked_count=tally.gaps_count,
         faults=faults,
@@ -252,10 +166,6 @@ def result(
     )
 
 
-def _entries_count(listed: Listed) -> list[int]:
-    return [(one.live_files_count or 0) + (one.deleted_files_count or 0) for one in listed.manifests]
-
-
 def _in_heads(table: Table | None, listed: Listed | None, unread_manifests: Iterable[str]) -> Collection[str] | None:
     """The keys of the manifest lists and manifests of the heads of all branches; `None` where not all of these could be read.
 
@@ -263,13 +173,11 @@ def _in_heads(table: Table | None, listed: Listed | None, unread_manifests: Iter
     """
     if table is None or listed is None:
         return None
-    metadata = table.metadata
-    names = {MAIN} | {name for name, ref in metadata.refs.items() if ref.is_branch}
-    heads = [head for name in names if (head := metadata.head(name)) is not None]
+    heads = [table.metadata.snapshots_by_id[head] for head in branch_heads(table.metadata)]
     if any(head.snapshot_id not in listed.members or head.snapshot_id in listed.unread for head in heads):
         return None
     lists = {head.manifest_list for head in heads if head.manifest_list is not None}
-    indices = BitMap.union(*(listed.members[head.snapshot_id] for head in heads)) if heads else BitMap()
+    indices = BitMap.union(BitMap(), *(listed.members[head.snapshot_id] for head in heads))
     # Each list may spell a manifest in its own way.
     found = {
         canonical_or_text(path) for path in (*lists, *(listed.manifests[index].manifest_path for index in indices))
@@ -283,10 +191,10 @@ def _is_older(fault: Fault, in_heads: Collection[str]) -> bool:
     entries = facts.get("entries", ())
     if facts.get("entries_count", 0) > len(entries):
         return False
-    told = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
+    manifests = {one["manifest"] for one in entries} | {*facts.get("manifests", ())}
     if fault.number == FaultId.MANIFEST_LIST_UNREADABLE or fault.where == facts.get("manifest"):
-        told.add(fault.where)
-    return bool(told) and not any(canonical_or_text(path) in in_heads for path in told)
+        manifests.add(fault.where)
+    return bool(manifests) and not any(canonical_or_text(path) in in_heads for path in manifests)
 
 
 def _found(
@@ -309,36 +217,30 @@ def _found(
         mend=_OLDER if is_only_older else described.mend,
         since_snapshot_id=None if oldest is None else oldest.snapshot_id,
         since_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
-        made_by=None if oldest is None else _maker(oldest, snapshots, of_file=any(_is_of_file(one) for one in kept)),
-        examples=tuple(_example(one, snapshots) for one in kept[: None if number in tally.whole else MAX_EXAMPLES]),
+        made_by=None if oldest is None else _maker(oldest.snapshot_id, snapshots, kept),
+        examples=tuple(
+            FaultExample(
+                where=one.where,
+                detail=one.detail,
+                snapshot_id=one.snapshot_id,
+                made_by=_maker(one.snapshot_id, snapshots, [one]),
+            )
+            for one in kept[: None if number in tally.whole else MAX_EXAMPLES]
+        ),
         is_only_older=is_only_older,
     )
 
 
-def _example(fault: Fault, snapshots: Mapping[int, Snapshot]) -> FaultExample:
-    snapshot = None if fault.snapshot_id is None else snapshots.get(fault.snapshot_id)
-    return FaultExample(
-        where=fault.where,
-        detail=fault.detail,
-        snapshot_id=fault.snapshot_id,
-        made_by=None if snapshot is None else _maker(snapshot, snapshots, of_file=_is_of_file(fault)),
-    )
-
-
-def _is_of_file(fault: Fault) -> bool:
-    """Whether a fault is one of a file, or of what an entry says of it."""
-    return "file_path" in fault.facts
-
-
-def _maker(snapshot: Snapshot, snapshots: Mapping[int, Snapshot], *, of_file: bool) -> str | None:
-    """Who made the oldest snapshot that has a fault, where it began with that snapshot."""
+def _maker(snapshot_id: int | None, snapshots: Mapping[int, Snapshot], faults: Iterable[Fault]) -> str | None:
+    """Who made the oldest snapshot that has some faults, where these began with that snapshot."""
+    snapshot = None if snapshot_id is None else snapshots.get(snapshot_id)
+    if snapshot is None:
+        return None
     parent = snapshot.parent_snapshot_id
-    may_be_older = (parent is not None and parent not in snapshots) or (of_file and snapshot.operation == "replace")
+    # Those of a file, or of what an entry says of it, may have been there before a rewrite.
+    is_rewrite = snapshot.operation == "replace" and any("file_path" in fault.facts for fault in faults)
+    may_be_older = is_rewrite or (parent is not None and parent not in snapshots)
     return None if may_be_older else made_by(snapshot.summary or {})
-
-
-_MOVES_MAX = 3
-_BELOW = "manifest lists, manifests and files"
 
 
 class CheckRequest(JobRequest, frozen=True, kw_only=True):
@@ -367,7 +269,10 @@ def check(table: Table, request: CheckRequest) -> CheckResult:
     for _ in range(_MOVES_MAX):
         tally = Tally(whole)
         listed = examined(table, request.spark, tally, request.listener, deep=request.deep, ref=request.ref)
-        if not tally.counts.keys() & OF_EXPIRED or not _has_lost_snapshots(now := table.refresh(), table):
+        if not tally.counts.keys() & OF_EXPIRED:
+            return result(table, tally, listed, deep=request.deep)
+        now = table.refresh()
+        if table.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys():
             return result(table, tally, listed, deep=request.deep)
         table = now
     tally.gap(table.name, "its snapshots were expired while it was checked, again and again")
@@ -400,10 +305,6 @@ def check_unreadable(
     return result(None, tally, None, deep=False, earlier=earlier)
 
 
-def _has_lost_snapshots(now: Table, before: Table) -> bool:
-    return not before.metadata.snapshots_by_id.keys() <= now.metadata.snapshots_by_id.keys()
-
-
 def examined(
     table: Table, spark: SparkSource, tally: Tally, listener: Listener, *, deep: bool, ref: str | None = None
 ) -> Listed | None:
@@ -413,10 +314,14 @@ def examined(
         # What the catalog gave us loads; a REST catalog may not let us read the file that it came from.
         document = metadata_to_json(table.metadata) if raw is None else raw
         check_metadata(document, table.metadata_location, tally)
+        if ref is not None:
+            head = table.metadata.head(ref)
+            snapshots = [] if head is None else [head]
+        else:
+            snapshots = sorted(table.metadata.snapshots, key=lambda one: (one.sequence_number, one.timestamp_ms))
         subject = CheckedTable(
             table=table,
-            raw=document,
-            snapshots=_snapshots(table, ref),
+            snapshots=tuple(snapshots),
             spark=spark,
             listener=listener,
             tally=tally,
@@ -437,6 +342,75 @@ def examined(
         with _step(listener, "checking deletes"):
             check_delete_content(subject, listed)
     return listed
+
+
+def check_totals(subject: CheckedTable, checked: CheckedManifests) -> None:
+    """Hold summaries against the sums of their manifests' entries; a snapshot of which something was not read is passed over.
+
+    A total that a snapshot only carries on is reported for the one that made it wrong.
+    """
+    listed = checked.listed
+    largest = max((abs(number) for row in checked.sums for number in row), default=0)
+    # What damaged manifests count may be more than 64 bits hold.
+    columns = np.array(checked.sums, np.int64 if largest * len(checked.sums) < 1 << 62 else object)
+    columns = columns.reshape(len(checked.sums), len(SUMS))
+    written: dict[int | None, BitMap] = {}
+    for index, manifest in enumerate(listed.manifests):
+        written.setdefault(manifest.added_snapshot_id, BitMap()).add(index)
+    wrong: dict[int | None, dict[str, int | None]] = {}
+    for snapshot in subject.snapshots:
+        snapshot_id = snapshot.snapshot_id
+        if snapshot_id not in listed.members or snapshot_id in listed.unread:
+            continue
+        members, before = listed.members[snapshot_id], wrong.get(snapshot.parent_snapshot_id, {})
+        sums, own_sums = (
+            dict(zip(SUMS, columns[np.fromiter(some, np.int64)].sum(axis=0).tolist(), strict=True))
+            for some in (members, members & written.get(snapshot_id, BitMap()))
+        )
+        for number, names in _TOTALS.items():
+            found = _differences(snapshot, sums, names)
+            wrong.setdefault(snapshot_id, {}).update(found)
+            made_here = {key: by for key, by in found.items() if key not in before or before[key] != by}
+            _report_totals(subject, snapshot, made_here, number)
+        _report_totals(subject, snapshot, _differences(snapshot, own_sums, _ADDED), FaultId.ODD_HISTORY)
+
+
+def _differences(
+    snapshot: Snapshot, sums: Mapping[str, int], names: Mapping[str, tuple[str, ...]]
+) -> dict[str, int | None]:
+    """By key of the summary how much it says too much, `None` where it says no number; keys that it lacks are not wrong."""
+    summary = snapshot.summary or {}
+    found: dict[str, int | None] = {}
+    for key, ways in names.items():
+        said = summary.get(key)
+        if said is None:
+            continue
+        if not said.isdecimal() or len(said) > _MAX_DIGITS:
+            found[key] = None
+        elif int(said) not in [sums[way] for way in ways]:
+            found[key] = int(said) - sums[ways[0]]
+    return found
+
+
+def _report_totals(subject: CheckedTable, snapshot: Snapshot, found: Mapping[str, int | None], number: FaultId) -> None:
+    if not found:
+        return
+    summary = snapshot.summary or {}
+    detail = ", ".join(
+        f"{key} {summary[key][:_MAX_DIGITS]!r} is {'no number' if by is None else f'wrong by {by}'}"
+        for key, by in sorted(found.items())
+    )
+    if number is FaultId.TOTALS_WRONG and any((by or 0) > 0 for by in found.values()):
+        detail += "; the manifest list may be cut short"
+    subject.tally.add(
+        Fault(
+            number=number,
+            where=f"snapshot {snapshot.snapshot_id}",
+            detail=detail,
+            snapshot_id=snapshot.snapshot_id,
+            facts={"totals": {key: {"recorded": summary[key], "difference": by} for key, by in found.items()}},
+        )
+    )
 
 
 def known_numbers(numbers: Sequence[int]) -> Sequence[int]:
@@ -460,13 +434,6 @@ def raw_metadata(storage: Storage, location: str, tally: Tally) -> Any | None:
         # A store that denies access raises the latter.
         tally.gap(location, first_line(error))
     return None
-
-
-def _snapshots(table: Table, ref: str | None) -> tuple[Snapshot, ...]:
-    if ref is not None:
-        head = table.metadata.head(ref)
-        return () if head is None else (head,)
-    return tuple(sorted(table.metadata.snapshots, key=lambda one: (one.sequence_number, one.timestamp_ms)))
 
 
 @contextmanager

@@ -1,14 +1,8 @@
-"""How much is held to check deletes and row ids, and how many files are opened. What is more is left out, and a gap says so.
-
-The entries of data files as work on their manifests sees them: here in threads, or in Spark tasks.
-
-The same of very many rows, in Spark tasks: row ids as runs, since those of neighbours mostly follow one another.
-
-Row ids of version 3 at the heads of branches (417; spec, "Row Lineage").
+"""Row ids of version 3 at the heads of branches (417; spec, "Row Lineage").
 
 A data file's rows have the ids from its `first_row_id` on, or those that the file stores. The ids of all live rows are read and
-held against each other. Where that cannot be done, only the ranges of files are: of two that overlap, both must be of files
-that store no ids.
+held against each other; of very many in Spark tasks, as runs, since those of neighbours mostly follow one another. Where that
+cannot be done, only the ranges of files are: of two that overlap, both must be of files that store no ids.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,20 +19,25 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import field_ids
 from icekeep.formats.reader import open_reader
-from icekeep.maintenance.check import row_ids as caps
+from icekeep.maintenance.check.by_file import (
+    FileJoin,
+    Numbered,
+    Row,
+    count_of,
+    decode_task,
+    keyed_batches,
+    keys_of,
+    over_manifests,
+)
 from icekeep.maintenance.check.faults import Fault, FaultId, Tally
-from icekeep.maintenance.check.lists import CheckedTable, Listed
-from icekeep.maintenance.check.reading import Numbered, batches, chunks, decode_task, keys_of
-from icekeep.maintenance.delete.reachable import among
-from icekeep.planning.entries import DecodeTask, entries_count, threads_count
+from icekeep.maintenance.check.lists import CheckedTable, Listed, branch_heads
+from icekeep.planning.entries import DecodeTask, threads_count
 from icekeep.planning.spark.rows import arrow_dataframe, collected
-from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started
+from icekeep.planning.spark.session import F, from_arrow_schema, limits_of
 from icekeep.planning.spark.tasks import all_results, prepare_worker, run_tasks
-from icekeep.planning.spark.workers import MANIFEST_BYTES, tasks_count
-from icekeep.spec.collections import balanced
 from icekeep.spec.manifests.structs import ManifestContent
 from icekeep.spec.schema import FILE, POS, ROW_ID
-from icekeep.spec.snapshots import MAIN, Snapshot
+from icekeep.spec.snapshots import MAIN
 from icekeep.spec.types import MAX_LONG
 from icekeep.storage.base import Storage
 from icekeep.storage.location_keys import Keys
@@ -46,10 +45,6 @@ from icekeep.tables.read import rows_worked_on, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-REACHES = 10_000_000
-"""Pairs of a delete file and a data file from which it deletes; 24 bytes are held of each, twice while they are sorted. Each of
-several tasks holds its share of them. Of more none is checked."""
 
 BRANCH_FILES = 10_000_000
 """Data files of a branch whose row ids are compared; 24 bytes are held of each. Of a branch with more none is checked."""
@@ -59,42 +54,6 @@ OVERLAPPING_FILES = 2_000
 
 
 R = TypeVar("R")
-S = TypeVar("S")
-
-
-def over_manifests(
-    spark: SparkSource, manifests: Sequence[Numbered], work: Callable[[Sequence[Numbered], S], R], shared: S, step: str
-) -> list[R]:
-    """Do some work, which keeps little, on manifests.
-
-    Args:
-        work: a function of a module, called with some manifests and what all share.
-        step: what Spark's pages say of it.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
-    """
-    session, some = None, chunks(manifests)
-    if entries_count(manifest for _, manifest in manifests) > limits_of(spark).folded_entries_count:
-        session = started(spark)
-        length = sum(manifest.manifest_length for _, manifest in manifests)
-        some = balanced(manifests, lambda one: one[1].manifest_length, tasks_count(session, length, MANIFEST_BYTES))
-    threads = threads_count(manifest.manifest_path for _, manifest in manifests)
-    return all_results(run_tasks(session, some, work, shared, step=step, threads=threads))
-
-
-def keyed_batches(
-    manifests: Sequence[Numbered], decode: DecodeTask
-) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int32], Keys, NDArray[np.bool_]]]:
-    """Live entries, with the numbers of their manifests, keys of their paths, and which of the paths are locations.
-
-    What cannot be read was noted when entries were held against the store.
-    """
-    for some in chunks(manifests):
-        for batch, numbers in batches(some, decode, Tally()):
-            keys, there = keys_of(batch["file_path"])
-            yield batch, numbers, keys, there
-
 
 Place = tuple[int, str, int]
 """A row id, a data file and the position of a row in it."""
@@ -102,7 +61,7 @@ Place = tuple[int, str, int]
 PART_IDS = 1 << 24
 """Of so many ids all runs are in one task, which Spark sorts there."""
 
-_IDS_TOLD, _PLACES_TOLD = 1_000, 100_000
+_MAX_IDS, _MAX_PLACES = 1_000, 100_000
 
 _RUNS = pa.schema([("part", pa.int64()), ("first", pa.int64()), ("end", pa.int64())])
 _IDS = pa.schema([(ROW_ID.name, pa.int64())])
@@ -121,12 +80,12 @@ def wrong_places(rows: "DataFrame", next_row_id: int) -> list[Place]:
     runs = rows.select(ROW_ID.name).mapInArrow(_runs, from_arrow_schema(_RUNS))
     in_order = runs.repartition("part").sortWithinPartitions("first", "end")
     wrong = in_order.mapInArrow(partial(_wrong_ids, next_row_id=next_row_id), from_arrow_schema(_IDS))
-    found = {row[0] for row in collected(wrong.limit(_IDS_TOLD), "comparing row ids")}
+    found = {row[0] for row in collected(wrong.limit(_MAX_IDS), "comparing row ids")}
     if not found:
         return []
     wanted = arrow_dataframe(rows.sparkSession, pa.table([pa.array(sorted(found), pa.int64())], schema=_IDS))
     files = rows.join(F.broadcast(wanted), ROW_ID.name).groupBy(ROW_ID.name, FILE.name)
-    ends = files.agg(F.min(POS.name).alias("first"), F.max(POS.name).alias("last")).limit(_PLACES_TOLD)
+    ends = files.agg(F.min(POS.name).alias("first"), F.max(POS.name).alias("last")).limit(_MAX_PLACES)
     held = collected(ends, "finding rows by their ids")
     return [(row[ROW_ID.name], row[FILE.name], at) for row in held for at in {row["first"], row["last"]}]
 
@@ -163,7 +122,7 @@ def wrong_ids(
     runs: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]], next_row_id: int
 ) -> Iterator[NDArray[np.int64]]:
     """Of runs in order, and so in whole parts: an id of each that others have as well, and of each that goes too far."""
-    reach, room = -MAX_LONG - 1, _IDS_TOLD
+    reach, room = -MAX_LONG - 1, _MAX_IDS
     for first, end in runs:
         if not len(first):
             continue
@@ -177,19 +136,18 @@ def wrong_ids(
             yield found
 
 
-_MAX_TOLD = 1_000
+_MAX_REPORTED = 1_000
 
 _PLACES_OF_ID = 2
 """Of rows with one id so many are held for each file: two tell that it has the id twice."""
 
 _NAMES = (ROW_ID.name, FILE.name, POS.name)
-_COLUMNS = ("file_path", "file_format", "record_count", "first_row_id")
 _RANGE = np.dtype([("key", np.int64), ("first", np.int64), ("end", np.int64)])
 Ranges = NDArray[Any]
 
 
 def check_row_ids(subject: CheckedTable, listed: Listed) -> None:
-    """Tell row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
+    """Report row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
 
     Raises:
         TryAgainError: the store or Spark is out of reach.
@@ -198,41 +156,22 @@ def check_row_ids(subject: CheckedTable, listed: Listed) -> None:
     if metadata.next_row_id is None:
         return
     looked_at = {snapshot.snapshot_id: snapshot for snapshot in subject.snapshots}
-    for snapshot_id, branch in _heads(subject).items():
+    reader = ManifestReader(subject.table.storage)
+    for snapshot_id, names in branch_heads(metadata).items():
         if snapshot_id not in looked_at or snapshot_id not in listed.members:
             continue
+        branch = MAIN if snapshot_id == metadata.current_snapshot_id else names[-1]
+        numbers = {listed.manifests[number].manifest_path: number for number in listed.members[snapshot_id]}
         try:
-            data = _data_manifests(subject, listed, looked_at[snapshot_id])
+            # By its own list: an older one may say nothing of row ids.
+            rows = reader.manifests(looked_at[snapshot_id])
         except (InvalidTableError, UnsupportedError) as error:
             subject.tally.gap(f"row ids of branch {branch!r}", first_line(error))
             continue
+        of_data = (row for row in rows if row.content is ManifestContent.DATA and row.may_have_live_files)
+        data = [(numbers[row.manifest_path], row) for row in of_data if row.manifest_path in numbers]
         if data:
             _Head(subject, snapshot_id, branch, data, metadata.next_row_id).check()
-
-
-def _data_manifests(subject: CheckedTable, listed: Listed, head: Snapshot) -> list[Numbered]:
-    """The data manifests of a head that can be read, by its own list: an older one may say nothing of their row ids."""
-    numbers = {listed.manifests[number].manifest_path: number for number in listed.members[head.snapshot_id]}
-    rows = ManifestReader(subject.table.storage).manifests(head)
-    of_data = (row for row in rows if row.content is ManifestContent.DATA and row.may_have_live_files)
-    return [(numbers[row.manifest_path], row) for row in of_data if row.manifest_path in numbers]
-
-
-def _heads(subject: CheckedTable) -> dict[int, str]:
-    metadata = subject.table.metadata
-    heads = {ref.snapshot_id: name for name, ref in sorted(metadata.refs.items()) if ref.is_branch}
-    if metadata.current_snapshot_id is not None:
-        heads[metadata.current_snapshot_id] = MAIN
-    return heads
-
-
-class _File(msgspec.Struct, frozen=True):
-    """A data file as its entry has it."""
-
-    path: str
-    file_format: str
-    manifest: str
-    spec_id: int
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -245,11 +184,11 @@ class _Head(msgspec.Struct, frozen=True):
     next_row_id: int
 
     def check(self) -> None:
-        """Tell what is wrong."""
-        if entries_count(manifest for _, manifest in self.data) > caps.BRANCH_FILES:
-            self._gap(f"there are more than {caps.BRANCH_FILES:,} files")
+        """Report what is wrong."""
+        if count_of(self.data) > BRANCH_FILES:
+            self._gap(f"there are more than {BRANCH_FILES:,} files")
             return
-        decode = self._decode()
+        decode = decode_task(self.subject.table, self.data, ("file_path", "record_count", "first_row_id"))
         found = over_manifests(self.subject.spark, self.data, _ranges, decode, "reading row ids of files")
         # A file that is there twice is a fault of its own.
         ranges = np.unique(np.concatenate([np.empty(0, _RANGE), *found]))
@@ -262,19 +201,19 @@ class _Head(msgspec.Struct, frozen=True):
 
     def _check_ends(self, ranges: Ranges) -> None:
         wrong = ranges[ranges["end"] > self.next_row_id]
-        for key, file in self._files(wrong["key"][:_MAX_TOLD]).items():
+        for key, file in self._files(wrong["key"][:_MAX_REPORTED]).items():
             end = int(wrong["end"][wrong["key"] == key][0])
-            self._tell(file, f"its row ids end before {end}, where next-row-id is {self.next_row_id}", end)
+            self._report(file, f"its row ids end before {end}, where next-row-id is {self.next_row_id}", end)
 
     def _check_rows(self, rows_count: int) -> str | None:
         """Hold the ids of all live rows against each other; says why that cannot be done."""
         try:
-            places = self._wrong_places() if rows_count <= limits_of(self.subject.spark).row_ids_count else None
+            spark = self.subject.spark
+            places = self._wrong_places() if rows_count <= limits_of(spark).row_ids_count else None
             if places is None:
-                spark = self.subject.spark
                 rows = scan(self.subject.table, spark, select=_NAMES, snapshot_id=self.snapshot_id)
                 places = wrong_places(rows, self.next_row_id)
-            self._tell_rows(places)
+            self._report_rows(places)
         except TryAgainError:
             raise
         except IcekeepError as error:
@@ -287,8 +226,8 @@ class _Head(msgspec.Struct, frozen=True):
         if found is None:
             return None
         ids = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
-        again = np.unique(ids[1:][ids[1:] == ids[:-1]])[:_MAX_TOLD]
-        high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_TOLD]
+        again = np.unique(ids[1:][ids[1:] == ids[:-1]])[:_MAX_REPORTED]
+        high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_REPORTED]
         if not len(again) and not len(high):
             return []
         places = self._worked_on(partial(_places, wanted=np.union1d(again, high)), _NAMES) or []
@@ -297,33 +236,33 @@ class _Head(msgspec.Struct, frozen=True):
     def _worked_on(self, work: Callable[[Iterator[pa.RecordBatch]], R], names: Sequence[str]) -> list[R] | None:
         return rows_worked_on(self.subject.table, work, select=names, snapshot_id=self.snapshot_id)
 
-    def _tell_rows(self, places: list[Place]) -> None:
-        """Tell of each two files once that rows have an id together; `places` are ids, files and positions."""
+    def _report_rows(self, places: list[Place]) -> None:
+        """Report of each two files once that rows have an id together; `places` are ids, files and positions."""
         keys = keys_of(pa.array([path for _, path, _ in places], pa.string()))[0]
         files = self._files(np.unique(keys))
         key_of = {path: key for (_, path, _), key in zip(places, keys.tolist(), strict=True)}
-        told: set[tuple[str, ...]] = set()
+        reported: set[tuple[str, ...]] = set()
         in_order = sorted(set(places))
         for row_id, path, position in in_order:
-            if row_id >= self.next_row_id and (path,) not in told:
-                told.add((path,))
+            if row_id >= self.next_row_id and (path,) not in reported:
+                reported.add((path,))
                 detail = f"its row {position} has row id {row_id}, where next-row-id is {self.next_row_id}"
-                self._tell(files[key_of[path]], detail, row_id)
+                self._report(files[key_of[path]], detail, row_id)
         for (first_id, first, first_at), (second_id, second, second_at) in pairwise(in_order):
-            if first_id == second_id and (first, second) not in told:
-                told.add((first, second))
+            if first_id == second_id and (first, second) not in reported:
+                reported.add((first, second))
                 detail = f"its row {second_at} has row id {second_id}, as row {first_at} of {first!r}"
-                self._tell(files[key_of[second]], detail, second_id, other=first)
+                self._report(files[key_of[second]], detail, second_id, other=first)
 
     def _check_overlaps(self, ranges: Ranges) -> None:
         """Hold against each other the ranges of files that store no ids; those that no other range meets are not opened."""
         ranges = np.sort(ranges[ranges["end"] > ranges["first"]], order=["first", "end"])
         meets = _ends_so_far(ranges)[:-1] > ranges["first"][1:]
         ranges = ranges[np.append(False, meets) | np.append(meets, False)[: len(ranges)]]
-        if len(ranges) > caps.OVERLAPPING_FILES:
-            told = f"{caps.OVERLAPPING_FILES:,} were looked at"
-            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {told}")
-            ranges = ranges[: caps.OVERLAPPING_FILES]
+        if len(ranges) > OVERLAPPING_FILES:
+            looked_at = f"{OVERLAPPING_FILES:,} were looked at"
+            self._gap(f"the ranges of {len(ranges):,} files overlap with others; {looked_at}")
+            ranges = ranges[:OVERLAPPING_FILES]
         files = self._files(ranges["key"])
         # A range that is not used must not hide that two others overlap within it.
         ranges = ranges[np.isin(ranges["key"], self._without_ids(files))]
@@ -332,44 +271,46 @@ class _Head(msgspec.Struct, frozen=True):
         # Each with the first one that reaches into it.
         before = np.searchsorted(ends, ranges["first"][at], side="right")
         for one, other in zip(ranges[at], ranges[before], strict=True):
-            path = files[int(other["key"])].path
+            path = files[int(other["key"])]["file_path"]
             detail = f"its row ids begin at {one['first']}, and those of {path!r} end before {other['end']}"
-            self._tell(files[int(one["key"])], detail, int(one["first"]), other=path)
+            self._report(files[int(one["key"])], detail, int(one["first"]), other=path)
 
-    def _without_ids(self, files: Mapping[int, _File]) -> list[int]:
+    def _without_ids(self, files: Mapping[int, Row]) -> list[int]:
         """The keys of files that are known to store no row ids."""
-        threads = threads_count(file.path for file in files.values())
+        threads = threads_count(file["file_path"] for file in files.values())
         ran = run_tasks(None, [*files.values()], _stores_none, self.subject.table.storage, threads=threads)
         return [key for key, stores_none in zip(files, all_results(ran), strict=True) if stores_none]
 
-    def _decode(self) -> DecodeTask:
-        return decode_task(self.subject.table, (manifest for _, manifest in self.data), (*_COLUMNS, "spec_id"))
-
-    def _files(self, keys: Keys) -> dict[int, _File]:
-        """Data files by their keys."""
+    def _files(self, keys: Keys) -> dict[int, Row]:
+        """An entry of each of some data files, by their keys."""
         if not len(keys):
             return {}
-        shared = (self._decode(), np.unique(keys))
-        found = over_manifests(self.subject.spark, self.data, _chosen, shared, "reading entries")
-        return {key: file for some in found for key, file in some.items()}
+        decode = decode_task(self.subject.table, self.data, ("file_path", "file_format", "spec_id"))
+        join = FileJoin(decode=decode, wanted=np.unique(keys))
+        files = [rows[-1] for rows in join.files(self.subject.spark, self.data, Tally())]
+        paths = pa.array([file["file_path"] for file in files], pa.string())
+        return dict(zip(keys_of(paths)[0].tolist(), files, strict=True))
 
     def _gap(self, why: str) -> None:
         self.subject.tally.gap(f"row ids of branch {self.branch!r}", why)
 
-    def _tell(self, file: _File, detail: str, found: int, **facts: Any) -> None:
-        facts = {
-            "manifest": file.manifest,
-            "file_path": file.path,
-            "content": 0,
-            "content_offset": None,
-            "spec_id": file.spec_id,
-            "recorded": self.next_row_id,
-            "found": found,
-            **facts,
-        }
+    def _report(self, file: Row, detail: str, found: int, **facts: Any) -> None:
         self.subject.tally.add(
             Fault(
-                number=FaultId.ROW_ID_DOUBLED, where=file.path, detail=detail, snapshot_id=self.snapshot_id, facts=facts
+                number=FaultId.ROW_ID_DOUBLED,
+                where=file["file_path"],
+                detail=detail,
+                snapshot_id=self.snapshot_id,
+                facts={
+                    "manifest": file["manifest_path"],
+                    "file_path": file["file_path"],
+                    "content": 0,
+                    "content_offset": None,
+                    "spec_id": file["spec_id"],
+                    "recorded": self.next_row_id,
+                    "found": found,
+                    **facts,
+                },
             )
         )
 
@@ -380,9 +321,9 @@ def _ends_so_far(ranges: Ranges) -> NDArray[np.int64]:
     return ends
 
 
-def _stores_none(file: _File, storage: Storage) -> bool:
+def _stores_none(file: Row, storage: Storage) -> bool:
     try:
-        with open_reader(storage, file.path, file.file_format) as reader:
+        with open_reader(storage, file["file_path"], file["file_format"]) as reader:
             return ROW_ID.field_id not in field_ids(reader.schema)
     except (InvalidTableError, UnsupportedError):
         return False
@@ -390,23 +331,13 @@ def _stores_none(file: _File, storage: Storage) -> bool:
 
 def _ranges(manifests: Sequence[Numbered], decode: DecodeTask) -> Ranges:
     found = [np.empty(0, _RANGE)]
-    for batch, _, keys, there in keyed_batches(manifests, decode):
+    for batch, _, keys, there in keyed_batches(manifests, decode, Tally()):
         has_ids = there & batch["first_row_id"].is_valid().to_numpy(zero_copy_only=False)
         rows = np.empty(batch.num_rows, _RANGE)
         rows["key"], rows["first"] = keys, batch["first_row_id"].fill_null(0).to_numpy()
         rows["end"] = rows["first"] + np.maximum(batch["record_count"].to_numpy(), 0)
         found.append(rows[has_ids])
     return np.concatenate(found)
-
-
-def _chosen(manifests: Sequence[Numbered], shared: tuple[DecodeTask, Keys]) -> dict[int, _File]:
-    decode, wanted = shared
-    found: dict[int, _File] = {}
-    for batch, _, keys, there in keyed_batches(manifests, decode):
-        at = np.flatnonzero(there & among(keys, wanted))
-        for key, row in zip(keys[at].tolist(), batch.take(pa.array(at)).to_pylist(), strict=True):
-            found[key] = _File(row["file_path"], row["file_format"], row["manifest_path"], row["spec_id"])
-    return found
 
 
 def _ids(batches: Iterator[pa.RecordBatch]) -> NDArray[np.int64]:

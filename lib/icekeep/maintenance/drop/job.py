@@ -30,7 +30,7 @@ from icekeep.errors import (
     reason_of,
 )
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
-from icekeep.maintenance.check.earlier_metadata import last_sound
+from icekeep.maintenance.check.metadata import last_sound
 from icekeep.maintenance.delete.execute import Reclaimed, refuse_if_gc_is_disabled
 from icekeep.maintenance.delete.garbage import Garbage
 from icekeep.maintenance.delete.kept import DELETE, deletion_cost, deletion_lines

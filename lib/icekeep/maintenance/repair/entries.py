@@ -1,6 +1,6 @@
 """What entries, rows of manifest lists and summaries say wrongly is measured and written: no row that can be read changes."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -16,16 +16,7 @@ from icekeep.errors import InvalidTableError, UnsupportedError, UsageError, firs
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, hold_own_path
 from icekeep.formats.puffin import positions_of, read_puffin_footer, read_range
 from icekeep.formats.reader import SourceFile, open_reader
-from icekeep.maintenance.check.content import (
-    Claims,
-    Content,
-    EntryMetrics,
-    Wrong,
-    leaf_types,
-    read_content,
-    top_level,
-    wrong_metrics,
-)
+from icekeep.maintenance.check.content import Content, read_content, wrong_metrics
 from icekeep.maintenance.check.faults import Fault, FaultId
 from icekeep.maintenance.check.manifests import column_types, is_judged
 from icekeep.maintenance.repair.heads import Head, manifests_of
@@ -284,23 +275,16 @@ class _Measuring:
             name_mapping=name_mapping_of(metadata.properties),
         )
         orders = [order for order in metadata.sort_orders if order.order_id == file.sort_order_id]
-        return read_content(self._table.storage, source, self._schema, Claims(partitions=(), orders=orders))
-
-    def _wrong_metrics(self, content: Content, types: Mapping[int, PrimitiveType]) -> Iterator[Wrong]:
-        """By the rule of the check."""
-        recorded = EntryMetrics.of(asdict(self._file))
-        is_orc = self._file.file_format.lower() == "orc"
-        return wrong_metrics(recorded, content.metrics, types, top_level(types, self._schema), is_orc=is_orc)
+        return read_content(self._table.storage, source, self._schema, orders)
 
     def _with_metrics(self, file: DataFile, content: Content) -> DataFile:
         if content.columns is None or not self._numbers & {FaultId.BOUNDS_WRONG, *_COUNT_FIELDS}:
             return file
-        types = leaf_types(content.columns)
-        for wrong in self._wrong_metrics(content, types):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 continue
             if wrong.number == FaultId.BOUNDS_WRONG:
-                file = _with_bounds(file, wrong.columns, types, content)
+                file = _with_bounds(file, wrong.columns, content.columns.types, content)
             else:
                 name = _COUNT_FIELDS[wrong.number]
                 counts = {**getattr(file, name), **dict(zip(wrong.columns, wrong.found, strict=True))}
@@ -309,9 +293,7 @@ class _Measuring:
 
     def _refuse_other_values(self, content: Content) -> None:
         """A file of another size and of other values is another file: readers that go by its bounds would miss its rows."""
-        if content.columns is None:
-            return
-        for wrong in self._wrong_metrics(content, leaf_types(content.columns)):
+        for wrong in wrong_metrics(asdict(self._file), content, self._schema):
             if wrong.number not in self._numbers:
                 raise CannotRepairError(
                     f"it has {self._size_bytes} bytes where its entry says {self._file.file_size_in_bytes}, and other values "

@@ -34,12 +34,11 @@ from icekeep.errors import (
     first_line,
 )
 from icekeep.events import Listener
-from icekeep.maintenance.check.earlier_metadata import EarlierMetadata, last_sound
 from icekeep.maintenance.check.entries import check_files
 from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, read_lists
 from icekeep.maintenance.check.manifests import check_manifests
-from icekeep.maintenance.check.metadata import check_metadata, is_uuid
+from icekeep.maintenance.check.metadata import EarlierMetadata, check_metadata, is_uuid, last_sound
 from icekeep.maintenance.repair import JOB
 from icekeep.maintenance.repair.plan import (
     CannotRepairError,
@@ -404,7 +403,6 @@ def gone_below(table: Table, spark: SparkSource, listener: Listener) -> list[Fau
     ids = {ref.snapshot_id for ref in metadata.refs.values()} | {metadata.current_snapshot_id}
     subject = CheckedTable(
         table=table,
-        raw={},
         snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in ids),
         spark=spark,
         listener=listener,

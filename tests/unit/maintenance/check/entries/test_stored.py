@@ -10,7 +10,7 @@ from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError, UnavailableError, UsageError
-from icekeep.maintenance.check.reading import MOVED_ON
+from icekeep.maintenance.check.lists import MOVED_ON
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.updates import RemoveSnapshots

@@ -7,7 +7,7 @@ import pytest
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
-from icekeep.maintenance.check import reading
+from icekeep.maintenance.check import by_file
 from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -183,14 +183,14 @@ def test_a_missing_file_is_not_only_older_where_the_manifest_of_the_head_went_be
     rewrite_manifests(table, no_spark)
     remove_file(table, path_of("a"))
     [of_head] = [manifest.manifest_path for manifest in manifests_of(table.refresh())]
-    decoded = reading.decode
+    decoded = by_file.decode
 
     def decode(task):
         if of_head in [manifest.manifest_path for manifest in task.manifests]:
             raise MissingFileError(f"file {of_head!r} is not there")
         return decoded(task)
 
-    monkeypatch.setattr(reading, "decode", decode)
+    monkeypatch.setattr(by_file, "decode", decode)
     assert only_older(table) == {301: False}
 
 

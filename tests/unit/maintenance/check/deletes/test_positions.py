@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.maintenance.check.delete_files import BATCH_ROWS
+from icekeep.formats.deletes.read import BATCH_ROWS
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import STRING, NestedField

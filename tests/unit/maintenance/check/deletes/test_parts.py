@@ -9,9 +9,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
-from icekeep.maintenance.check import deletes as examining
-from icekeep.maintenance.check import row_ids as caps
-from icekeep.maintenance.check import row_ids as data_entries
+from icekeep.maintenance.check import by_file, deletes
 from icekeep.spec.manifests.structs import FileContent
 from kit.checked_deletes import POSITIONS, checked, damager, made, rows, with_files, written
 from kit.limits import limited
@@ -34,10 +32,10 @@ def exchanged(session, payloads, send, parts, receive, shared, *, step):
 @pytest.fixture(params=["entries", "bytes", "files"])
 def in_parts(request, monkeypatch):
     """There is too much for this process, in one way or another."""
-    monkeypatch.setattr(examining, "run_exchange", exchanged)
-    for module in (examining, data_entries):
+    monkeypatch.setattr(by_file, "run_exchange", exchanged)
+    monkeypatch.setattr(by_file, "tasks_count", lambda *amounts, **more: PARTS)
+    for module in (by_file, deletes):
         monkeypatch.setattr(module, "started", lambda source: None)
-        monkeypatch.setattr(module, "tasks_count", lambda *amounts, **more: PARTS)
     names = {"entries": "entries_count", "bytes": "checked_delete_bytes", "files": "footers_count"}
     return limited(no_spark, **{names[request.param]: 1, "folded_entries_count": 1})
 
@@ -90,7 +88,7 @@ def test_a_manifest_that_cannot_be_read_is_noted(in_parts):
 
 @pytest.mark.parametrize("limit", [0, 2])
 def test_more_pairs_than_can_be_held_leave_a_gap(limit, monkeypatch):
-    monkeypatch.setattr(caps, "REACHES", limit)
+    monkeypatch.setattr(deletes, "REACHES", limit)
     faults, tally = checked(spoilt(2))
     assert [fault.number for fault in faults] == [412, 415, 415]
     assert [gap.what for gap in tally.gaps()] == ["whether deletes name rows that data files have"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.check.earlier_metadata import last_sound
+from icekeep.maintenance.check.metadata import last_sound
 from kit.cases import for_each
 from kit.metadata import sound_document
 from kit.storage import HookedStorage, MemoryStorage

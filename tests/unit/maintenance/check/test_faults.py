@@ -1,6 +1,10 @@
+"""The classes of faults, the page of them, and how faults are counted and kept."""
+
 import pickle
 
-from icekeep.maintenance.check.faults import MAX_EXAMPLES, MAX_GAPS, Fault, Gap, Tally
+from icekeep.maintenance.check.faults import CLASSES, MAX_EXAMPLES, MAX_GAPS, Fault, FaultId, Gap, Tally
+from kit.cases import for_each
+from kit.fault_page import PAGE, fault_page
 
 
 def fault(number, where):
@@ -37,7 +41,7 @@ def test_what_tasks_found_is_taken_in():
     assert driver.counts == {301: 2, 302: 1}
     assert [one.where for one in driver.faults(301)] == ["a", "b"]
     assert driver.gaps() == (Gap(what="x", why="why"), Gap(what="y", why="why"))
-    assert driver.gaps_count == 3
+    assert driver.gaps_count == 2
 
 
 def test_of_very_many_gaps_the_first_are_kept():
@@ -46,3 +50,21 @@ def test_of_very_many_gaps_the_first_are_kept():
         tally.gap(f"{n:05}", "why")
     assert tally.gaps_count == 2 * MAX_GAPS
     assert len(tally.gaps()) == MAX_GAPS
+
+
+def test_each_number_has_a_class():
+    assert [*CLASSES] == [*FaultId]
+    assert {one.number // 100 for one in CLASSES.values()} == {1, 2, 3, 4}
+
+
+@for_each("one", CLASSES.values(), ids=lambda one: one.name)
+def test_a_class_has_all_its_texts(one):
+    for text in (one.rule, one.readers, one.mend):
+        assert text
+        assert not text.endswith(".")
+        assert "|" not in text
+
+
+def test_the_page_says_what_the_classes_say():
+    """`python -m kit.fault_page` in `tests/` rewrites it."""
+    assert PAGE.read_text() == fault_page()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekeep.maintenance.check import content as meeting
+from icekeep.maintenance.check import by_file, content
 from icekeep.maintenance.check.content import check_data_files
 from icekeep.maintenance.check.faults import Tally
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -31,9 +31,9 @@ def test_tasks_find_what_threads_find_and_each_file_is_told_once(lake: Lake, mon
     damaged = Damager(lake.catalog, EVENTS, Choices(1))
     path = damaged.entry().file["file_path"]
     damaged.write(path, bytes(50))
-    monkeypatch.setattr(meeting, "run_exchange", exchanged)
-    monkeypatch.setattr(meeting, "started", lambda spark: None)
-    monkeypatch.setattr(meeting, "tasks_count", lambda *args: 3)
+    monkeypatch.setattr(by_file, "run_exchange", exchanged)
+    monkeypatch.setattr(content, "started", lambda spark: None)
+    monkeypatch.setattr(by_file, "tasks_count", lambda *args: 3)
     told = []
     for spark in (no_spark, limited(no_spark, footers_count=0)):
         subject = subject_of(lake.load(), spark)

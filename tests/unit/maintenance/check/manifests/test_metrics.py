@@ -39,7 +39,8 @@ def batch_of(entries):
 
 def told(entries, known=KNOWN):
     found = {}
-    check_metrics(batch_of(entries), known, lambda number, row, detail: found.setdefault((number, row), detail))
+    for number, row, detail in check_metrics(batch_of(entries), known):
+        found.setdefault((number, row), detail)
     return found
 
 

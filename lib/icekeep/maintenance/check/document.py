@@ -1,21 +1,17 @@
-"""The faults of one metadata file, on their way to a tally.
+"""The JSON of a metadata file, taken apart so that one wrong value hides nothing but itself.
 
-The JSON of a metadata file, taken apart so that one wrong value hides nothing but itself.
-
-What is not as it must be is a fault 101 that names the key, and is left out of the `Document`; all other rules look at what is
-in it. Null and absent are the same.
-
-What came with version 3 beside columns: row ids of snapshots, and encryption keys (spec, "Row Lineage", "Encryption Keys").
+What is not as the spec describes it is a fault 101 that names the key, and is left out of the `Document`; all other rules look
+at what is in it. Null and absent are the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
+from icekeep.maintenance.check.faults import FaultId
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, spec_from_json
 from icekeep.spec.schema import Schema, unvalidated_schema
@@ -31,44 +27,6 @@ from icekeep.spec.snapshots import (
 )
 from icekeep.spec.sorting import UNSORTED, SortOrder, sort_order_from_json
 
-NO_FACTS: Mapping[str, Any] = {}
-
-
-class Findings:
-    """Takes the faults of a metadata file, and knows whether one of them is more than a notice.
-
-    Args:
-        location: of the metadata file.
-    """
-
-    def __init__(self, location: str, tally: Tally) -> None:
-        self.location = location
-        self.has_faults = False
-        self._tally = tally
-
-    def add(
-        self,
-        number: int,
-        detail: str,
-        *,
-        where: str = "",
-        snapshot_id: int | None = None,
-        facts: Mapping[str, Any] = NO_FACTS,
-    ) -> None:
-        """Note a fault; `where` is a part of the metadata, or empty for its top, which is the file itself."""
-        self.has_faults = self.has_faults or not CLASSES[number].is_notice
-        where = where or self.location
-        self._tally.add(Fault(number=number, where=where, detail=detail, snapshot_id=snapshot_id, facts=facts))
-
-    def unreadable(self, detail: str, where: str = "") -> None:
-        """Note that something is not of the form that the spec describes."""
-        self.add(FaultId.UNREADABLE_METADATA, detail, where=where)
-
-    def gap(self, why: str) -> None:
-        """Note that the metadata could not be checked."""
-        self._tally.gap(f"metadata {self.location!r}", why)
-
-
 T = TypeVar("T")
 V = TypeVar("V", bound=View)
 
@@ -77,6 +35,16 @@ _LONG_BITS = 63
 _FROM_ZERO = frozenset(
     ("sequence-number", "first-row-id", "added-rows", "file-size-in-bytes", "file-footer-size-in-bytes")
 )
+
+
+class Finding(NamedTuple):
+    """A fault of a metadata file; `where` is a part of it, or empty for its top."""
+
+    number: FaultId
+    detail: str
+    where: str = ""
+    snapshot_id: int | None = None
+    facts: Mapping[str, Any] = {}
 
 
 class Blob(View, frozen=True):
@@ -102,9 +70,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What could be read of a metadata file; `None` is what is missing or wrong.
 
     Attributes:
+        metadata_location: of the file.
         broken: keys of the lists that have items which could not be read: what is missing in them may be one of those.
     """
 
+    metadata_location: str
     version: int
     table_uuid: str | None
     location: str | None
@@ -135,7 +105,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The ids of all schemas that could be read."""
         return frozenset(schema.schema_id for schema in self.schemas)
 
-    @property
+    @cached_property
     def schema(self) -> Schema | None:
         """The current schema, if it could be read."""
         return next((schema for schema in self.schemas if schema.schema_id == self.current_schema_id), None)
@@ -146,38 +116,42 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
 
 
-def read_document(raw: object, findings: Findings) -> Document | None:
-    """Take apart the decoded JSON of a metadata file; `None`, with a fault or a gap, if nothing more can be said of it."""
+def read_document(raw: object, location: str) -> tuple[Document | None, list[Finding]]:
+    """The document in the decoded JSON of a metadata file, and what is wrong in it; no document if nothing can be said of it.
+
+    Raises:
+        UnsupportedError: the format version is newer than those that are known.
+    """
     if not isinstance(raw, dict):
-        findings.unreadable("the metadata is no JSON object")
-        return None
-    reader = _Reader(raw, findings)
+        return None, [Finding(FaultId.UNREADABLE_METADATA, "the metadata is no JSON object")]
+    reader = _Reader(raw)
     version = reader.whole("format-version", _INT_BITS)
-    if version is None:
-        return None
-    if version > SUPPORTED_FORMAT_VERSION:
-        findings.gap(f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known")
-        return None
-    if version < 1:
-        findings.unreadable(f"format-version is {version}; the spec knows 1 and above")
-        return None
-    return reader.document(version)
+    if version is not None and version > SUPPORTED_FORMAT_VERSION:
+        raise UnsupportedError(
+            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known"
+        )
+    if version is not None and version < 1:
+        reader.wrong(f"format-version is {version}; the spec knows 1 and above")
+        version = None
+    return None if version is None else reader.document(version, location), reader.found
 
 
 class _Reader:
     """Reads key by key the JSON object of a metadata file."""
 
-    def __init__(self, raw: dict[str, Any], findings: Findings) -> None:
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.found: list[Finding] = []
         self._raw = raw
-        self._findings = findings
         self._broken: set[str] = set()
 
-    def document(self, version: int) -> Document:
+    def document(self, version: int, location: str) -> Document:
         schemas, current_schema_id = self._schemas(version)
         specs, default_spec_id = self._specs(version)
         orders, default_sort_order_id = self._sort_orders(version)
+        current_snapshot_id = self.whole("current-snapshot-id", required=False)
         is_later = version > 1
         return Document(
+            metadata_location=location,
             version=version,
             table_uuid=self._text("table-uuid", required=is_later),
             location=self._text("location"),
@@ -192,7 +166,8 @@ class _Reader:
             sort_orders=orders,
             default_sort_order_id=default_sort_order_id,
             properties=self._properties(),
-            current_snapshot_id=self._current_snapshot_id(),
+            # Java writes -1 for none.
+            current_snapshot_id=None if current_snapshot_id == -1 else current_snapshot_id,
             snapshots=self._views("snapshots", Snapshot),
             snapshot_log=self._views("snapshot-log", SnapshotLogEntry),
             metadata_log=self._views("metadata-log", MetadataLogEntry),
@@ -204,29 +179,33 @@ class _Reader:
             broken=frozenset(self._broken),
         )
 
+    def wrong(self, problem: str, where: str = "", *, broken: str | None = None) -> None:
+        """Note what is not of the form that the spec describes; `broken` is the list that lacks an item by it."""
+        self.found.append(Finding(FaultId.UNREADABLE_METADATA, problem, where))
+        if broken is not None:
+            self._broken.add(broken)
+
     def whole(self, key: str, bits: int = _LONG_BITS, *, required: bool = True, least: int | None = None) -> int | None:
         """A whole number at the top of the metadata."""
+        found: int | None = self._value(key, partial(_number_problem, bits=bits, least=least), required=required)
+        return found
+
+    def _text(self, key: str, *, required: bool = True) -> str | None:
+        def problem(value: Any) -> str | None:
+            return None if isinstance(value, str) else "it must be text"
+
+        found: str | None = self._value(key, problem, required=required)
+        return found
+
+    def _value(self, key: str, problem_of: Callable[[Any], str | None], *, required: bool) -> Any:
         value = self._raw.get(key)
         if value is None:
             if required:
-                self._findings.unreadable(f"the required key {key!r} is missing")
+                self.wrong(f"the required key {key!r} is missing")
+        elif (problem := problem_of(value)) is not None:
+            self.wrong(f"{key} is {_shown(value)}; {problem}")
             return None
-        problem = _number_problem(value, bits, least)
-        if problem is not None:
-            self._findings.unreadable(f"{key} is {_shown(value)}; {problem}")
-            return None
-        number: int = value
-        return number
-
-    def _text(self, key: str, *, required: bool = True) -> str | None:
-        value = self._raw.get(key)
-        if isinstance(value, str):
-            return value
-        if value is not None:
-            self._findings.unreadable(f"{key} is {_shown(value)}; it must be text")
-        elif required:
-            self._findings.unreadable(f"the required key {key!r} is missing")
-        return None
+        return value
 
     def _schemas(self, version: int) -> tuple[tuple[Schema, ...], int | None]:
         if version == 1 and self._raw.get("schemas") is None:
@@ -246,31 +225,24 @@ class _Reader:
         orders = self._list("sort-orders", sort_order_from_json, required=True)
         return orders, self.whole("default-sort-order-id", _INT_BITS)
 
-    def _current_snapshot_id(self) -> int | None:
-        found = self.whole("current-snapshot-id", required=False)
-        # Java writes -1 for none.
-        return None if found == -1 else found
-
     def _properties(self) -> Mapping[str, str]:
         value = self._raw.get("properties")
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._findings.unreadable(f"properties is {_shown(value)}; it must be an object of texts")
+            self.wrong(f"properties is {_shown(value)}; it must be an object of texts")
             return {}
         for name, item in value.items():
             if not isinstance(item, str):
-                self._findings.unreadable(f"{name!r} in properties is {_shown(item)}; it must be text")
+                self.wrong(f"{name!r} in properties is {_shown(item)}; it must be text")
         return {name: item for name, item in value.items() if isinstance(item, str)}
 
     def _refs(self) -> Mapping[str, SnapshotRef]:
         value = self._raw.get("refs")
-        if value is None:
+        if value is not None and not isinstance(value, dict):
+            self.wrong(f"refs is {_shown(value)}; it must be an object", broken="refs")
             return {}
-        if not isinstance(value, dict):
-            self._mark("refs", f"refs is {_shown(value)}; it must be an object")
-            return {}
-        read = {name: self._item("refs", f"ref {name!r}", ref, _viewed(SnapshotRef)) for name, ref in value.items()}
+        read = {n: self._item("refs", f"ref {n!r}", ref, _viewed(SnapshotRef)) for n, ref in (value or {}).items()}
         return {name: ref for name, ref in read.items() if ref is not None}
 
     def _statistics(self) -> tuple[StatisticsFile, ...]:
@@ -289,7 +261,7 @@ class _Reader:
             return ()
         if not isinstance(value, list):
             missing = f"the required key {key!r} is missing"
-            self._mark(key, missing if value is None else f"{key} is {_shown(value)}; it must be a list")
+            self.wrong(missing if value is None else f"{key} is {_shown(value)}; it must be a list", broken=key)
             return ()
         items = (self._item(key, f"{key}[{position}]", item, read) for position, item in enumerate(value))
         return tuple(item for item in items if item is not None)
@@ -297,27 +269,22 @@ class _Reader:
     def _one(self, key: str, read: Callable[[Any], T]) -> T | None:
         value = self._raw.get(key)
         if value is None:
-            self._mark(f"{key}s", f"the required key {key!r} is missing")
+            self.wrong(f"the required key {key!r} is missing", broken=f"{key}s")
             return None
         return self._item(f"{key}s", key, value, read)
 
     def _item(self, key: str, where: str, value: Any, read: Callable[[Any], T]) -> T | None:
         """An item of the list `key`; `where` names it, as its errors may not."""
-        wrong_number = next(_number_problems(value), None)
-        if wrong_number is not None:
-            self._mark(key, wrong_number, where)
-            return None
-        try:
-            return read(value)
-        except (InvalidTableError, UnsupportedError) as error:
-            self._mark(key, error.message.removeprefix("it: "), where)
-        except RecursionError:
-            self._mark(key, "it is nested too deeply", where)
+        problem = _wrong_number(value)
+        if problem is None:
+            try:
+                return read(value)
+            except (InvalidTableError, UnsupportedError) as error:
+                problem = error.message.removeprefix("it: ")
+            except RecursionError:
+                problem = "it is nested too deeply"
+        self.wrong(problem, where, broken=key)
         return None
-
-    def _mark(self, key: str, problem: str, where: str = "") -> None:
-        self._broken.add(key)
-        self._findings.unreadable(problem, where)
 
 
 def _schema(value: Any) -> Schema:
@@ -331,15 +298,14 @@ def _viewed(cls: type[V]) -> Callable[[Any], V]:
     return lambda value: view_from_json(cls, value, "it")
 
 
-def _number_problems(value: Any) -> Iterator[str]:
-    """The whole numbers right in an object that no engine can take, and why."""
-    if not isinstance(value, dict):
-        return
-    for name, item in value.items():
+def _wrong_number(value: Any) -> str | None:
+    """The first whole number right in an object that no engine can take, and why."""
+    for name, item in value.items() if isinstance(value, dict) else ():
         if type(item) is int:
             problem = _number_problem(item, _LONG_BITS, 0 if name in _FROM_ZERO else None)
             if problem is not None:
-                yield f"{name} is {item}; {problem}"
+                return f"{name} is {item}; {problem}"
+    return None
 
 
 def _number_problem(value: Any, bits: int, least: int | None) -> str | None:
@@ -359,82 +325,3 @@ def _shown(value: Any) -> str:
     except RecursionError:
         text = f"a {type(value).__name__} of many levels"
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def check_lineage(document: Document, findings: Findings) -> None:
-    """Faults of row ids; before version 3 that there are any, or encryption keys."""
-    if document.version < 3:
-        _check_absent(document, findings)
-        return
-    _check_present(document, findings)
-    numbered = [(snapshot, *_row_ids(snapshot)) for snapshot in document.snapshots if snapshot.first_row_id is not None]
-    _check_next_row_id(document, max((end for _, _, end in numbered), default=0), findings)
-    last: tuple[Snapshot, int] | None = None
-    for snapshot, first, end in sorted(numbered, key=lambda one: one[1:]):
-        if end == first:
-            continue
-        if last is not None and first < last[1]:
-            other, other_end = last
-            findings.add(
-                FaultId.ROW_IDS_OF_SNAPSHOTS_OVERLAP,
-                f"its row ids begin at {first}, and those of snapshot {other.snapshot_id} go on up to {other_end - 1}",
-                where=f"snapshot {snapshot.snapshot_id}",
-                snapshot_id=snapshot.snapshot_id,
-                facts={"others": [other.snapshot_id]},
-            )
-        if last is None or end > last[1]:
-            last = (snapshot, end)
-
-
-def _row_ids(snapshot: Snapshot) -> tuple[int, int]:
-    """The first row id that a snapshot assigns, and the first behind the last."""
-    first = snapshot.first_row_id or 0
-    return first, first + (snapshot.added_rows or 0)
-
-
-def _check_next_row_id(document: Document, least: int, findings: Findings) -> None:
-    recorded = document.next_row_id
-    if recorded is not None and recorded < least:
-        findings.add(
-            FaultId.NEXT_ROW_ID_TOO_LOW,
-            f"next-row-id is {recorded}, and snapshots assigned the row ids up to {least - 1}",
-            facts={"recorded": recorded, "least": least},
-        )
-
-
-def _check_present(document: Document, findings: Findings) -> None:
-    """Snapshots that were made before the upgrade to version 3 have no row ids; all that came later do."""
-    numbered = [s.sequence_number for s in document.snapshots if s.first_row_id is not None]
-    upgraded = min(numbered, default=None)
-    for snapshot in document.snapshots:
-        if snapshot.first_row_id is None:
-            is_older = upgraded is None or snapshot.sequence_number < upgraded
-            missing = None if is_older else "first-row-id"
-        else:
-            missing = "added-rows" if snapshot.added_rows is None else None
-        if missing is not None:
-            findings.add(
-                FaultId.FIRST_ROW_ID_MISSING,
-                f"it has no {missing}",
-                where=f"snapshot {snapshot.snapshot_id}",
-                snapshot_id=snapshot.snapshot_id,
-            )
-
-
-def _check_absent(document: Document, findings: Findings) -> None:
-    # A zero says nothing that version 2 does not say.
-    if document.next_row_id:
-        findings.add(
-            FaultId.FEATURE_OF_A_LATER_VERSION, f"next-row-id is {document.next_row_id}; only version 3 numbers rows"
-        )
-    if document.encryption_keys:
-        findings.add(FaultId.FEATURE_OF_A_LATER_VERSION, "there are encryption-keys; only version 3 has them")
-    for snapshot in document.snapshots:
-        for key, value in (("first-row-id", snapshot.first_row_id), ("key-id", snapshot.key_id)):
-            if value is not None:
-                findings.add(
-                    FaultId.FEATURE_OF_A_LATER_VERSION,
-                    f"it has {key}, which only version 3 has",
-                    where=f"snapshot {snapshot.snapshot_id}",
-                    snapshot_id=snapshot.snapshot_id,
-                )

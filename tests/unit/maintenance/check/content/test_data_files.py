@@ -212,14 +212,3 @@ def test_columns_without_ids_beside_columns_with_one_are_found_unless_a_mapping_
         found = [(fault.number, fault.facts["columns"], fault.detail) for fault in faults(damaged)]
         detail = f"it has values of {said} without a field id, and the table's name mapping has no id for the name"
         assert found == ([] if mapping else [(423, lost, detail)])
-
-
-def test_statistics_of_row_groups_that_do_not_hold_the_values_are_found():
-    damaged = made(PLAIN, plain())
-    path = damaged.entry().file["file_path"]
-    data = parquet_bytes(plain(), use_dictionary=False, compression="none")
-    damaged.write(path, data)
-    greatest = (5).to_bytes(8, "little")
-    at = data.rfind(greatest)
-    damaged.write(path, data[:at] + (4).to_bytes(8, "little") + data[at + 8 :])
-    assert 419 in numbers(damaged)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from pyroaring import BitMap
 
 from icekeep.maintenance.check import entries as comparing
-from icekeep.maintenance.check.entries import doubled_keys
-from icekeep.maintenance.check.reading import Meeting, twice
+from icekeep.maintenance.check.by_file import Membership
+from icekeep.maintenance.check.entries import doubled_keys, twice
 from icekeep.planning.spark.session import Engine
 from kit.cases import for_each
 from kit.checked_entries import Damaged, all_faults, checked, expected, listed, subject_of, told
@@ -19,18 +19,20 @@ from kit.no_spark import no_spark
 
 
 @for_each("seed", range(20))
-def test_doubled_keys_are_those_of_manifests_that_meet(seed: int) -> None:
+def test_doubled_keys(seed: int) -> None:
     chosen = Choices(seed)
-    meeting = Meeting(tuple(range(8)), tuple(BitMap(chosen.sample(range(8), chosen.randint(0, 2))) for _ in range(6)))
+    membership = Membership(
+        (), tuple(range(8)), tuple(BitMap(chosen.sample(range(8), chosen.randint(0, 2))) for _ in range(6))
+    )
     rows = [(chosen.randrange(-10, 10), chosen.randrange(6)) for _ in range(chosen.randrange(60))]
-    sets = meeting.snapshots_of
+    sets = membership.snapshots_of
     slow = {
         key
         for (key, one), (other, two) in combinations(rows, 2)
         if key == other and (one == two or sets[one] & sets[two])
     }
     keys, manifests = (np.array([row[i] for row in rows], kind) for i, kind in ((0, np.int64), (1, np.int32)))
-    assert doubled_keys(keys, manifests, meeting).tolist() == sorted(slow)
+    assert doubled_keys(keys, manifests, membership).tolist() == sorted(slow)
 
 
 @for_each("seed", range(5))
@@ -40,10 +42,10 @@ def test_each_manifest_has_the_snapshots_that_have_it(seed: int) -> None:
     subject = subject_of(table)
     known = listed(table, subject.snapshots)
     read = {one: some for one, some in known.members.items() if chosen.random() < 0.8}
-    meeting = Meeting.of(subject.snapshots, replace(known, members=read))
-    assert meeting.snapshot_ids == tuple(one.snapshot_id for one in subject.snapshots)
-    for number, positions in enumerate(meeting.snapshots_of):
-        assert {meeting.snapshot_ids[position] for position in positions} == {
+    membership = Membership.of(subject.snapshots, replace(known, members=read))
+    assert membership.snapshot_ids == tuple(one.snapshot_id for one in subject.snapshots)
+    for number, positions in enumerate(membership.snapshots_of):
+        assert {membership.snapshot_ids[position] for position in positions} == {
             one for one, some in read.items() if number in some
         }
 
@@ -52,9 +54,9 @@ def test_a_snapshot_is_told_that_has_two_of_several() -> None:
     sets = [BitMap([1, 2]), BitMap([2, 3]), BitMap([3, 5]), BitMap([4])]
     assert twice(sets) == BitMap([2, 3])
     assert twice([]) == BitMap()
-    meeting = Meeting((10, 11, 12, 13, 14, 15), tuple(sets))
-    assert meeting.holding([0, 2]) == BitMap([1, 2, 3, 5])
-    assert (meeting.oldest(BitMap([2, 3])), meeting.oldest(BitMap())) == (12, None)
+    membership = Membership((), (10, 11, 12, 13, 14, 15), tuple(sets))
+    assert membership.holding([{"manifest": 0}, {"manifest": 2}]) == BitMap([1, 2, 3, 5])
+    assert (membership.oldest(BitMap([2, 3])), membership.oldest(BitMap())) == (12, None)
 
 
 @pytest.fixture(params=["one by one", "by listing", "in parts"])

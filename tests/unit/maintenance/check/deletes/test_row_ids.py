@@ -5,7 +5,6 @@ import pytest
 from icekeep.commit.changes.snapshots import CreateRef
 from icekeep.commit.retry import commit
 from icekeep.maintenance.check import row_ids
-from icekeep.maintenance.check import row_ids as caps
 from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.tables.verbs import append, upgrade_format_version
@@ -157,7 +156,7 @@ def test_rows_that_cannot_be_read_leave_a_gap():
 
 
 def test_too_many_files_leave_a_gap(monkeypatch):
-    monkeypatch.setattr(caps, "BRANCH_FILES", 1)
+    monkeypatch.setattr(row_ids, "BRANCH_FILES", 1)
     faults, tally = checked(made(3))
     assert faults == []
     assert [gap.why for gap in tally.gaps()] == ["there are more than 1 files"]

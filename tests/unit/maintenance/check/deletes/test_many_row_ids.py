@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from icekeep.maintenance.check import row_ids
-from icekeep.maintenance.check import row_ids as caps
-from icekeep.maintenance.check import row_ids as row_runs
 from icekeep.spec.schema import ROW_ID, Schema
 from icekeep.tables.verbs import append
 from kit.cases import for_each
@@ -44,7 +42,7 @@ def test_a_range_that_is_not_used_hides_no_other(by_ranges):
 
 
 def test_more_overlaps_than_are_looked_at_leave_a_gap(by_ranges, monkeypatch):
-    monkeypatch.setattr(caps, "OVERLAPPING_FILES", 2)
+    monkeypatch.setattr(row_ids, "OVERLAPPING_FILES", 2)
     table = moved(made(3, range(5), range(5), range(5)), 0, 1, 2)
     faults, tally = checked(table)
     assert [fault.facts["found"] for fault in faults] == [1]
@@ -54,9 +52,9 @@ def test_more_overlaps_than_are_looked_at_leave_a_gap(by_ranges, monkeypatch):
 def test_an_id_that_all_rows_have(monkeypatch):
     """What is held of them does not grow with the rows."""
     held = []
-    tell = row_ids._Head._tell_rows
+    tell = row_ids._Head._report_rows
     monkeypatch.setattr(
-        row_ids._Head, "_tell_rows", lambda self, places: (held.append(len(places)), tell(self, places))
+        row_ids._Head, "_report_rows", lambda self, places: (held.append(len(places)), tell(self, places))
     )
     table = made(3, range(5))
     table = with_files(table, stored(table, [7] * 30_000), stored(table, [7] * 3))
@@ -80,16 +78,16 @@ def test_two_rows_with_each_of_many_ids():
 def test_runs_tell_what_ids_tell(seed):
     """Some id of each overlap, and none that only one row has."""
     random = np.random.default_rng(seed)
-    starts = random.integers(0, 60, random.integers(1, 8)) + row_runs.PART_IDS - 30
+    starts = random.integers(0, 60, random.integers(1, 8)) + row_ids.PART_IDS - 30
     batches = [np.arange(start, start + random.integers(0, 12)) for start in starts]
-    pairs = sorted(pair for ids in batches for pair in zip(*map(np.ndarray.tolist, row_runs.runs_of(ids)), strict=True))
-    assert all(first // row_runs.PART_IDS == (end - 1) // row_runs.PART_IDS for first, end in pairs)
+    pairs = sorted(pair for ids in batches for pair in zip(*map(np.ndarray.tolist, row_ids.runs_of(ids)), strict=True))
+    assert all(first // row_ids.PART_IDS == (end - 1) // row_ids.PART_IDS for first, end in pairs)
     ids, counts = np.unique(np.concatenate(batches), return_counts=True)
     some = [tuple(np.array(pairs[n : n + 3], np.int64).reshape(-1, 2).T) for n in range(0, len(pairs), 3)]
-    again = {one for found in row_runs.wrong_ids(some, 1 << 40) for one in found.tolist()}
+    again = {one for found in row_ids.wrong_ids(some, 1 << 40) for one in found.tolist()}
     assert again <= {*ids[counts > 1].tolist()}
     assert bool(again) is bool((counts > 1).any())
     high = int(ids.max(initial=0))
-    assert {one for found in row_runs.wrong_ids(some, high) for one in found.tolist()} == again | (
+    assert {one for found in row_ids.wrong_ids(some, high) for one in found.tolist()} == again | (
         {high} if len(ids) else set()
     )
