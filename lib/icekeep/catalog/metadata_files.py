@@ -181,12 +181,9 @@ def metadata_files(storage: Storage, directory: str, *, like: str = "", versions
             found |= {info.location: info for info in storage.list_share(share)}
     except UnsupportedError:
         # What begins alike is not together in this store's listings.
-        found = {info.location: info for info in storage.list(directory)}
-    return [
-        info
-        for info in found.values()
-        if is_metadata_file(info.location) and info.location.rpartition("/")[0] == directory.rstrip("/")
-    ]
+        files = ((info.location[len(directory) :].lstrip("/"), info) for info in storage.list(directory))
+        found = {info.location: info for name, info in files if "/" not in name}
+    return [info for info in found.values() if is_metadata_file(info.location)]
 
 
 def deletes_old_metadata(metadata: TableMetadata) -> bool:

@@ -544,7 +544,6 @@ class _History:
         return tuple(dict.fromkeys(file for file in files if file is not None))
 
     def entry(self, commit: Commit) -> CommitEntry:
-        """What is told of one commit."""
         if not isinstance(commit, Snapshot):
             return CommitEntry(snapshot_id=commit.snapshot_id, timestamp_ms=commit.timestamp_ms, is_expired=True)
         summary, read = commit.summary or {}, self._read[commit.snapshot_id]
@@ -575,7 +574,7 @@ class _History:
             if parent is None or parent.sums is None:
                 return sums.manifests
             before = parent.sums.manifests.manifests_count or 0
-        # A commit that lists manifests of others than its parent replaced more than can be told.
+        # A commit that lists manifests of others than its parent replaced more than is known.
         replaced = before - (sums.manifests.kept_count or 0)
         return msgspec.structs.replace(sums.manifests, replaced_count=replaced if replaced >= 0 else None)
 

@@ -422,7 +422,8 @@ def _totals(head: Head) -> Mapping[str, int]:
     for entry in head.work.entries.values():
         totals.subtract(totals_of([entry.planned.data_file]))
         totals.update(totals_of(() if entry.file is None else [entry.file]))
-    totals.update(totals_of(head.work.copied))
+    copied = (old.entry.data_file for one in head.work.replacements.values() for old in one.old)
+    totals.update(totals_of(copied))
     return totals
 
 

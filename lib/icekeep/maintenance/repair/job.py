@@ -302,7 +302,7 @@ class StillNamed(msgspec.Struct, frozen=True):
     files: tuple[StatisticsFile | PartitionStatisticsFile, ...]
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Raises `ConflictError` where it names one no longer: its snapshot may have another by now; else as the change."""
+        """Raises `ConflictError` where it names one no longer: its snapshot may have another now; else as the change."""
         named = (*base.statistics, *base.partition_statistics)
         for file in self.files:
             if file not in named:
@@ -318,7 +318,7 @@ class StillLost(msgspec.Struct, frozen=True):
     broken: tuple[FileInfo, ...] = ()
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        """Raises `ConflictError` where one is there again, or another one by now; else as the change."""
+        """Raises `ConflictError` where one is there again, or is another one; else as the change."""
         updates = self.change.apply(base, attempt)
         storage = attempt.reader.storage
         for location in self.missing if updates else ():

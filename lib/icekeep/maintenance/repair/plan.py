@@ -11,7 +11,7 @@ from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.repair_entries import AddedCopy, RepairedEntry
 from icekeep.maintenance.check.faults import CLASSES, Fault
 from icekeep.rendered import Rendered
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry
+from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.storage.base import FileInfo
 
 _DIGEST_BYTES = 16
@@ -201,11 +201,6 @@ class BranchWork(msgspec.Struct, kw_only=True):
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not self.writes_entries and not self.drops_dangling
-
-    @property
-    def copied(self) -> list[DataFile]:
-        """The files of which copies are made."""
-        return [old.entry.data_file for one in self.replacements.values() for old in one.old]
 
     @property
     def merged(self) -> set[tuple[str, int]]:

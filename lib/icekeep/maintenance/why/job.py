@@ -417,12 +417,13 @@ class _Look:
             return again.result()
         if plans:
             location, kind = plans[0].location, plans[0].kind
-            told = tuple(one.described(storage) for one in plans)
+            described_plans = tuple(one.described(storage) for one in plans)
             if (answer := self._of_plan(plans)) is not None:
-                return self._result(location, kind, *answer, plans=told)
+                return self._result(location, kind, *answer, plans=described_plans)
         info = self._found(location)
         if info is None and plans:
-            return self._result(location, kind, FileState.GONE, fate_in_plan(told[0], self._table), None, plans=told)
+            fate = fate_in_plan(described_plans[0], self._table)
+            return self._result(location, kind, FileState.GONE, fate, None, plans=described_plans)
         if info is None:
             state = FileState.UNDECIDED if self._unreadable else FileState.UNKNOWN
             return self._result(location, _UNNAMED, state, fate_without_trace(None), None)
