@@ -320,8 +320,13 @@ def _read_around(
     followers: list[str] = []
     directory, _, name = faulty.location.rpartition("/")
     version = file_version(name)
-    near = range(max(0, version // 10 - 1) * 10, (version // 10 + 2) * 10) if version >= 0 else range(0)
-    locations = [one.location for one in metadata_files(faulty.storage, directory, like=name, versions=near)]
+    near = range(max(0, version // 10 - 1) * 10, (version // 10 + 2) * 10)
+    found_beside = (
+        metadata_files(faulty.storage, directory, like=name, versions=near)
+        if version >= 0
+        else metadata_files(faulty.storage, directory)
+    )
+    locations = [one.location for one in found_beside]
     others = [one for one in locations if canonical(one) != canonical(faulty.location)]
     others.sort(key=lambda one: (abs(file_version(one) - version), one))
     for location in others[:_READ_MAX]:
