@@ -1,11 +1,13 @@
 """Tables in memory whose entries and files are checked: damaged by commits that look at nothing, and judged by a slow rule."""
 
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 from pyroaring import BitMap
 
@@ -77,6 +79,28 @@ def listed(table: Table, snapshots: Iterable[Snapshot], without: Container[str] 
         since=tuple(since.values()),
         unread=frozenset(),
     )
+
+
+def exchange_here(monkeypatch: pytest.MonkeyPatch, *modules: Any, parts: int = 3) -> None:
+    """Let some modules exchange values in this process as Spark tasks do, which pickle them and know no order."""
+
+    def exchanged(
+        session: Any, payloads: Any, send: Any, parts: int, receive: Any, shared: Any, *, step: str
+    ) -> tuple[list[Any], list[Any]]:
+        shared = pickle.loads(pickle.dumps(shared))
+        sent = [one for payload in pickle.loads(pickle.dumps(payloads)) for one in send(payload, shared)]
+        boxes = [[one for one in reversed(sent) if one[0] % parts == part] for part in range(parts)]
+        results = [receive(part, pickle.loads(pickle.dumps(box)), shared) for part, box in enumerate(boxes)]
+        return pickle.loads(pickle.dumps(results)), []
+
+    for module in modules:
+        for name, value in (
+            ("run_exchange", exchanged),
+            ("started", lambda spark: None),
+            ("tasks_count", lambda *amounts, **more: parts),
+        ):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
 
 
 def checked(table: Table, spark: SparkSource = no_spark, ref: str | None = None, without: Container[str] = ()) -> Tally:

@@ -170,9 +170,6 @@ def over_manifests(
     Args:
         work: a function of a module, called with some manifests and what all share.
         step: what Spark's pages say of it.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
     """
     session, some = None, chunks(manifests)
     if count_of(manifests) > limits_of(spark).folded_entries_count:
@@ -187,16 +184,15 @@ def batches(
     """The live entries of a chunk of manifests, each with the number of its manifest.
 
     A manifest is a gap where it cannot be read whole, and gives no entry then.
-
-    Raises:
-        TryAgainError: the store is out of reach.
     """
     manifests = tuple(manifest for _, manifest in some)
     try:
         found = [decoded.entries for decoded in decode(msgspec.structs.replace(task, manifests=manifests))]
     except (InvalidTableError, UnsupportedError, UsageError) as error:
         if len(some) == 1:
-            gaps.unread_manifest(manifests[0].manifest_path, first_line(error))
+            path = manifests[0].manifest_path
+            gaps.unread_manifests.add(path)
+            gaps.gap(f"the files of manifest {path!r}", first_line(error))
             return
         for one in some:
             yield from batches([one], task, gaps)
@@ -257,11 +253,7 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
     parts: int = 1
 
     def files(self, spark: SparkSource, manifests: Sequence[Numbered], gaps: Tally) -> list[list[Row]]:
-        """The entries of each file.
-
-        Raises:
-            TryAgainError: the store or Spark is out of reach.
-        """
+        """The entries of each file."""
         read = over_manifests(spark, manifests, _read, self, "reading entries")
         return [*_by_file((one for some in read for _, one in some), self.column, gaps)]
 
@@ -273,11 +265,7 @@ class FileJoin(msgspec.Struct, frozen=True, kw_only=True):
     def in_tasks(
         self, manifests: Sequence[Numbered], session: "SparkSession", parts: int, gaps: Tally, step: str
     ) -> list[Any]:
-        """What the work comes to in Spark tasks, each of which has the files of one part.
-
-        Raises:
-            TryAgainError: the store or Spark is out of reach.
-        """
+        """What the work comes to in Spark tasks, each of which has the files of one part."""
         join = msgspec.structs.replace(self, parts=parts)
         ran = run_exchange(session, bins_of(manifests, session), _send, parts, _receive, join, step=step)
         results = []

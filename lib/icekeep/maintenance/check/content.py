@@ -342,7 +342,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """What a file holds.
 
     Attributes:
-        columns: `None` where its columns have no field ids, and no name tells them.
+        columns: `None` where its columns have no field ids, and no name stands for one.
         metrics: of the leaves that the file has.
         offsets: where its parts begin, `None` for a format without parts.
         nulls: of required fields that have some, by id.
@@ -457,33 +457,30 @@ def wrong_metrics(entry: Mapping[str, Any], content: Content, schema: Schema) ->
     if content.columns is None:
         return
     types, found = content.columns.types, content.metrics
-    told = {name: dict(entry[name] or ()) for name in METRIC_COLUMNS}
+    said = {name: dict(entry[name] or ()) for name in METRIC_COLUMNS}
     top_level = {field.field_id for field in schema.fields}
     for number, name, judged in (
         (FaultId.NULL_COUNT_WRONG, "null_value_counts", top_level & types.keys()),
         (FaultId.VALUE_COUNT_WRONG, "value_counts", top_level & types.keys()),
         (FaultId.NAN_COUNT_WRONG, "nan_value_counts", types.keys()),
     ):
-        counts, known = told[name], getattr(found, name)
+        counts, known = said[name], getattr(found, name)
         # Negative counts are reported as what they are.
         wrong = [id_ for id_ in sorted(counts) if id_ in judged and id_ in known and 0 <= counts[id_] != known[id_]]
         if wrong:
             yield WrongMetric(number, tuple(wrong), tuple(counts[i] for i in wrong), tuple(known[i] for i in wrong))
     is_orc, outside = entry["file_format"].lower() == "orc", []
     for id_, type_ in sorted(types.items()):
-        recorded = told["lower_bounds"].get(id_), told["upper_bounds"].get(id_)
+        recorded = said["lower_bounds"].get(id_), said["upper_bounds"].get(id_)
         real = found.lower_bounds.get(id_), found.upper_bounds.get(id_)
         if _is_outside(type_, recorded, real, is_orc=is_orc):
-            outside.append((id_, _hexes(recorded), _hexes(real)))
+            hexes = ([None if bound is None else bound.hex() for bound in bounds] for bounds in (recorded, real))
+            outside.append((id_, *hexes))
     if outside:
         yield WrongMetric(FaultId.BOUNDS_WRONG, *zip(*outside, strict=True))
 
 
 _Bounds = tuple[bytes | None, bytes | None]
-
-
-def _hexes(bounds: _Bounds) -> list[str | None]:
-    return [None if bound is None else bound.hex() for bound in bounds]
 
 
 def _is_outside(type_: PrimitiveType, recorded: _Bounds, real: _Bounds, *, is_orc: bool) -> bool:
@@ -579,11 +576,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return PartitionCodecs(self.partitions)
 
     def faults(self, files: Iterable[Sequence[Row]]) -> Tally:
-        """The faults of files, of each of which these are all entries.
-
-        Raises:
-            TryAgainError: the store is out of reach.
-        """
+        """The faults of files, of each of which these are all entries."""
         tally = Tally(self.whole)
         for rows in files:
             self._check(rows, tally)

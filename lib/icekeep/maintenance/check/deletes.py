@@ -55,7 +55,7 @@ _SAID = (
 
 _ENTRY_COLUMNS = ("spec_id", "file_path", "file_size_in_bytes", "key_metadata", *_SAID)
 
-_FILES_OF_THREAD, _BYTES_OF_THREAD = 20, 16 * MIB
+_ENTRIES_OF_THREAD, _BYTES_OF_THREAD = 20, 16 * MIB
 _MAX_OUT_OF_RANGE = 100_000
 """So many positions beyond the ends of data files are looked at closer."""
 
@@ -127,7 +127,7 @@ def _checked_files(
     if count_of(manifests) <= limits.entries_count:
         files = join.files(spark, manifests, gaps)
         if sum(map(_size, files)) <= limits.checked_delete_bytes and len(files) <= limits.footers_count:
-            return join.here([*packed(files, (_vectors_count, _FILES_OF_THREAD), (_size, _BYTES_OF_THREAD))])
+            return join.here([*packed(files, (len, _ENTRIES_OF_THREAD), (_size, _BYTES_OF_THREAD))])
     session = started(spark)
     parts = join.parts_by_bytes(manifests, session, spark)
     shared = msgspec.structs.replace(checker, limit=max(1, checker.limit // parts))
@@ -141,10 +141,6 @@ def _size(rows: Sequence[Row]) -> int:
     if is_vector(rows[0]):
         return min(length, sum(abs(row["content_size_in_bytes"] or 0) for row in rows))
     return length
-
-
-def _vectors_count(rows: Sequence[Row]) -> int:
-    return len(rows) if is_vector(rows[0]) else 1
 
 
 class DeleteFileChecker(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,11 +158,7 @@ class DeleteFileChecker(msgspec.Struct, frozen=True, kw_only=True):
     whole: frozenset[int]
 
     def check(self, files: Iterable[Sequence[Row]]) -> "CheckedFiles":
-        """Look into files, of each of which these are all entries.
-
-        Raises:
-            TryAgainError: the store is out of reach.
-        """
+        """Look into files, of each of which these are all entries."""
         check = _FilesCheck(self)
         for rows in files:
             check.file(rows)

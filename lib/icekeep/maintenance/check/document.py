@@ -5,10 +5,8 @@ at what is in it. Null and absent are the same.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
-
-import msgspec
 
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.maintenance.check.faults import FaultId
@@ -66,127 +64,66 @@ class EncryptionKey(View, frozen=True):
     properties: Mapping[str, str] = {}
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What could be read of a metadata file; `None` is what is missing or wrong.
+class Document:
+    """What could be read of the JSON object of a metadata file; `None` is what is missing or wrong.
 
     Attributes:
         metadata_location: of the file.
+        found: what is not as the spec describes it.
         broken: keys of the lists that have items which could not be read: what is missing in them may be one of those.
     """
 
-    metadata_location: str
-    version: int
-    table_uuid: str | None
-    location: str | None
-    last_sequence_number: int | None
-    last_updated_ms: int | None
-    last_column_id: int | None
-    schemas: tuple[Schema, ...]
-    current_schema_id: int | None
-    partition_specs: tuple[PartitionSpec, ...]
-    default_spec_id: int | None
-    last_partition_id: int | None
-    sort_orders: tuple[SortOrder, ...]
-    default_sort_order_id: int | None
-    properties: Mapping[str, str]
-    current_snapshot_id: int | None
-    snapshots: tuple[Snapshot, ...]
-    snapshot_log: tuple[SnapshotLogEntry, ...]
-    metadata_log: tuple[MetadataLogEntry, ...]
-    refs: Mapping[str, SnapshotRef]
-    statistics: tuple[StatisticsFile, ...]
-    partition_statistics: tuple[PartitionStatisticsFile, ...]
-    next_row_id: int | None
-    encryption_keys: tuple[EncryptionKey, ...]
-    broken: frozenset[str]
-
-    @cached_property
-    def schema_ids(self) -> frozenset[int]:
-        """The ids of all schemas that could be read."""
-        return frozenset(schema.schema_id for schema in self.schemas)
-
-    @cached_property
-    def schema(self) -> Schema | None:
-        """The current schema, if it could be read."""
-        return next((schema for schema in self.schemas if schema.schema_id == self.current_schema_id), None)
-
-    @cached_property
-    def snapshots_by_id(self) -> dict[int, Snapshot]:
-        """Snapshots by id; of two that have one id the last."""
-        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
-
-
-def read_document(raw: object, location: str) -> tuple[Document | None, list[Finding]]:
-    """The document in the decoded JSON of a metadata file, and what is wrong in it; no document if nothing can be said of it.
-
-    Raises:
-        UnsupportedError: the format version is newer than those that are known.
-    """
-    if not isinstance(raw, dict):
-        return None, [Finding(FaultId.UNREADABLE_METADATA, "the metadata is no JSON object")]
-    reader = _Reader(raw)
-    version = reader.whole("format-version", _INT_BITS)
-    if version is not None and version > SUPPORTED_FORMAT_VERSION:
-        raise UnsupportedError(
-            f"format version {version} is newer than {SUPPORTED_FORMAT_VERSION}, the newest that is known"
-        )
-    if version is not None and version < 1:
-        reader.wrong(f"format-version is {version}; the spec knows 1 and above")
-        version = None
-    return None if version is None else reader.document(version, location), reader.found
-
-
-class _Reader:
-    """Reads key by key the JSON object of a metadata file."""
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self.found: list[Finding] = []
+    def __init__(self, raw: dict[str, Any], metadata_location: str) -> None:
+        """Raises `UnsupportedError` where the format version is newer than those that are known."""
         self._raw = raw
-        self._broken: set[str] = set()
+        self.metadata_location = metadata_location
+        self.found: list[Finding] = []
+        self.broken: set[str] = set()
+        version = self._whole("format-version", _INT_BITS)
+        if version is not None and version > SUPPORTED_FORMAT_VERSION:
+            newest = f"{SUPPORTED_FORMAT_VERSION}, the newest that is known"
+            raise UnsupportedError(f"format version {version} is newer than {newest}")
+        if version is not None and version < 1:
+            self._wrong(f"format-version is {version}; the spec knows 1 and above")
+        self.version = version or 0
+        if self.version < 1:
+            return
+        is_later = self.version > 1
+        self.table_uuid = self._text("table-uuid", required=is_later)
+        self.location = self._text("location")
+        self.last_sequence_number = self._whole("last-sequence-number", least=0) if is_later else None
+        self.last_updated_ms = self._whole("last-updated-ms")
+        self.last_column_id = self._whole("last-column-id", _INT_BITS)
+        self.schemas, self.current_schema_id = self._schemas()
+        self.partition_specs, self.default_spec_id = self._specs()
+        self.last_partition_id = self._whole("last-partition-id", _INT_BITS, required=is_later)
+        self.sort_orders, self.default_sort_order_id = self._sort_orders()
+        self.properties = self._properties()
+        current_snapshot_id = self._whole("current-snapshot-id", required=False)
+        # Java writes -1 for none.
+        self.current_snapshot_id = None if current_snapshot_id == -1 else current_snapshot_id
+        self.snapshots = self._views("snapshots", Snapshot)
+        self.snapshot_log = self._views("snapshot-log", SnapshotLogEntry)
+        self.metadata_log = self._views("metadata-log", MetadataLogEntry)
+        self.refs = self._refs()
+        self.statistics = self._statistics()
+        self.partition_statistics = self._views("partition-statistics", PartitionStatisticsFile)
+        self.next_row_id = self._whole("next-row-id", required=self.version >= 3, least=0)
+        self.encryption_keys = self._views("encryption-keys", EncryptionKey)
+        self.schema_ids = {schema.schema_id for schema in self.schemas}
+        self.schema = next((one for one in self.schemas if one.schema_id == self.current_schema_id), None)
+        # Of two that have one id the last.
+        self.snapshots_by_id = {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
 
-    def document(self, version: int, location: str) -> Document:
-        schemas, current_schema_id = self._schemas(version)
-        specs, default_spec_id = self._specs(version)
-        orders, default_sort_order_id = self._sort_orders(version)
-        current_snapshot_id = self.whole("current-snapshot-id", required=False)
-        is_later = version > 1
-        return Document(
-            metadata_location=location,
-            version=version,
-            table_uuid=self._text("table-uuid", required=is_later),
-            location=self._text("location"),
-            last_sequence_number=self.whole("last-sequence-number", least=0) if is_later else None,
-            last_updated_ms=self.whole("last-updated-ms"),
-            last_column_id=self.whole("last-column-id", _INT_BITS),
-            schemas=schemas,
-            current_schema_id=current_schema_id,
-            partition_specs=specs,
-            default_spec_id=default_spec_id,
-            last_partition_id=self.whole("last-partition-id", _INT_BITS, required=is_later),
-            sort_orders=orders,
-            default_sort_order_id=default_sort_order_id,
-            properties=self._properties(),
-            # Java writes -1 for none.
-            current_snapshot_id=None if current_snapshot_id == -1 else current_snapshot_id,
-            snapshots=self._views("snapshots", Snapshot),
-            snapshot_log=self._views("snapshot-log", SnapshotLogEntry),
-            metadata_log=self._views("metadata-log", MetadataLogEntry),
-            refs=self._refs(),
-            statistics=self._statistics(),
-            partition_statistics=self._views("partition-statistics", PartitionStatisticsFile),
-            next_row_id=self.whole("next-row-id", required=version >= 3, least=0),
-            encryption_keys=self._views("encryption-keys", EncryptionKey),
-            broken=frozenset(self._broken),
-        )
-
-    def wrong(self, problem: str, where: str = "", *, broken: str | None = None) -> None:
+    def _wrong(self, problem: str, where: str = "", *, broken: str | None = None) -> None:
         """Note what is not of the form that the spec describes; `broken` is the list that lacks an item by it."""
         self.found.append(Finding(FaultId.UNREADABLE_METADATA, problem, where))
         if broken is not None:
-            self._broken.add(broken)
+            self.broken.add(broken)
 
-    def whole(self, key: str, bits: int = _LONG_BITS, *, required: bool = True, least: int | None = None) -> int | None:
-        """A whole number at the top of the metadata."""
+    def _whole(
+        self, key: str, bits: int = _LONG_BITS, *, required: bool = True, least: int | None = None
+    ) -> int | None:
         found: int | None = self._value(key, partial(_number_problem, bits=bits, least=least), required=required)
         return found
 
@@ -201,46 +138,46 @@ class _Reader:
         value = self._raw.get(key)
         if value is None:
             if required:
-                self.wrong(f"the required key {key!r} is missing")
+                self._wrong(f"the required key {key!r} is missing")
         elif (problem := problem_of(value)) is not None:
-            self.wrong(f"{key} is {_shown(value)}; {problem}")
+            self._wrong(f"{key} is {_shown(value)}; {problem}")
             return None
         return value
 
-    def _schemas(self, version: int) -> tuple[tuple[Schema, ...], int | None]:
-        if version == 1 and self._raw.get("schemas") is None:
+    def _schemas(self) -> tuple[tuple[Schema, ...], int | None]:
+        if self.version == 1 and self._raw.get("schemas") is None:
             found = self._one("schema", _schema)
             return ((), None) if found is None else ((found,), found.schema_id)
-        return self._list("schemas", _schema, required=True), self.whole("current-schema-id", _INT_BITS)
+        return self._list("schemas", _schema, required=True), self._whole("current-schema-id", _INT_BITS)
 
-    def _specs(self, version: int) -> tuple[tuple[PartitionSpec, ...], int | None]:
-        if version == 1 and self._raw.get("partition-specs") is None:
+    def _specs(self) -> tuple[tuple[PartitionSpec, ...], int | None]:
+        if self.version == 1 and self._raw.get("partition-specs") is None:
             fields = self._one("partition-spec", partition_fields_from_json)
             return ((), None) if fields is None else ((PartitionSpec(spec_id=0, fields=fields),), 0)
-        return self._list("partition-specs", spec_from_json, required=True), self.whole("default-spec-id", _INT_BITS)
+        return self._list("partition-specs", spec_from_json, required=True), self._whole("default-spec-id", _INT_BITS)
 
-    def _sort_orders(self, version: int) -> tuple[tuple[SortOrder, ...], int | None]:
-        if version == 1 and self._raw.get("sort-orders") is None:
+    def _sort_orders(self) -> tuple[tuple[SortOrder, ...], int | None]:
+        if self.version == 1 and self._raw.get("sort-orders") is None:
             return (UNSORTED,), UNSORTED.order_id
         orders = self._list("sort-orders", sort_order_from_json, required=True)
-        return orders, self.whole("default-sort-order-id", _INT_BITS)
+        return orders, self._whole("default-sort-order-id", _INT_BITS)
 
     def _properties(self) -> Mapping[str, str]:
         value = self._raw.get("properties")
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.wrong(f"properties is {_shown(value)}; it must be an object of texts")
+            self._wrong(f"properties is {_shown(value)}; it must be an object of texts")
             return {}
         for name, item in value.items():
             if not isinstance(item, str):
-                self.wrong(f"{name!r} in properties is {_shown(item)}; it must be text")
+                self._wrong(f"{name!r} in properties is {_shown(item)}; it must be text")
         return {name: item for name, item in value.items() if isinstance(item, str)}
 
     def _refs(self) -> Mapping[str, SnapshotRef]:
         value = self._raw.get("refs")
         if value is not None and not isinstance(value, dict):
-            self.wrong(f"refs is {_shown(value)}; it must be an object", broken="refs")
+            self._wrong(f"refs is {_shown(value)}; it must be an object", broken="refs")
             return {}
         read = {n: self._item("refs", f"ref {n!r}", ref, _viewed(SnapshotRef)) for n, ref in (value or {}).items()}
         return {name: ref for name, ref in read.items() if ref is not None}
@@ -261,7 +198,7 @@ class _Reader:
             return ()
         if not isinstance(value, list):
             missing = f"the required key {key!r} is missing"
-            self.wrong(missing if value is None else f"{key} is {_shown(value)}; it must be a list", broken=key)
+            self._wrong(missing if value is None else f"{key} is {_shown(value)}; it must be a list", broken=key)
             return ()
         items = (self._item(key, f"{key}[{position}]", item, read) for position, item in enumerate(value))
         return tuple(item for item in items if item is not None)
@@ -269,7 +206,7 @@ class _Reader:
     def _one(self, key: str, read: Callable[[Any], T]) -> T | None:
         value = self._raw.get(key)
         if value is None:
-            self.wrong(f"the required key {key!r} is missing", broken=f"{key}s")
+            self._wrong(f"the required key {key!r} is missing", broken=f"{key}s")
             return None
         return self._item(f"{key}s", key, value, read)
 
@@ -283,7 +220,7 @@ class _Reader:
                 problem = error.message.removeprefix("it: ")
             except RecursionError:
                 problem = "it is nested too deeply"
-        self.wrong(problem, where, broken=key)
+        self._wrong(problem, where, broken=key)
         return None
 
 

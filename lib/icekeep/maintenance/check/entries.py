@@ -328,9 +328,6 @@ def compare(
 
     Args:
         tally: takes what cannot be read.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
     """
     is_delete = np.zeros(len(membership.manifest_paths), np.bool_)
     is_delete[[number for number, manifest in manifests if manifest.content is ManifestContent.DELETES]] = True
@@ -398,11 +395,7 @@ def listing_shares(table: Table, count: int) -> list[ListingShare]:
 
 
 def _listed_batches(share: ListingShare, storage: Storage) -> Iterator[tuple[Keys, Keys]]:
-    """Keys of the files of a share, and their marks; as far as the share may be listed.
-
-    Raises:
-        UnavailableError: the store is out of reach.
-    """
+    """Keys of the files of a share, and their marks; as far as the share may be listed."""
     infos = storage.list_share(share)
     while True:
         try:
@@ -485,11 +478,7 @@ def _checked_again(
     *,
     in_tasks: bool,
 ) -> Tally:
-    """The faults among the entries that look wrong, and what cannot be read of them.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
-    """
+    """The faults among the entries that look wrong, and what cannot be read of them."""
     total = Tally(checker.whole)
     decode = decode_task(table, manifests, _REPORTED_COLUMNS)
     for work, column, wanted in (
@@ -673,11 +662,7 @@ def _several(names: Iterable[str]) -> str:
 
 
 def check_dangling(subject: CheckedTable, listed: Listed) -> None:
-    """Report the delete files of the heads that are looked at which reach nothing there, by the rule that commits go by.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
-    """
+    """Report the delete files of the heads that are looked at which reach nothing there, by the rule that commits go by."""
     metadata = subject.table.metadata
     reader = SparkManifestReader(subject.spark, subject.table.storage)
     looked_at = {snapshot.snapshot_id: snapshot for snapshot in subject.snapshots}
@@ -760,11 +745,7 @@ class _DanglingFaults(msgspec.Struct, frozen=True):
 
 
 def check_statistics(subject: CheckedTable) -> None:
-    """Look up the statistics files (304) of the snapshots that are looked at, and those of snapshots that are not there.
-
-    Raises:
-        TryAgainError: the store or the catalog is out of reach.
-    """
+    """Look up the statistics files (304) of the snapshots that are looked at, and those of snapshots that are not there."""
     metadata, tally = subject.table.metadata, subject.tally
     others = {one.snapshot_id for one in metadata.snapshots} - {one.snapshot_id for one in subject.snapshots}
     files: list[tuple[str, StatisticsFile | PartitionStatisticsFile]] = [("statistics", f) for f in metadata.statistics]

@@ -20,6 +20,9 @@ MAX_GAPS = 200
 class FaultId(IntEnum):
     """The classes of faults by number; none is given twice, nor one that earlier releases had."""
 
+    # Results have numbers.
+    __repr__ = int.__repr__
+
     UNREADABLE_METADATA = 101
     LAST_SEQUENCE_NUMBER_TOO_LOW = 102
     DOUBLED_ID = 103
@@ -164,7 +167,7 @@ class Tally:
         whole: numbers of classes of which every fault is kept.
 
     Attributes:
-        unread_manifests: locations of those whose entries could not be read; faults of their files may not be told of them.
+        unread_manifests: locations of those whose entries could not be read; faults may not be known to be of them.
     """
 
     def __init__(self, whole: Iterable[int] = ()) -> None:
@@ -186,11 +189,6 @@ class Tally:
         self.gaps_count += gap not in self._gaps
         if len(self._gaps) < MAX_GAPS or gap < self._gaps[-1]:
             self._gaps = sorted({*self._gaps, gap})[:MAX_GAPS]
-
-    def unread_manifest(self, location: str, why: str) -> None:
-        """Note that the entries of a manifest could not be read."""
-        self.unread_manifests.add(location)
-        self.gap(f"the files of manifest {location!r}", why)
 
     def merge(self, other: "Tally") -> None:
         """Take in what was found elsewhere."""

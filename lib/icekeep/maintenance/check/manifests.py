@@ -6,10 +6,10 @@ at a time, and give the rows for which they do not hold.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -58,8 +58,10 @@ Mask: TypeAlias = NDArray[np.bool_]
 WrongEntry: TypeAlias = tuple[FaultId, int, str]
 """A class of faults, the row of an entry in its batch, and what is wrong with the entry."""
 
-_COUNTS = ("value_counts", "null_value_counts", "nan_value_counts")
-METRIC_COLUMNS = (*_COUNTS, "lower_bounds", "upper_bounds")
+_Checked: TypeAlias = tuple[ManifestFile, tuple[int, ...]]
+"""A manifest that could be read: its row as the file has it, and the `SUMS` of its entries."""
+
+METRIC_COLUMNS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 COUNT_NAMES = (
     "added_files_count", "existing_files_count", "deleted_files_count",
     "added_rows_count", "existing_rows_count", "deleted_rows_count",
@@ -100,13 +102,6 @@ class CheckedManifests(msgspec.Struct, frozen=True):
 
     listed: Listed
     sums: tuple[tuple[int, ...], ...]
-
-
-class ManifestCheck(msgspec.Struct, frozen=True):
-    """A manifest that could be read: its row as the file has it, and what its entries come to."""
-
-    row: ManifestFile
-    sums: tuple[int, ...]
 
 
 class TableDefinitions(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +157,7 @@ def check_manifests(subject: CheckedTable, lists: ReadLists) -> CheckedManifests
         count = tasks_count(session, sum(map(size_of, numbered)), MANIFEST_BYTES)
         some = balanced(numbered, size_of, min(count, max(1, len(numbered))))
     threads = threads_count(manifest.manifest_path for manifest in lists.listed.manifests)
-    checked: dict[int, ManifestCheck] = {}
+    checked: dict[int, _Checked] = {}
     ran = run_tasks(session, some, _checked, known, step="checking manifests", threads=threads)
     for part, found in all_results(ran):
         checked.update(part)
@@ -170,13 +165,13 @@ def check_manifests(subject: CheckedTable, lists: ReadLists) -> CheckedManifests
     return _renumbered(subject, lists.listed, checked)
 
 
-def _checked(some: Sequence[tuple[int, ListedRows]], known: TableDefinitions) -> tuple[dict[int, ManifestCheck], Tally]:
+def _checked(some: Sequence[tuple[int, ListedRows]], known: TableDefinitions) -> tuple[dict[int, _Checked], Tally]:
     tally = Tally(known.whole)
     found = {number: check_manifest(rows, known, tally) for number, rows in some}
     return {number: one for number, one in found.items() if one is not None}, tally
 
 
-def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, ManifestCheck]) -> CheckedManifests:
+def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, _Checked]) -> CheckedManifests:
     """The manifests that were read, with numbers of their own."""
     unread, tally = {*listed.unread}, subject.tally
     kept = sorted(checked)
@@ -194,15 +189,15 @@ def _renumbered(subject: CheckedTable, listed: Listed, checked: dict[int, Manife
         if snapshot.snapshot_id not in listed.members:
             tally.gap(f"snapshot {snapshot.snapshot_id}", "its manifest list was not read")
     of_kept = Listed(
-        manifests=tuple(checked[number].row for number in kept),
+        manifests=tuple(checked[number][0] for number in kept),
         members=members,
         since=tuple(listed.since[number] for number in kept),
         unread=frozenset(unread),
     )
-    return CheckedManifests(of_kept, tuple(checked[number].sums for number in kept))
+    return CheckedManifests(of_kept, tuple(checked[number][1] for number in kept))
 
 
-def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> ManifestCheck | None:
+def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> _Checked | None:
     """Look at a manifest; `None` where it cannot be read, which the tally says."""
     first, since = rows[0]
     location = first.manifest_path
@@ -225,12 +220,12 @@ def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> M
     if row.partition_spec_id not in known.partitions:
         tally.gap(location, f"no schema has the source columns of its partition spec {row.partition_spec_id}")
         return None
+    _report(rows, partial(_file_problems, header=header, size_bytes=len(data)), tally)
     partition = known.partitions[row.partition_spec_id]
     is_numbered = known.row_ids_since is not None and row.first_row_id is not None
     # Where counts are wrong, row ids cannot be told, and all else still can.
     for columns in (_COLUMNS | {_FIRST_ROW_ID}, _COLUMNS) if is_numbered else (_COLUMNS,):
         look = _Entries(rows, row, known, partition)
-        look.check_file(header, len(data))
         try:
             for batch in read_manifests([row], partition, known.storage, columns, decoder=known.decoder):
                 look.add(batch)
@@ -250,6 +245,28 @@ def check_manifest(rows: ListedRows, known: TableDefinitions, tally: Tally) -> M
 def _fault(number: FaultId, row: ManifestFile, since: int, detail: str, **facts: Any) -> Fault:
     path = row.manifest_path
     return Fault(number=number, where=path, detail=detail, snapshot_id=since, facts={"manifest": path, **facts})
+
+
+def _report(
+    rows: ListedRows, problems_of: Callable[[ManifestFile], Iterable[tuple[FaultId, str]]], tally: Tally
+) -> None:
+    for row, since in rows:
+        for number, detail in problems_of(row):
+            tally.add(_fault(number, row, since, detail))
+
+
+def _file_problems(row: ManifestFile, header: ManifestHeader, size_bytes: int) -> Iterator[tuple[FaultId, str]]:
+    """What a list says wrongly of a manifest file."""
+    if row.manifest_length != size_bytes:
+        detail = f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}"
+        yield FaultId.MANIFEST_LENGTH_WRONG, detail
+    if header.content is not None and row.content is not header.content:
+        said, is_ = row.content.name.lower(), header.content.name.lower()
+        yield FaultId.MANIFEST_CONTENT_WRONG, f"it holds {is_}, its manifest list says {said}"
+    spec_id, said_id = header.partition_spec_id, row.partition_spec_id
+    if spec_id not in (None, said_id):
+        detail = f"it is of partition spec {spec_id}, its manifest list says {said_id}"
+        yield FaultId.MANIFEST_SPEC_MISSING, detail
 
 
 def _as_the_file_says(
@@ -357,21 +374,6 @@ class _Entries:
         self._fields = [_FieldValues() for _ in partition.fields]
         self._least_number: int | None = None
 
-    def check_file(self, header: ManifestHeader, size_bytes: int) -> None:
-        """Hold what lists say of the file against it."""
-        for row, since in self._rows:
-            if row.manifest_length != size_bytes:
-                detail = f"it has {size_bytes} bytes, its manifest list says {row.manifest_length}"
-                self.tally.add(_fault(FaultId.MANIFEST_LENGTH_WRONG, row, since, detail))
-            if header.content is not None and row.content is not header.content:
-                said, is_ = row.content.name.lower(), header.content.name.lower()
-                detail = f"it holds {is_}, its manifest list says {said}"
-                self.tally.add(_fault(FaultId.MANIFEST_CONTENT_WRONG, row, since, detail))
-            if header.partition_spec_id not in (None, row.partition_spec_id):
-                said = f"its manifest list says {row.partition_spec_id}"
-                detail = f"it is of partition spec {header.partition_spec_id}, {said}"
-                self.tally.add(_fault(FaultId.MANIFEST_SPEC_MISSING, row, since, detail))
-
     def add(self, batch: pa.RecordBatch) -> None:
         """Look at some entries."""
         status, records = batch["status"].to_numpy(), batch["record_count"].to_numpy()
@@ -406,29 +408,29 @@ class _Entries:
             where, since = facts["file_path"], self._rows[0][1]
             self.tally.add(Fault(number=number, where=where, detail=detail, snapshot_id=since, facts=facts))
 
-    def result(self) -> ManifestCheck:
+    def result(self) -> _Checked:
         """After the last entry: counts and summaries against what lists say."""
-        found, least = self._counts, self._least_number
-        for row, since in self._rows:
-            for names, number in (
-                (COUNT_NAMES[:3], FaultId.FILE_COUNTS_WRONG),
-                (COUNT_NAMES[3:], FaultId.ROW_COUNTS_WRONG),
-            ):
-                said = {name: getattr(row, name) for name in names}
-                wrong = [n for n in names if said[n] not in (None, found[n])]
-                if wrong:
-                    detail = ", ".join(f"{name} is {said[name]}, counted are {found[name]}" for name in wrong)
-                    self.tally.add(_fault(number, row, since, detail))
-            for detail in self._wrong_summaries(row.partitions):
-                self.tally.add(_fault(FaultId.PARTITION_SUMMARY_WRONG, row, since, detail))
-            min_number = row.min_sequence_number or 0
-            if least is not None and min_number > least:
-                detail = f"min_sequence_number is {min_number}, a live entry has sequence number {least}"
-                self.tally.add(_fault(FaultId.MIN_SEQUENCE_NUMBER_WRONG, row, since, detail))
+        _report(self._rows, self._row_problems, self.tally)
         min_number = self._row.min_sequence_number or 0
-        min_number = min_number if least is None else min(min_number, least)
-        corrected = msgspec.structs.replace(self._row, min_sequence_number=min_number, partitions=None, **found)
-        return ManifestCheck(corrected, tuple(self._sums[name] for name in SUMS))
+        min_number = min_number if self._least_number is None else min(min_number, self._least_number)
+        corrected = msgspec.structs.replace(self._row, min_sequence_number=min_number, partitions=None, **self._counts)
+        return corrected, tuple(self._sums[name] for name in SUMS)
+
+    def _row_problems(self, row: ManifestFile) -> Iterator[tuple[FaultId, str]]:
+        for names, number in (
+            (COUNT_NAMES[:3], FaultId.FILE_COUNTS_WRONG),
+            (COUNT_NAMES[3:], FaultId.ROW_COUNTS_WRONG),
+        ):
+            said = {name: getattr(row, name) for name in names}
+            wrong = [name for name in names if said[name] not in (None, self._counts[name])]
+            if wrong:
+                yield number, ", ".join(f"{name} is {said[name]}, counted are {self._counts[name]}" for name in wrong)
+        for detail in self._wrong_summaries(row.partitions):
+            yield FaultId.PARTITION_SUMMARY_WRONG, detail
+        min_number, least = row.min_sequence_number or 0, self._least_number
+        if least is not None and min_number > least:
+            detail = f"min_sequence_number is {min_number}, a live entry has sequence number {least}"
+            yield FaultId.MIN_SEQUENCE_NUMBER_WRONG, detail
 
     def _wrong_summaries(self, summaries: tuple[FieldSummary, ...] | None) -> Iterator[str]:
         """None at all are not wrong."""
@@ -509,9 +511,12 @@ class _Entries:
                 f"a deletion vector in a table of version {version}",
             ),
         )
+        shown = rows.select(
+            ["record_count", "file_size_in_bytes", "file_format", "content_offset", "content_size_in_bytes"]
+        )
         for number, mask, detail in rules:
             for at in _where(mask):
-                yield number, at, detail.format_map(_EntryValues(rows, at))
+                yield number, at, detail.format_map(shown.slice(at, 1).to_pylist()[0])
 
     def _unknown_ids(self, rows: pa.RecordBatch) -> Iterator[WrongEntry]:
         known, ids, orders = self._known, rows["equality_ids"], rows["sort_order_id"]
@@ -524,17 +529,6 @@ class _Entries:
         for at in _where(pc.is_in(orders, pa.array(strange, orders.type))) if strange else ():
             detail = f"sort_order_id {orders[at].as_py()} is none of the table's sort orders"
             yield FaultId.SORT_ORDER_UNKNOWN, at, detail
-
-
-class _EntryValues(dict[str, Any]):
-    """The values of an entry by name, for a sentence."""
-
-    def __init__(self, rows: pa.RecordBatch, at: int) -> None:
-        super().__init__()
-        self._rows, self._at = rows, at
-
-    def __missing__(self, name: str) -> Any:
-        return self._rows[name][self._at].as_py()
 
 
 def _split_offsets(rows: pa.RecordBatch) -> Iterator[WrongEntry]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from icekeep.catalog.metadata_files import file_version, is_metadata_file
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
-from icekeep.maintenance.check.document import Document, Finding, read_document
+from icekeep.maintenance.check.document import Document, Finding
 from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, look_up
 from icekeep.spec.metadata import TableMetadata, metadata_document, metadata_from_json
@@ -47,9 +47,10 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
     """
     found: list[Finding] = []
     try:
-        document, problems = read_document(raw, location)
-        found += problems
-        if document is not None:
+        document = Document(raw, location) if isinstance(raw, dict) else None
+        no_object = Finding(FaultId.UNREADABLE_METADATA, "the metadata is no JSON object")
+        found += [no_object] if document is None else document.found
+        if document is not None and document.version:
             found += chain.from_iterable(rule(document) for rule in _RULES)
             if all(CLASSES[one.number].is_notice for one in found):
                 found += refusal_to_load(raw)

@@ -5,10 +5,10 @@ held against each other; of very many in Spark tasks, as runs, since those of ne
 cannot be done, only the ranges of files are: of two that overlap, both must be of files that store no ids.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -52,8 +52,6 @@ BRANCH_FILES = 10_000_000
 OVERLAPPING_FILES = 2_000
 """Data files that are opened since their ranges of row ids overlap; those that are more are not."""
 
-
-R = TypeVar("R")
 
 Place = tuple[int, str, int]
 """A row id, a data file and the position of a row in it."""
@@ -147,11 +145,7 @@ Ranges = NDArray[Any]
 
 
 def check_row_ids(subject: CheckedTable, listed: Listed) -> None:
-    """Report row ids that two live rows of a branch's head have, or that are not below `next-row-id`.
-
-    Raises:
-        TryAgainError: the store or Spark is out of reach.
-    """
+    """Report row ids that two live rows of a branch's head have, or that are not below `next-row-id`."""
     metadata = subject.table.metadata
     if metadata.next_row_id is None:
         return
@@ -222,7 +216,8 @@ class _Head(msgspec.Struct, frozen=True):
 
     def _wrong_places(self) -> list[Place] | None:
         """Rows with an id that another has, or that was never given; `None` where files are too many for this process."""
-        found = self._worked_on(_ids, _NAMES[:1])
+        table = self.subject.table
+        found = rows_worked_on(table, _ids, select=_NAMES[:1], snapshot_id=self.snapshot_id)
         if found is None:
             return None
         ids = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
@@ -230,11 +225,9 @@ class _Head(msgspec.Struct, frozen=True):
         high = np.unique(ids[np.searchsorted(ids, self.next_row_id) :])[:_MAX_REPORTED]
         if not len(again) and not len(high):
             return []
-        places = self._worked_on(partial(_places, wanted=np.union1d(again, high)), _NAMES) or []
+        act = partial(_places, wanted=np.union1d(again, high))
+        places = rows_worked_on(table, act, select=_NAMES, snapshot_id=self.snapshot_id) or []
         return [one for some in places for one in some]
-
-    def _worked_on(self, work: Callable[[Iterator[pa.RecordBatch]], R], names: Sequence[str]) -> list[R] | None:
-        return rows_worked_on(self.subject.table, work, select=names, snapshot_id=self.snapshot_id)
 
     def _report_rows(self, places: list[Place]) -> None:
         """Report of each two files once that rows have an id together; `places` are ids, files and positions."""
@@ -257,7 +250,7 @@ class _Head(msgspec.Struct, frozen=True):
     def _check_overlaps(self, ranges: Ranges) -> None:
         """Hold against each other the ranges of files that store no ids; those that no other range meets are not opened."""
         ranges = np.sort(ranges[ranges["end"] > ranges["first"]], order=["first", "end"])
-        meets = _ends_so_far(ranges)[:-1] > ranges["first"][1:]
+        meets = np.maximum.accumulate(ranges["end"])[:-1] > ranges["first"][1:]
         ranges = ranges[np.append(False, meets) | np.append(meets, False)[: len(ranges)]]
         if len(ranges) > OVERLAPPING_FILES:
             looked_at = f"{OVERLAPPING_FILES:,} were looked at"
@@ -266,7 +259,7 @@ class _Head(msgspec.Struct, frozen=True):
         files = self._files(ranges["key"])
         # A range that is not used must not hide that two others overlap within it.
         ranges = ranges[np.isin(ranges["key"], self._without_ids(files))]
-        ends = _ends_so_far(ranges)
+        ends = np.maximum.accumulate(ranges["end"])
         at = 1 + np.flatnonzero(ranges["first"][1:] < ends[:-1])
         # Each with the first one that reaches into it.
         before = np.searchsorted(ends, ranges["first"][at], side="right")
@@ -313,12 +306,6 @@ class _Head(msgspec.Struct, frozen=True):
                 },
             )
         )
-
-
-def _ends_so_far(ranges: Ranges) -> NDArray[np.int64]:
-    """How far any range up to each one reaches."""
-    ends: NDArray[np.int64] = np.maximum.accumulate(ranges["end"])
-    return ends
 
 
 def _stores_none(file: Row, storage: Storage) -> bool:

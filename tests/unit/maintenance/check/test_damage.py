@@ -56,7 +56,7 @@ def test_nothing_is_found_in_a_sound_table(seed):
     assert result.status == "sound"
 
 
-def test_of_a_table_that_does_not_load_earlier_metadata_is_named():
+def test_earlier_metadata_is_named():
     catalog, identifier = table_of(1)
     before = catalog.load(identifier)
     spoil(catalog, identifier, 1, 101)

@@ -11,7 +11,7 @@ def fault(number, where):
     return Fault(number=number, where=where, detail="wrong")
 
 
-def test_each_fault_is_counted_and_the_first_by_place_are_kept():
+def test_the_first_faults_by_place_are_kept():
     tally = Tally()
     places = [f"{n:05}" for n in range(1000)]
     for place in reversed(places):

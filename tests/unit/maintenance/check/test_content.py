@@ -8,17 +8,22 @@ from hypothesis import HealthCheck, given, settings
 
 from icekeep.catalog.base import Table
 from icekeep.formats.arrow.schema import map_fields
+from icekeep.maintenance.check import by_file, content
 from icekeep.maintenance.check.content import check_data_files
+from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, STRING, TIMESTAMP, ListType, StructType
 from icekeep.tables.verbs import append, create_table, update_sort_order
 from kit.cases import for_each
-from kit.checked_entries import all_faults, listed, subject_of
+from kit.checked_entries import all_faults, exchange_here, listed, subject_of
 from kit.choices import Choices
 from kit.columns import EVERY_TYPE, column, parquet_bytes, rows, schema_of, table_of
 from kit.damager import Damager
 from kit.data_files import tables
+from kit.lake import EVENTS, Lake
+from kit.limits import limited
 from kit.memory_catalog import MemoryCatalog
+from kit.no_spark import no_spark
 
 NAME = ("db", "t")
 PLAIN = schema_of(column(1, "id", LONG, required=True), column(2, "kind", STRING), column(3, "score", DOUBLE))
@@ -100,7 +105,7 @@ def test_a_wrong_metric_is_found(file_format, number, name, key, value):
     assert fault.facts["manifest"] == damaged.entry().manifest
 
 
-def test_a_file_that_is_no_file_of_its_format_is_found_and_a_missing_one_is_left_to_others():
+def test_a_data_file_of_another_format():
     damaged = made(PLAIN, plain())
     path = damaged.entry().file["file_path"]
     damaged.edit_file(damaged.entry(), file_format="ORC")
@@ -130,7 +135,7 @@ def test_a_column_of_a_wrong_type_is_found():
     assert (fault.number, fault.facts["columns"]) == (403, [1])
 
 
-def test_timestamps_that_the_file_alone_adjusts_to_utc_are_found():
+def test_timestamps_adjusted_to_utc():
     schema = schema_of(
         column(1, "id", LONG), column(2, "at", TIMESTAMP), column(3, "s", ListType(element_id=4, element=TIMESTAMP))
     )
@@ -146,7 +151,7 @@ def test_timestamps_that_the_file_alone_adjusts_to_utc_are_found():
     assert fault.detail == "it marks columns 'at', 's.element' as adjusted to UTC, where the table has no time zone"
 
 
-def test_a_required_column_that_is_absent_or_has_nulls_is_found():
+def test_a_required_column_that_is_empty():
     damaged = made(PLAIN, plain())
     replace_rows(damaged, plain().drop_columns(["id"]))
     assert numbers(damaged) == [404]
@@ -203,7 +208,7 @@ NESTED_MAPPING = """[{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": 
         ({"place", "lat", "lon", "tags", "element"}, [1], "column 'id'"),
     ],
 )
-def test_columns_without_ids_beside_columns_with_one_are_found_unless_a_mapping_names_them(with_ids, lost, said):
+def test_columns_without_ids_beside_others(with_ids, lost, said):
     data = table_of(NESTED, [{"id": 1, "place": {"lat": 2, "lon": 3}, "tags": [4]}])
     columns = map_fields(data.schema, lambda field, path: (field.metadata or {}) if path[-1] in with_ids else {})
     for mapping in ({}, {"schema.name-mapping.default": NESTED_MAPPING}):
@@ -212,3 +217,21 @@ def test_columns_without_ids_beside_columns_with_one_are_found_unless_a_mapping_
         found = [(fault.number, fault.facts["columns"], fault.detail) for fault in faults(damaged)]
         detail = f"it has values of {said} without a field id, and the table's name mapping has no id for the name"
         assert found == ([] if mapping else [(423, lost, detail)])
+
+
+def test_tasks_find_what_threads_find(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.filled(commits=3, files=2)
+    rewrite_manifests(lake.load(), no_spark)
+    damaged = Damager(lake.catalog, EVENTS, Choices(1))
+    path = damaged.entry().file["file_path"]
+    damaged.write(path, bytes(50))
+    exchange_here(monkeypatch, by_file, content)
+    told = []
+    for spark in (no_spark, limited(no_spark, footers_count=0)):
+        subject = subject_of(lake.load(), spark)
+        check_data_files(subject, listed(lake.load(), subject.snapshots))
+        told.append(all_faults(subject.tally))
+    assert told[0] == told[1]
+    [fault] = told[0]
+    assert (fault.number, fault.where) == (401, path)
+    assert len(fault.facts["manifests"]) == 2

@@ -1,13 +1,15 @@
-"""Which faults only older snapshots have: none that a branch has at its head, and none where that is not known."""
+"""The job as a whole: which faults only older snapshots have, who made them, and its contract."""
 
 from copy import deepcopy
+from typing import Any, ClassVar
 
 import pytest
 
+from contracts.job_contract import JobContract
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import MissingFileError
-from icekeep.maintenance.check import by_file
+from icekeep.maintenance.check import JOB, by_file
 from icekeep.maintenance.check.faults import CLASSES, FaultId
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.manifests.job import rewrite_manifests
@@ -15,11 +17,13 @@ from kit.checked_entries import put_files, remove_file
 from kit.choices import Choices
 from kit.damage import DAMAGE, checked, found_in, spoil
 from kit.damager import CannotDamageError, Damager
+from kit.job_world import World
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
 from kit.row_deletes import path_of
 from kit.row_histories import History
 from kit.tables import EVENTS, add, manifests_of, memory_table, set_ref
+from kit.written_deletes import data_files, delete_by_vector
 
 BELOW_METADATA = sorted(number for number in DAMAGE if number > 200)
 
@@ -75,7 +79,7 @@ def makers(table):
     return {one.fault_id: {one.made_by, *(example.made_by for example in one.examples)} for one in result.faults}
 
 
-def test_who_made_a_fault_is_told_where_it_cannot_be_older(table):
+def test_who_made_a_fault(table):
     row = damager(table).rows()[-1]
     damager(table).edit_row(row["manifest_path"], added_rows_count=77)
     [maker] = makers(table)[205]
@@ -85,7 +89,7 @@ def test_who_made_a_fault_is_told_where_it_cannot_be_older(table):
     assert makers(table)[205] == {None}
 
 
-def test_a_rewrite_did_not_make_what_is_wrong_with_the_files_that_it_lists(table):
+def test_a_rewrite_makes_no_faults_of_files(table):
     place = damager(table).entry()
     damager(table).edit_file(place, split_offsets=[5, 3])
     assert makers(table)[230] != {None}
@@ -122,7 +126,7 @@ BREAKS = pytest.mark.parametrize(
 
 
 @BREAKS
-def test_a_manifest_of_a_head_that_cannot_be_read_is_not_only_older(table, number, harm):
+def test_a_manifest_of_the_head(table, number, harm):
     newest = max(damager(table).rows(), key=lambda row: row["sequence_number"])
     harm(damager(table), newest)
     assert only_older(table)[number] is False
@@ -130,7 +134,7 @@ def test_a_manifest_of_a_head_that_cannot_be_read_is_not_only_older(table, numbe
 
 
 @BREAKS
-def test_a_manifest_that_only_another_branch_has_at_its_head_is_not_only_older(table, number, harm):
+def test_a_manifest_of_another_head(table, number, harm):
     branched = add(set_ref(table, "b", table.metadata.current_snapshot_id, "branch"), "c", branch="b")
     harm(damager(branched), {"manifest_path": own_manifest(branched, "b")})
     assert only_older(branched)[number] is False
@@ -138,7 +142,7 @@ def test_a_manifest_that_only_another_branch_has_at_its_head_is_not_only_older(t
 
 
 @BREAKS
-def test_a_manifest_that_only_an_older_snapshot_and_a_tag_have_is_only_older(table, number, harm):
+def test_a_manifest_of_an_older_snapshot(table, number, harm):
     tagged = set_ref(table, "t", table.metadata.current_snapshot_id)
     harmed = next(row for row in damager(tagged).rows() if row["manifest_path"] == own_manifest(tagged))
     rewrite_manifests(tagged, no_spark)
@@ -153,7 +157,7 @@ def own_manifest(table, ref="main"):
     return next(row["manifest_path"] for row in rows if row["added_snapshot_id"] == head.snapshot_id)
 
 
-def test_a_manifest_list_that_only_an_older_snapshot_has_is_only_older(table):
+def test_a_manifest_list_of_an_older_snapshot(table):
     first, second = table.metadata.snapshots
     damager(table).remove(first.manifest_list)
     assert only_older(table)[201] is True
@@ -161,7 +165,7 @@ def test_a_manifest_list_that_only_an_older_snapshot_has_is_only_older(table):
     assert only_older(table)[201] is False
 
 
-def test_a_file_that_the_old_and_the_new_head_have_is_not_only_older(table):
+def test_a_file_of_both_heads(table):
     """Each in a manifest of its own."""
     before = {one.manifest_path for one in manifests_of(table)}
     rewrite_manifests(table, no_spark)
@@ -170,16 +174,14 @@ def test_a_file_that_the_old_and_the_new_head_have_is_not_only_older(table):
     assert only_older(table) == {301: False}
 
 
-def test_a_missing_file_is_not_only_older_where_a_manifest_of_the_head_may_have_it(table):
+def test_a_missing_file_beside_an_unreadable_manifest(table):
     rewrite_manifests(table, no_spark)
     damager(table).remove(manifests_of(table.refresh())[0].manifest_path)
     remove_file(table, path_of("a"))
     assert only_older(table) == {202: False, 301: False}
 
 
-def test_a_missing_file_is_not_only_older_where_the_manifest_of_the_head_went_before_its_entries_were_read(
-    table, monkeypatch
-):
+def test_a_missing_file_beside_a_manifest_that_goes(table, monkeypatch):
     rewrite_manifests(table, no_spark)
     remove_file(table, path_of("a"))
     [of_head] = [manifest.manifest_path for manifest in manifests_of(table.refresh())]
@@ -194,20 +196,20 @@ def test_a_missing_file_is_not_only_older_where_the_manifest_of_the_head_went_be
     assert only_older(table) == {301: False}
 
 
-def test_a_missing_file_that_no_head_has_is_only_older(table):
+def test_a_missing_file_of_no_head(table):
     commit(table, DeleteFiles(paths=frozenset({path_of("a")})), runtime=table.runtime)
     remove_file(table, path_of("a"))
     assert only_older(table) == {301: True}
 
 
-def test_a_head_with_the_list_of_an_older_snapshot_has_its_faults(table):
+def test_a_head_with_an_older_list(table):
     location = table.metadata.snapshots[0].manifest_list
     damager(table).edit_metadata(lambda document: document["snapshots"][1].update({"manifest-list": location}))
     damager(table).edit_rows(lambda rows: rows[0].update(partition_spec_id=77))
     assert only_older(table)[210] is False
 
 
-def test_a_manifest_that_a_head_spells_in_another_way_is_not_only_older(table):
+def test_a_manifest_spelled_in_another_way(table):
     """A fault tells the spelling of the list that has it, and a manifest is known by that of the oldest list."""
 
     older = min(damager(table).rows(), key=lambda row: row["sequence_number"])["manifest_path"]
@@ -218,3 +220,19 @@ def test_a_manifest_that_a_head_spells_in_another_way_is_not_only_older(table):
         ]
     )
     assert only_older(table)[208] is False
+
+
+@pytest.mark.slow
+class TestCheck(JobContract):
+    job = JOB
+    versions = ()
+    told: ClassVar[dict[str, Any]] = {"deep": True}
+
+    @staticmethod
+    def fill(version):
+        world = World(version, [("at", "month")])
+        for number in range(3):
+            world.append(number, month=1 + number % 2)
+        if version == 3:
+            delete_by_vector(world.table, data_files(world.table)[0].file_path, [1])
+        return world
