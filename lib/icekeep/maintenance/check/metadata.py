@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from icekeep.catalog.metadata_files import file_version, is_metadata_file
+from icekeep.catalog.metadata_files import file_version, metadata_files
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
 from icekeep.maintenance.check.document import Document, Finding
 from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
@@ -26,7 +26,7 @@ from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, Snap
 from icekeep.spec.sorting import validate_sort_order
 from icekeep.spec.transforms import Identity, Truncate, Void
 from icekeep.spec.types import MINUTE_MS, Type, child_fields, walk
-from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import canonical, canonical_or_text, is_location
 
 SKEW_MS = MINUTE_MS
@@ -491,7 +491,7 @@ _READ_MAX = 20
 """So many files are read for those: a table whose writer broke metadata long ago is not read to its beginning."""
 
 _TENS = 3
-"""Of versions whose names begin alike, so many tens are listed below the damaged one."""
+"""Tens of versions, whose names begin alike, that are listed first, down from the damaged one."""
 
 
 class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -622,7 +622,7 @@ class _Search:
         if first is None:
             return []
         newest, metadata = first
-        others = [name for name in names if _version(name) == _version(newest.location)]
+        others = [name for name in names if file_version(name) == file_version(newest.location)]
         logged = [entry.metadata_file for entry in reversed(metadata.metadata_log)]
         return [newest, *(one for one, _ in islice(self.sound([*others, *logged]), _FOUND_MAX - 1))]
 
@@ -642,34 +642,13 @@ def _beside(storage: Storage, location: str) -> list[str]:
     """Metadata files in the directory of one, the newest first by their versions; none that is not older."""
     directory, _, name = location.rpartition("/")
     version = file_version(name)
-    infos = {info.location: info for info in _listed(storage, directory, name, version)}
-    older = [(_version(one), infos[one].modified_ms, one) for one in infos if one.rpartition("/")[0] == directory]
-    ranked = [one for one in older if one[0] >= 0 and (version < 0 or one[0] < version)]
-    return [one for _, _, one in sorted(ranked, reverse=True)]
+    near = range(max(0, version // 10 - _TENS + 1) * 10, version)
+    if near and (older := _older(metadata_files(storage, directory, like=name, versions=near), version)):
+        return older
+    return _older(metadata_files(storage, directory), version)
 
 
-def _listed(storage: Storage, directory: str, name: str, version: int) -> Iterator[FileInfo]:
-    """Files beside one; of a version that is known only names like it, since manifests lie there too, a hundred thousand."""
-    starts: list[str] = []
-    if version >= 0:
-        tens = range(version // 10, max(-1, version // 10 - _TENS), -1)
-        starts = ["v"] if name.startswith("v") else [f"{ten:04d}" for ten in tens]
-    try:
-        infos = [
-            info
-            for start in starts
-            for info in storage.list_share(ListingShare(directory, is_deep=False, starts_with=start))
-        ]
-    except UnsupportedError:
-        # What begins alike is not together in this store's listings.
-        infos = []
-    if any(0 <= _version(info.location) < version for info in infos):
-        yield from infos
-    else:
-        yield from storage.list(directory)
-
-
-def _version(location: str) -> int:
-    """The version in the name of a metadata file, -1 for any other file."""
-    name = location.rsplit("/", 1)[-1]
-    return file_version(name) if is_metadata_file(name) else -1
+def _older(infos: Iterable[FileInfo], version: int) -> list[str]:
+    ranked = [(file_version(one.location), one.modified_ms, one.location) for one in infos]
+    older = [one for one in ranked if one[0] >= 0 and (version < 0 or one[0] < version)]
+    return [location for _, _, location in sorted(older, reverse=True)]
