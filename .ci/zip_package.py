@@ -6,6 +6,7 @@ not in it, as nothing can open them there.
 """
 
 import py_compile
+import runpy
 import sys
 import tempfile
 import tomllib
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(target: Path) -> None:
     root = ROOT / "lib"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project["version"] = runpy.run_path(str(root / "icekeep" / "version.py"))["ICEKEEP_VERSION"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"icekeep-{project['version']}.dist-info/METADATA", metadata(project))

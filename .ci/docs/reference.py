@@ -25,7 +25,7 @@ from markdown_tables import as_sentence, code, meanings_of, prose, table
 from result_fields import matched_block, result_block
 
 from icekeep.airflow.signatures import stub
-from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, job_parser
+from icekeep.operations.arguments import CONFIG_SUMMARIES, command_parser, parser_of
 from icekeep.operations.help_texts import EXIT_STATUSES
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
@@ -140,9 +140,9 @@ def main(check: bool) -> int:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     """The parser of `icekeep NAME`, by which help goes too."""
-    parser: Any = command_parser(0, "")
+    parser: Any = command_parser(0)
     if name in JOBS or name in VERBS:
-        return job_parser(name, 0)
+        return parser_of(name, 0)
     for word in name.split():
         [words] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         parser = words.choices[word]

@@ -17,32 +17,30 @@ next.
 used, so `import icekeep` loads neither Spark nor Arrow.
 """
 
-import ast
 from functools import cache
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from pkgutil import get_data
 from typing import Any
+
+from icekeep.version import ICEKEEP_VERSION as __version__  # noqa: F401
 
 
 @cache
 def _homes() -> dict[str, str]:
-    """The module of each name of the door."""
+    """The module of each public name, as the stub has them."""
+    import ast
+    from pkgutil import get_data
+
     stub = ast.parse(get_data(__name__, "__init__.pyi") or b"")
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        try:
-            return version("icekeep")
-        except PackageNotFoundError:
-            raise AttributeError("icekeep is not installed, and has no version") from None
     if name == "__all__":
         return __dir__()
     if name.startswith("__") or name not in _homes():
         raise AttributeError(f"module 'icekeep' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_homes()[name]), name)
     globals()[name] = value
     return value

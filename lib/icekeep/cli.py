@@ -1,81 +1,19 @@
 """The command line: `icekeep COMMAND ...` and the scripts in `jobs/`, with the same flags, output and exit statuses.
 
-stdout holds the result and nothing else, with `--output json` exactly one JSON object, also for an error; progress, logs
-and the one line of an error go to stderr. This is the only place that prints a result and decides an exit status.
+Help, the version and most mistakes are answered with what is loaded here: neither Spark nor Arrow, and no configuration.
 """
 
 import os
-import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from icekeep.errors import one_line
-from icekeep.operations.arguments import (
-    CONFIG_SHOW,
-    Command,
-    OutputOptions,
-    flags_by_argument,
-    named_command,
-    output_options,
-    parse_command,
-)
-from icekeep.operations.commands.config_show import show_config
-from icekeep.operations.configuration.file import config_words
-from icekeep.operations.console.logs import configure_logs, only_log_lines, say_error, say_traceback
-from icekeep.operations.console.looks import JSON
-from icekeep.operations.console.output import (
-    format_json,
-    print_tables,
-    require_directory,
-    require_new_file,
-    write_result_file,
-    write_text,
-)
-from icekeep.operations.console.streams import open_closed_streams, separate_stderr
-from icekeep.operations.console.values import plain_values
-from icekeep.operations.failures import our_error
-from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
-from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.lean_start import start_lean
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Begun, Outcome, how_it_ended
-from icekeep.operations.policy_calls import HELD
-from icekeep.operations.receivers import chosen_format, notify, telling, telling_settings
-from icekeep.operations.runbooks import UNDELIVERED
-from icekeep.operations.running_jobs import known_catalogs, run_job
-from icekeep.operations.running_verbs import run_verb
-from icekeep.operations.shown.commands import CommandsOn, completed, with_commands_completed
-from icekeep.operations.surroundings import SEAMS, Seams, Surroundings
-from icekeep.operations.verbs import VERBS
-from icekeep.run_records.values import INTERRUPTED
-from icekeep.runs import icekeep_version
+from icekeep.errors import IcekeepError
+from icekeep.operations.arguments import Command, parse_command
+from icekeep.operations.console.streams import open_closed_streams
+from icekeep.operations.jobs import JOBS, SEAMS, Seams
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.settings import Job
-
-_ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
-_SHOWS_MATCHING = "icekeep.operations.shown.matching:matching_shown"
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """What a command answers: an exit status and a document, which is shown under a title or is about an error.
-
-    `may_have_changed`: whether the command is one that changes tables, and has ended well. `for_people` makes what is printed as
-    tables; `None`: that is the document's result. `text` makes what is printed as it is, in the place of both. They are called
-    where the answer is delivered: what fails there does not hide what was committed.
-    """
-
-    status: int
-    document: Mapping[str, Any]
-    title: str = ""
-    error: str = ""
-    may_have_changed: bool = False
-    for_people: Callable[[], Mapping[str, Any]] | None = None
-    text: Callable[[], str] | None = None
 
 
 def entry_point() -> None:
@@ -100,166 +38,14 @@ def main(
     words = list(sys.argv[1:] if argv is None else argv)
     remember(os.environ)
     open_closed_streams()
-    separate_stderr()
-    output, begun = output_options(words), Begun()
-    settings = telling_settings(output)
-    log_format = chosen_format(output, settings)
-    configure_logs(verbose=output.verbose, log_format=log_format)
-    answer: CommandResult | None = None
-    command: Command | None = None
-    with interrupts() as taken, only_log_lines() if log_format == JSON else nullcontext():
-        try:
-            command = parse_command(words, job, runtime.now_ms(), icekeep_version())
-            if command.result_file is not None:
-                require_directory(command.result_file)
-            if command.plan_out is not None:
-                require_new_file(command.plan_out, "plan")
-            if argv is None and _works_on_data(command.name, jobs):
-                start_lean()
-                seams = seams.of_own_process()
-            with telling(command, settings, log_format, runtime) as listener:
-                surroundings = Surroundings(
-                    seams=seams, listener=listener, interrupts=taken, runtime=runtime, begun=begun
-                )
-                answer = _answer(command, jobs, surroundings)
-                taken.spare_delivery()
-        except (Exception, KeyboardInterrupt, Interrupted) as failure:  # noqa: BLE001 - every failure gets its status here
-            taken.spare_delivery()
-            # When the work is done, a signal ends no more than the wait for those who are told of it.
-            answer = answer or _failure(failure, job or named_command(words), output.conf, taken, begun, runtime)
-            if output.verbose:
-                say_traceback(failure)
-        except SystemExit as done:
-            # Help or the version was printed.
-            return int(done.code or 0)
-        status = _deliver(answer, output)
-        if command is not None:
-            notify(command, settings, log_format, answer.document, status, runtime)
-        return status
-
-
-def _answer(command: Command, jobs: Mapping[str, Job], surroundings: Surroundings) -> CommandResult:
-    if command.name == CONFIG_SHOW:
-        return _config(command, surroundings)
-    if command.name in VERBS:
-        verb = VERBS[command.name]
-        outcome = run_verb(command, verb, surroundings)
-        changes, shows, texts = verb.changes or verb.also_changes, verb.for_people, verb.texts
-    else:
-        job = jobs[command.name]
-        if command.match is None:
-            outcome, shows = run_job(command, job, surroundings), job.for_people
-        else:
-            outcome, shows = resolve(_ON_MATCHING)(command, job, surroundings), _SHOWS_MATCHING
-        changes, texts = job.plan is not None, {}
-    about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
-    words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
-    if outcome.plan:
-        words += f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
-    table = str(outcome.table) if outcome.table else None
-    for_people: Callable[[], Mapping[str, Any]] | None = None
-    if shows is not None and outcome.status != HELD:
-        more = () if table is None or command.name in VERBS else (CommandsOn(table, command.conf),)
-        for_people = partial(_for_people, shows, outcome.result, more, table, command.conf)
-    text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
-    may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
-    document = with_commands_completed(plain_values(outcome), table, command.conf)
-    return CommandResult(
-        _exit_status(outcome, surroundings.interrupts),
-        document,
-        title=words,
-        may_have_changed=may_have_changed,
-        for_people=for_people,
-        text=text,
-    )
-
-
-def _for_people(shows: str, result: Any, more: Sequence[Any], table: str | None, conf: str | None) -> Mapping[str, Any]:
-    shown: Mapping[str, Any] = with_commands_completed(resolve(shows)(result, *more), table, conf)
-    return shown
-
-
-def _applying(path: str, command: Command) -> str:
-    return shlex.join(["icekeep", "apply", path, *config_words(command.conf)])
-
-
-def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
-    """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
-    number = taken.signal if outcome.status == INTERRUPTED else None
-    return outcome.exit_status if number is None else 128 + number
-
-
-def _works_on_data(name: str, jobs: Mapping[str, Job]) -> bool:
-    """Whether a command needs what jobs need: PyArrow, and Spark where there is much to do."""
-    return name in jobs or (name in VERBS and VERBS[name].may_start_spark)
-
-
-def _config(command: Command, surroundings: Surroundings) -> CommandResult:
-    begun, runtime = surroundings.begun, surroundings.runtime
-    begun.begin(command.name, command.arguments, runtime)
-    known = known_catalogs(command.conf, surroundings.seams)
-    shown = show_config(known.config, known.all().values(), os.environ)
-    outcome = begun.outcome("done", shown, runtime)
-    return CommandResult(outcome.exit_status, plain_values(outcome), title="configuration")
-
-
-def _failure(
-    failure: BaseException, job: str | None, conf: str | None, taken: Interrupts, begun: Begun, runtime: Runtime
-) -> CommandResult:
-    ended = how_it_ended(failure, taken.signal, begun)
-    message = ended.error.message
-    ours = our_error(failure)
-    if ended.status != INTERRUPTED and ours is not None:
-        message = completed(begun.named(ours.worded(flags_by_argument(job or ""))), begun.table, conf)
-        ended = msgspec.structs.replace(ended, error=msgspec.structs.replace(ended.error, message=message))
-    elif ended.status != INTERRUPTED:
-        message = f"unexpected error: {one_line(failure)}; please report it, --verbose shows more"
-    return CommandResult(ended.exit_status, plain_values(begun.failed(job, ended, runtime)), error=message)
-
-
-def _deliver(answer: CommandResult, output: OutputOptions) -> int:
-    """Put the answer where it was wanted; what cannot be delivered makes a success a failure.
-
-    That of a command which may have committed is one in part: exit status 1 says that nothing was.
-    """
-    status = answer.status
-    if answer.error:
-        kind = answer.document["error"]["kind"]
-        say_error(answer.error, {"kind": kind, "exit_status": answer.status})
+    command: Command | BaseException
     try:
-        if output.result_file is not None:
-            write_result_file(output.result_file, answer.document)
-    except Exception as failure:  # noqa: BLE001 - the answer must still reach stdout
-        status = answer.status or _undelivered(answer, failure)
-    try:
-        _print(answer, output)
-        sys.stdout.flush()
-    except OSError as failure:
-        # Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # A reader that has gone has seen enough.
-        if not isinstance(failure, BrokenPipeError):
-            status = _undelivered(answer, failure)
-    except Exception as failure:  # noqa: BLE001 - what was committed stays, however it is shown
-        status = _undelivered(answer, failure)
-        if output.verbose:
-            say_traceback(failure)
-    return status
+        command = parse_command(words, job, runtime.now_ms())
+    except SystemExit as done:
+        # Help or the version was printed.
+        return int(done.code or 0)
+    except (IcekeepError, KeyboardInterrupt) as error:
+        command = error
+    from icekeep.operations.command_run import CommandRun
 
-
-def _undelivered(answer: CommandResult, failure: Exception) -> int:
-    """Say that the answer did not get where it was wanted, and what the status is therefore."""
-    done = "; the command itself is done, and what it committed stays" if answer.may_have_changed else ""
-    status = answer.status or (PARTIAL if answer.may_have_changed else FAILURE)
-    say_error(f"{one_line(failure)}{done}", {"kind": UNDELIVERED, "exit_status": status})
-    return status
-
-
-def _print(answer: CommandResult, output: OutputOptions) -> None:
-    if output.format == "json":
-        print(format_json(answer.document, sys.stdout.encoding))
-    elif answer.text is not None:
-        write_text(answer.text(), sys.stdout)
-    elif not answer.error:
-        shown = answer.document["result"] if answer.for_people is None else answer.for_people()
-        print_tables(answer.title, shown, sys.stdout, output.look)
+    return CommandRun(words, job, jobs, seams, runtime, owns_process=argv is None).run(command)

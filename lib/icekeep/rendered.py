@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-_HTML = "icekeep.operations.console.html"
+_HTML = "icekeep.operations.console.notebook"
 
 
 class Rendered(msgspec.Struct, frozen=True):

@@ -4,15 +4,27 @@ A table carries the run that works on it (`Table.run`), so that all who commit t
 variable would not reach.
 """
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-
 import msgspec
 
 from icekeep.runtime import Runtime
 
 GOOD_EXIT_STATUSES = (0, 3)
 """Of a run that did its work, be it in part or with faults found."""
+
+
+RUNNING = "running"
+"""The status of a run that has begun, and that nobody has seen the end of."""
+
+FAILED = "failed"
+REFUSED = "refused"
+"""A check that guards data refused, or the table has what icekeep does not handle (exit status 4)."""
+
+INTERRUPTED = "interrupted"
+UNFINISHED = "unfinished"
+"""How a run is shown that said nothing of its end: its process was killed, or its machine is gone. It is never written down."""
+
+STATUSES = ("done", "partial", "sound", "faulty", FAILED, REFUSED, INTERRUPTED, RUNNING, UNFINISHED)
+"""Every status that a run is shown with; `sound` and `faulty` are what `check` found."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
@@ -44,15 +56,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 def new_run(job: str, runtime: Runtime, *, policy: str | None = None, parent_id: str | None = None) -> Run:
     """A run that begins."""
     return Run(run_id=f"{job.replace(' ', '_')}-{runtime.new_uuid()}", job=job, policy=policy, parent_id=parent_id)
-
-
-@cache
-def icekeep_version() -> str:
-    """The installed version; a checkout that is not installed has none."""
-    try:
-        return version("icekeep")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 class _Application:

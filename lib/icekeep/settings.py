@@ -8,6 +8,15 @@ from enum import Enum
 
 import msgspec
 
+CONFIG_PATH = "conf/icekeep.yaml"
+"""The file of the current directory that is read if it is there and no other is named."""
+
+CONFIG_VARIABLE = "ICEKEEP_CONFIG"
+"""The environment variable that names a file where no flag does."""
+
+CONFIG_PLACES = f"the file that {CONFIG_VARIABLE} names, {CONFIG_PATH} or ~/.config/icekeep/icekeep.yaml"
+"""For people: where a configuration is looked for, in this order."""
+
 
 class SettingKind(Enum):
     """What a setting's value is; the text is how a usage line shows it. A filter is over rows, or over manifests."""

@@ -191,7 +191,7 @@ class JobContract:
             must = [f"{setting.flag}=1" for setting in self.job.settings if setting.is_required]
             words = [self.job.name, "--table", "db.events", "--branch", "audit", *must]
             with pytest.raises(UsageError, match="unrecognized arguments: --branch audit") as raised:
-                parse_command(words, None, 0, "1")
+                parse_command(words, None, 0)
             assert_one_line(raised.value)
             return
         world = self._filled()

@@ -9,8 +9,8 @@ import pytest
 from contracts.directories_contract import DirectoriesContract
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, UsageError
 from icekeep.formats.deletes.read import write_position_deletes
-from icekeep.operations.doctor.findings import Notes
-from icekeep.operations.doctor.store import StorePlace, look_at_store
+from icekeep.operations.doctor.driver import Notes
+from icekeep.operations.doctor.places import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus, ListingShare, MoveStatus, Storage
 from icekeep.storage.objects.storage import ObjectStorage

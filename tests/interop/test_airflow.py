@@ -85,7 +85,7 @@ def test_the_jobs_understand_what_the_tasks_tell_them(seen):
     calls = [call for task in seen["dags"]["icekeep_nightly"]["tasks"].values() for call in task["calls"]]
     assert len(calls) == 3
     for job, table, arguments in calls:
-        command = parse_command([f"--table={table}", *arguments], job, 0, "")
+        command = parse_command([f"--table={table}", *arguments], job, 0)
         assert command.table == "local.sales.orders"
 
 

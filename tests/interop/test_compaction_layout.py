@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.sort.curves import curve_bytes, curve_values
-from icekeep.formats.sort.encode import Curve
+from icekeep.formats.sort.encode import Curve, curve_bytes, curve_values
 from icekeep.maintenance.compact.job import compact
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import build_spec, partition_path, spec_to_json

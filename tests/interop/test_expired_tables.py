@@ -17,21 +17,22 @@ from pyiceberg.table import StaticTable
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.changes.snapshots import CreateRef, RollbackToSnapshot
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.restore.job import restore
 from icekeep.runtime import SYSTEM
 from icekeep.spec.evolution import AddColumn, AddPartitionField
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN, SnapshotRef
 from icekeep.spec.types import STRING
 from icekeep.tables.verbs import append, create_table, update_schema, update_spec

@@ -22,8 +22,8 @@ from icekeep.errors import (
     UnsupportedError,
     UsageError,
 )
-from icekeep.operations.doctor.findings import Notes
-from icekeep.operations.doctor.store import StorePlace, look_at_store
+from icekeep.operations.doctor.driver import Notes
+from icekeep.operations.doctor.places import StorePlace, look_at_store
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import DeleteStatus
 from icekeep.storage.hdfs.client import hdfs_path

@@ -19,10 +19,12 @@ from icekeep.spec.filters.evaluators import (
     file_must_match,
     manifest_may_match,
     partition_matches,
+    project_inclusive,
+    project_strict,
+    residual,
     row_matches,
 )
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, And, Expression, Not, Or, Predicate
-from icekeep.spec.filters.projections import project_inclusive, project_strict, residual
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import PartitionSpec, partition_type, spec_to_json
 from icekeep.spec.schema import Schema, schema_to_json

@@ -18,7 +18,7 @@ from icekeep.catalog.base import Table
 from icekeep.commit.changes.deletes import RowDelta
 from icekeep.commit.retry import commit
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.arrays import leaf_schema
+from icekeep.formats.arrow.projection import leaf_schema
 from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
 from icekeep.formats.options import write_options
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.operations.commands.board import Board
 from icekeep.operations.commands.report import Wanted
+from icekeep.operations.commands.serve import Board
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.serving import LocalServer
 from icekeep.run_records.store import RunRecords

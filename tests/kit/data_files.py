@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from icekeep.formats.arrow.arrays import constant_array
+from icekeep.formats.arrow.projection import constant_array
 from icekeep.formats.options import AvroOptions, OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.reader import SourceFile, read_file
 from icekeep.formats.writer import DataFileWriter

@@ -1,6 +1,6 @@
 """A world for the command line in which nothing is real but the command line: jobs, tables and Spark that only remember.
 
-`cli.main` and `running.run_job` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
+`cli.main` and `JobRun` name what they run by import strings; those of `JOBS` and `SEAMS` lead here.
 """
 
 import os
@@ -16,7 +16,7 @@ from icekeep.events import Listener, StepAdvanced, StepStarted, Warned
 from icekeep.operations.configuration.catalogs import TableReference
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.jobs import JOBS as REAL
-from icekeep.operations.surroundings import Seams
+from icekeep.operations.jobs import Seams
 from icekeep.runs import Run, note_application
 from icekeep.runtime import Runtime
 from icekeep.settings import Job

@@ -16,8 +16,18 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from icekeep.spec.filters.expressions import And, Expression, Not, Operation, Or, Predicate
-from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral, locate_literal
+from icekeep.spec.filters.binding import locate_literal
+from icekeep.spec.filters.expressions import (
+    And,
+    DateLiteral,
+    Expression,
+    Not,
+    NowLiteral,
+    Operation,
+    Or,
+    Predicate,
+    TimestampLiteral,
+)
 from icekeep.spec.manifests.structs import DataFile, FieldSummary
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.schema import Schema
@@ -185,7 +195,7 @@ def _values(type_: PrimitiveType, with_ends: bool, required: bool) -> st.SearchS
 
 
 _DATES = (DateLiteral(-1), DateLiteral(0), DateLiteral(365), DateLiteral(2**40))
-_MOMENTS = (Moment(-1), Moment(0), Moment(3_600_000), Moment(-86_400_001))
+_MOMENTS = (NowLiteral(-1), NowLiteral(0), NowLiteral(3_600_000), NowLiteral(-86_400_001))
 _TIMESTAMPS = (
     TimestampLiteral(-1), TimestampLiteral(0), TimestampLiteral(1500), TimestampLiteral(3600 * 10**9),
     TimestampLiteral(2**80), *_DATES, *_MOMENTS, "1969-12-31T23:59:59.9999995", "1970-01-01 00:00:00.000000001",
@@ -388,7 +398,7 @@ def _nanos(literal: Any) -> int | None:
     match literal:
         case DateLiteral(days=days):
             return days * 24 * _HOUR_SECONDS * _NANOS
-        case Moment(epoch_ms=epoch_ms):
+        case NowLiteral(epoch_ms=epoch_ms):
             return epoch_ms * 10**6
         case TimestampLiteral(nanos=nanos):
             return nanos

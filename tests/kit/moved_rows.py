@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 from icekeep.formats.deletes.read import write_equality_deletes, write_position_deletes
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import open_reader
-from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
+from icekeep.formats.row_moves import dropped_positions, new_positions
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED, build_spec

@@ -9,8 +9,8 @@ from icekeep.maintenance.compact.job import plan_compact
 from icekeep.maintenance.deletes.job import plan_rewrite_position_deletes
 from icekeep.maintenance.manifests.job import plan_rewrite_manifests
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import is_deletion_vector, partition_key
-from icekeep.spec.reached_files import reaching_deletes
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 

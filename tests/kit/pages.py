@@ -124,7 +124,7 @@ def parsed(line: str) -> Command | None:
         return None
     try:
         with redirect_stdout(io.StringIO()):
-            command = parse_command(given, job, NOW_MS, "1")
+            command = parse_command(given, job, NOW_MS)
     except SystemExit:
         return None
     _read_texts(command)

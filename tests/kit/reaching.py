@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from icekeep.errors import InvalidTableError
 from icekeep.planning.manifests import ENTRIES, REACHING_DELETES, SOLE_PATH
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
 from icekeep.spec.manifests.write import PartitionCodec
@@ -18,7 +19,6 @@ from icekeep.spec.reach import (
     only_data_file,
     own_path,
     partition_key,
-    several_vectors,
 )
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Transform, Void
@@ -99,7 +99,7 @@ def table_of(entries: list[ManifestEntry]) -> pa.Table:
 
 
 def reaching_by_rule(data: list[ManifestEntry], deletes: list[ManifestEntry]) -> dict[str, tuple[ManifestEntry, ...]]:
-    """What `reached_files.reaching_deletes` must give, and raise: each pair by itself, as the spec words it."""
+    """What `matched_deletes.reaching_deletes` must give, and raise: each pair by itself, as the spec words it."""
     found: dict[str, tuple[ManifestEntry, ...]] = {}
     for delete in deletes:
         is_global(delete.data_file, SPECS)
@@ -109,7 +109,7 @@ def reaching_by_rule(data: list[ManifestEntry], deletes: list[ManifestEntry]) ->
         reaching = [delete for delete in deletes if _reaches(delete, entry)]
         vectors = [delete for delete in reaching if is_deletion_vector(delete.data_file)]
         if len(vectors) > 1:
-            raise several_vectors(path, len(vectors))
+            raise InvalidTableError(f"data file {path!r} has {len(vectors)} deletion vectors; it may have one")
         found[path] = tuple(
             delete
             for delete in reaching

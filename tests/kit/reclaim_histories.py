@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from icekeep.commit.changes.deletes import RowDelta
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
+from icekeep.commit.changes.files import AppendFiles, CherryPick, DeleteFiles, OverwriteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles, RewriteManifests
 from icekeep.commit.changes.snapshots import ExpireSnapshots, RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import EntryEncoder, ManifestBuilder
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import is_ancestor
 from icekeep.spec.properties import data_directory
 from icekeep.spec.reach import applied_delete, is_deletion_vector
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import MAIN, Snapshot
 from kit.changes import Staged

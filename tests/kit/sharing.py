@@ -8,8 +8,7 @@ from typing import Any
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import ReadFile, StoredFileSet, store_part
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import FilteredShare, FilterManifests, Gathering, ManifestReader
 from icekeep.spec.manifests.structs import ManifestEntry, ManifestFile
 
 

@@ -14,7 +14,7 @@ from icekeep.runtime import SYSTEM
 
 NAMESAKES = (
     "icekeep.maintenance.jobs",
-    "icekeep.planning.scan.report",
+    "icekeep.planning.scan.explain",
     "icekeep.planning.scan.report",
     "icekeep.planning.scan.tasks",
     "icekeep.tables.read",

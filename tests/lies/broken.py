@@ -17,9 +17,8 @@ from icekeep.formats import reader as read
 from icekeep.formats.arrow.schema import has_ids
 from icekeep.maintenance.manifests import candidates
 from icekeep.planning import deletes as planned_deletes
-from icekeep.planning import entries as select_manifests
 from icekeep.planning.scan import plan
-from icekeep.spec import delete_runs, reach, reached_files
+from icekeep.spec import delete_runs, matched_deletes, reach
 from icekeep.spec.manifests.structs import FileContent
 from simulation.replacing import replaced
 
@@ -41,7 +40,7 @@ class Hunt(NamedTuple):
 def counts_of_a_list() -> AbstractContextManager[Any]:
     """A manifest that the manifest list calls empty has no live file, whatever the summary counts."""
     unchecked = ExitStack()
-    for module in (live_files, select_manifests, plan, candidates):
+    for module in (live_files, plan, candidates):
         unchecked.enter_context(replaced(module, "check_totals", lambda rows, snapshot: True))
     unchecked.enter_context(replaced(Attempt, "check_counts", lambda self, manifests: None))
     return unchecked
@@ -88,7 +87,7 @@ def bounds_of_paths() -> AbstractContextManager[Any]:
     for module in (reach, delete_runs):
         believed.enter_context(replaced(module, "named_range", between))
     believed.enter_context(replaced(planned_deletes, "_sole_bounds", of_several))
-    for module in (reach, reached_files):
+    for module in (reach, matched_deletes):
         believed.enter_context(replaced(module, "sole_path", lambda bounds: bounds[0]))
     return believed
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes import rewrites as rewrite_files
-from icekeep.commit.changes.rewrites import AppliedDeletes, RewriteFiles
-from icekeep.commit.file_sets import Carried, ChangedDeletes
+from icekeep.commit.changes.rewrites import AppliedDeletes, Carried, RewriteFiles
+from icekeep.commit.manifests import ChangedDeletes
 from icekeep.spec.manifests.structs import ManifestContent
 from simulation.carrying import CarriedRows
 from simulation.replacing import replaced

@@ -16,8 +16,8 @@ from icekeep.commit.changes import snapshots as expire_snapshots
 from icekeep.commit.changes import snapshots as manage_refs
 from icekeep.commit.changes.definitions import ChangeStatistics
 from icekeep.commit.changes.snapshots import RenameBranch
-from icekeep.commit.conflicts import ADDED_DATA, Since
-from icekeep.commit.filtering import Matching, MergeManifests
+from icekeep.commit.conflicts import ADDED_DATA, Matching, Since
+from icekeep.commit.manifests import MergeManifests
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef

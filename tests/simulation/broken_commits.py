@@ -26,8 +26,8 @@ from icekeep.maintenance.delete.execute import reclaim
 from icekeep.maintenance.delete.reachable import NO_PATHS
 from icekeep.maintenance.expire import run as execute
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
 from icekeep.spec.updates import SetSnapshotRef, UpgradeFormatVersion
 from simulation.replacing import replaced
@@ -252,7 +252,7 @@ def blanks_totals() -> AbstractContextManager[Any]:
 @contextmanager
 def forgets_to_clean_up() -> Iterator[None]:
     """Leaves behind what was refused."""
-    with replaced(retry, "remove_all", lambda files: None), replaced(outcomes, "remove_all", lambda files: None):
+    with replaced(retry, "remove_all", lambda *files: None), replaced(outcomes, "remove_all", lambda *files: None):
         yield
 
 

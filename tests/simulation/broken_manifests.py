@@ -6,7 +6,7 @@ from typing import Any
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes import rewrites as rewrite_manifests
 from icekeep.commit.changes.rewrites import RewriteManifests
-from icekeep.commit.filtering import identity
+from icekeep.commit.manifests import manifest_key
 from simulation.replacing import replaced
 
 _dangling = rewrite_manifests.dangling
@@ -16,7 +16,7 @@ def lists_manifests_that_are_gone() -> AbstractContextManager[Any]:
     """Lists new manifests as they are also where those that they replace are no longer in the table."""
 
     def lenient(self: RewriteManifests, here: Any) -> Any:
-        return [m for m in self.replaced if identity(m) in here]
+        return [m for m in self.replaced if manifest_key(m) in here]
 
     stack = ExitStack()
     stack.enter_context(replaced(rewrite_manifests, "_check_counts", lambda *arguments: None))

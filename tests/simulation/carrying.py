@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from icekeep.commit.file_sets import Carried, ChangedDeletes
+from icekeep.commit.changes.rewrites import Carried
+from icekeep.commit.manifests import ChangedDeletes
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry
 from icekeep.spec.metadata import TableMetadata
 from simulation.client import Client

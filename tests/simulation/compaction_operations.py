@@ -9,10 +9,10 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.events import Event, Warned
 from icekeep.maintenance.rewrite.run import TAG_PREFIX, hold_start
 from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import SnapshotRef
 from simulation.carrying import CarriedRows
 from simulation.client import Client

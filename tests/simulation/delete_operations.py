@@ -17,9 +17,9 @@ from icekeep.commit.changes.deletes import (
 )
 from icekeep.commit.file_sets import entry_digest
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector, is_newer, path_digest, sequence_number
-from icekeep.spec.reached_files import reaching_deletes
 from simulation.client import Client
 from simulation.doing import Effect
 from simulation.file_operations import OnBranch

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick, OverwriteFiles
+from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import ConflictError
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.manifests.structs import FileContent

@@ -33,9 +33,9 @@ from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry
 from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from simulation.client import Client
 from simulation.file_operations import live_entries

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from icekeep.errors import MissingFileError
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.read import write_position_deletes
-from icekeep.formats.rewrite.moves import moves_locations
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
+from icekeep.formats.row_moves import moves_locations
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import ranges_of_files, sample_keys, sort_keys, split_points
 from icekeep.formats.writer import DataFileWriter

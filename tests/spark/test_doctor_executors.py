@@ -5,9 +5,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import icekeep
-from icekeep.operations.doctor.executors import look_at_executors
-from icekeep.operations.doctor.findings import Notes
-from icekeep.planning.spark.executors import described_process, executor_processes, executors_seen
+from icekeep.operations.doctor.driver import Notes
+from icekeep.operations.doctor.examination import look_at_executors
+from icekeep.planning.spark.executors import described_process, executor_answers, executor_processes
 from icekeep.runtime import SYSTEM
 from icekeep.storage.open import open_storage
 from kit.lake import Lake
@@ -30,7 +30,7 @@ def test_executors_tell_their_clocks_and_what_they_do_not_reach(spark_session: S
     storage = open_storage({})
     places = [(storage, tmp_path.as_uri()), (storage, "nowhere://x/y")]
     began_ms = SYSTEM.now_ms()
-    seen = executors_seen(spark_session, places, "asking")
+    seen = executor_answers(spark_session, places, "asking")
     assert all(began_ms <= one.now_ms <= SYSTEM.now_ms() for one in seen)
     assert {one.problems[0] for one in seen} == {""}
     assert all("nowhere" in one.problems[1] for one in seen)

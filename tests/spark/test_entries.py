@@ -13,7 +13,8 @@ from icekeep.planning import entries as entries_read
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
 from icekeep.planning.entries import EntryFilter, ReadBy, Reading, chosen_reading, entries, folded
 from icekeep.planning.manifests import ENTRIES
-from icekeep.planning.scan.plan import COLUMNS, FILE_COLUMNS, ScanTotals, open_scan, planned_files
+from icekeep.planning.scan.plan import FILE_COLUMNS, open_scan, planned_files
+from icekeep.planning.scan.report import TOTALLED_COLUMNS, ScanTotals
 from icekeep.storage.local.storage import LocalStorage
 from kit.lake import Lake
 from kit.naive_scan import live_entries
@@ -64,10 +65,10 @@ def test_a_fold_counts_what_the_rows_say_and_what_each_step_dropped(
     scan = open_scan(table, where="id < 5000010 and at < '2013-02-03'")
     rows = planned_files(scan, spark_session).collect()
     opened, wanted = scan.data.opened, scan.wanted
-    tally = folded(table.storage, spark_session, opened, wanted, COLUMNS, ScanTotals, reading)
-    assert tally.steps.by_metrics.files_count == len(rows) == 6
-    assert tally.steps.by_metrics.bytes == sum(row["file_size_in_bytes"] for row in rows)
-    assert (tally.steps.opened.files_count, tally.steps.by_partition.files_count) == (12, 12)
+    tally = folded(table.storage, spark_session, opened, wanted, TOTALLED_COLUMNS, ScanTotals, reading)
+    assert tally.steps.by_metrics_count == len(rows) == 6
+    assert tally.steps.by_metrics_bytes == sum(row["file_size_in_bytes"] for row in rows)
+    assert (tally.steps.opened_count, tally.steps.by_partition_count) == (12, 12)
     assert tally.record_count == sum(row["record_count"] for row in rows)
 
 
@@ -107,6 +108,6 @@ def test_a_damaged_manifest_fails_the_plan_with_its_name(
     with table.storage.write(cut.manifest_path) as stream:
         stream.write(data[:-20])
     with pytest.raises(InvalidTableError, match=f"{cut.manifest_path}.* bytes, but its manifest list says"):
-        folded(table.storage, spark_session, scan.data.opened, scan.wanted, COLUMNS, ScanTotals, reading)
+        folded(table.storage, spark_session, scan.data.opened, scan.wanted, TOTALLED_COLUMNS, ScanTotals, reading)
     with pytest.raises(Exception, match=r"bytes, but its manifest list says"):
         entries(table.storage, spark_session, scan.data.opened, scan.wanted, FILE_COLUMNS, reading).collect()

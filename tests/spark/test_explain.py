@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.planning.scan.report import Evidence, Explanation, explain_file
+from icekeep.planning.scan.explain import Evidence, Explanation, explain_file
 from icekeep.tables.verbs import append
 from kit.lake import Lake, events
 from kit.written_deletes import data_files

@@ -17,7 +17,7 @@ from kit.lake import Lake
 from kit.limits import limited
 from kit.written_deletes import data_files, delete_positions
 from spark.test_compaction_plans import generated
-from unit.maintenance.compaction.test_compact_methods import rows
+from unit.maintenance.compact.test_compact_methods import rows
 
 ALL = {"rewrite-all": "true"}
 IN_TASKS = {"entries_count": -1}

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from icekeep.catalog.base import Table
@@ -25,7 +26,7 @@ from kit.lake import Lake, events
 from kit.limits import limited
 from kit.spark_jobs import last_job
 from kit.written_deletes import data_files
-from unit.maintenance.compaction.test_compact_methods import ALL, rows, with_deletes, written
+from unit.maintenance.compact.test_compact_methods import ALL, rows, with_deletes, written
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memor
         return tasks[-1]
 
     monkeypatch.setattr(module, "whole_task", noted)
-    monkeypatch.setattr(workers, "parallelism", lambda _: 400)
+    monkeypatch.setattr(SparkContext, "defaultParallelism", property(lambda _: 400))
     result = compact(table, spark_session, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
     assert {(task.slots, task.is_local) for task in tasks} == {(executor_slots(spark_session), True)}
     # As many threads at once as there are cores, not 400.

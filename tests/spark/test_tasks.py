@@ -18,13 +18,13 @@ from icekeep.planning.spark import tasks as answers
 from icekeep.planning.spark.failures import failed_task
 from icekeep.planning.spark.rows import collected, streamed
 from icekeep.planning.spark.tasks import (
+    attempt_id,
     dataframe_from_tasks,
     finished_tasks,
     run_exchange,
     run_over_partitions,
     run_tasks,
 )
-from icekeep.planning.spark.workers import attempt_id
 from icekeep.runtime import SYSTEM
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])

@@ -28,7 +28,7 @@ from icekeep.planning.spark import tasks
 from icekeep.planning.spark.tasks import SharedValue
 from icekeep.runtime import SYSTEM
 from icekeep.spec.manifests.structs import FileContent, ManifestEntry
-from icekeep.spec.reached_files import reaches
+from icekeep.spec.matched_deletes import reaches
 from kit.naive_scan import live_entries
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]

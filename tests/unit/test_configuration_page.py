@@ -8,8 +8,8 @@ import pytest
 from icekeep.health.files import Sickness, score_of
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration import file as config
-from icekeep.operations.configuration import receivers as telling_settings
-from icekeep.operations.configuration import runs as runs_settings
+from icekeep.operations.configuration import file as runs_settings
+from icekeep.operations.configuration import file as telling_settings
 from icekeep.operations.configuration.file import parse_config
 from icekeep.operations.configuration.layers import KEYS as LAYER_KEYS
 from icekeep.operations.configuration.layers import WINDOW_KEYS
@@ -38,7 +38,7 @@ def rows(heading):
     ("heading", "keys"),
     [
         ("At the top", config.KEYS),
-        ("runs", runs_settings.KEYS),
+        ("runs", runs_settings.RUNS_KEYS),
         ("log", telling_settings.LOG_KEYS),
         ("metrics", telling_settings.METRICS_KEYS),
         ("notifications", telling_settings.NOTIFICATION_KEYS),

@@ -79,5 +79,5 @@ def test_commands_of_the_page_are_ours_and_the_page_says_what_was_not_run():
     assert len(ours) == 5
     for command in ours:
         if command != "--version":
-            parse_command(command.split(), None, 0, "0")
+            parse_command(command.split(), None, 0)
     assert "What is not tested here is the base" in page

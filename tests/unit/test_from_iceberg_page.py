@@ -215,7 +215,7 @@ COMMANDS = [
 
 @for_each("line", [line for line in COMMANDS if "..." not in line and "JOB" not in line])
 def test_a_command_is_read(line):
-    command = parse_command(shlex.split(line)[1:], None, NOW_MS, "0")
+    command = parse_command(shlex.split(line)[1:], None, NOW_MS)
     job = JOBS.get(command.name)
     for setting in () if job is None else job.settings:
         if setting.kind is SettingKind.OPTIONS and setting.argument in command.arguments:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from icekeep.operations.doctor.requirements import parse_requirement
+from icekeep.operations.doctor.driver import parse_requirement
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -10,8 +10,9 @@ from icekeep.catalog.base import StoredPolicy
 from icekeep.errors import ExpressionError
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.configuration.file import parse_config
-from icekeep.policies.polaris import OWNERS_SETTINGS, told_by_polaris, told_by_properties
+from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import rules_for
+from icekeep.policies.table_properties import OWNERS_SETTINGS, settings_of_properties
 from icekeep.policies.values import parse_glob
 from icekeep.policies.windows import CONDITIONS
 from icekeep.spec.filters.parsing import parse_where
@@ -69,7 +70,7 @@ def test_properties_that_the_page_shows_are_understood():
     shown = dict(re.findall(r"`(icekeep\.[\w.-]+)=([^`.]+)`", POLICIES))
     assert {"icekeep.enabled", "icekeep.mode", "icekeep.compact.when.small_files_over"} <= {*shown}
     properties = {name.replace("JOB", "compact"): value for name, value in shown.items()}
-    heard = told_by_properties(properties)
+    heard = settings_of_properties(properties)
     assert heard.problems == ()
     assert len(heard.told) == len(properties)
 
@@ -80,7 +81,7 @@ def test_conditions_and_stored_types_are_those_that_there_are():
     assert len(types) == 4
     for name, job in types.items():
         from_server = stored(name)
-        assert {told.job for told in told_by_polaris([from_server]).told} == {job}
+        assert {told.job for told in settings_of_polaris([from_server]).told} == {job}
 
 
 def stored(name):
@@ -93,7 +94,7 @@ def test_filters_that_the_page_shows_are_read_and_those_that_it_calls_wrong_are_
     refused = []
     for shown, line in commands:
         words = shlex.split(line)
-        parse_command(words[1:], None, NOW_MS, "0")
+        parse_command(words[1:], None, NOW_MS)
         text = words[words.index("--where") + 1]
         try:
             parse_where(text, NOW_MS)

@@ -9,12 +9,12 @@ from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
-from icekeep.formats.deletes.positions import delete_granularity
+from icekeep.formats.deletes.rewrite import delete_granularity
 from icekeep.formats.options import AvroOptions, OrcOptions, ParquetColumns, ParquetOptions, write_options
 from icekeep.maintenance.delete.reachable import is_gc_enabled
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes
 from icekeep.planning.scan.tasks import read_options
-from icekeep.policies.polaris import told_by_properties
+from icekeep.policies.table_properties import settings_of_properties
 from icekeep.spec.properties import DEFAULT
 from icekeep.spec.retention import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, default_limit
 from kit.cases import for_each
@@ -40,7 +40,7 @@ ROOMS_WITH_OTHER_NAMES = ("airflow", "telemetry")
 NO_PROPERTIES = {
     "icekeep.yaml",
     "icekeep.events",  # a logger
-    "icekeep.operations.console.html",  # a module
+    "icekeep.operations.console.notebook",  # a module
     "icekeep.",
     "write.",
     "write.delete.",
@@ -123,7 +123,7 @@ def test_properties_of_icekeeps_own_are_those_that_policies_understand():
     assert {name for name in ROWS if name.startswith("icekeep.")} == {*filled}
     for name, value in filled.items():
         real = name.replace("JOB", "compact").replace("CONDITION", "small_files_over").replace("SETTING", "strategy")
-        heard = told_by_properties({real.replace("OPTION", "min-input-files"): value})
+        heard = settings_of_properties({real.replace("OPTION", "min-input-files"): value})
         assert len(heard.told) == 1
         assert not heard.problems
 

@@ -20,7 +20,7 @@ def asked_call(params: Mapping[str, Any], now_ms: int) -> JobOnTable:
     job, table, arguments = str(params["job"]), str(params["table"]).strip(), tuple(map(str, params["arguments"] or ()))
     FullName.parse(table)
     try:
-        command = parse_command([f"--table={table}", *arguments], job, now_ms, "")
+        command = parse_command([f"--table={table}", *arguments], job, now_ms)
     except SystemExit:
         raise UsageError("the arguments ask for help; give settings of the job") from None
     plain = Command(

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from icekeep.airflow.units import JobOnTable
-from icekeep.operations.configuration.file import CONFIG_VARIABLE
 from icekeep.policies.resolution import DRY_RUN
 from icekeep.runtime import SUBMITTER
+from icekeep.settings import CONFIG_VARIABLE
 
 SUBMITTED = Path(__file__).parent / "submitted" / "icekeep_job.py"
 """What spark-submit is given where icekeep is installed and not checked out."""

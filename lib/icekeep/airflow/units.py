@@ -50,7 +50,7 @@ def unpacked(unit: Any) -> Unit:
 def units_of(calls: Sequence[JobOnTable], units_count_max: int) -> list[Unit]:
     """A unit a table, in the order of `calls`; where that would be too many, several tables that need no Spark share one first.
 
-    >>> [unit.name for unit in units_of([Call(job="compact", table=f"c.db.t{n}", submit=False) for n in range(5)], 2)]
+    >>> [unit.name for unit in units_of([JobOnTable(job="compact", table=f"c.db.t{n}", submit=False) for n in range(5)], 2)]
     ['c.db.t0 and 2 more', 'c.db.t3 and 1 more']
     """
     of_table: dict[str, list[JobOnTable]] = {}

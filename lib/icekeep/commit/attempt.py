@@ -12,24 +12,26 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 
-from icekeep.commit.filtering import (
+from icekeep.catalog.base import Table
+from icekeep.commit.file_sets import entry_digest
+from icekeep.commit.manifest_writer import ManifestWriter
+from icekeep.commit.manifests import (
     Filtered,
     FilterManifests,
     Gathering,
-    Identity,
     LastingKey,
     LiveFilesQuestion,
+    ManifestKey,
+    ManifestReader,
     MergeManifests,
     RemovalChecks,
-    identity,
+    manifest_key,
     read_as,
     without_history,
 )
-from icekeep.commit.manifest_writer import ManifestWriter
-from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError, UnsupportedError, UsageError
-from icekeep.runtime import Runtime
+from icekeep.runtime import Runtime, new_snapshot_id
 from icekeep.spec.manifests.read import lacks_counts
 from icekeep.spec.manifests.structs import ManifestContent, ManifestEntry, ManifestFile, assign_row_ids
 from icekeep.spec.manifests.write import write_manifest_list
@@ -39,7 +41,7 @@ from icekeep.spec.snapshots import MAIN, Snapshot, carried, moved
 from icekeep.spec.types import MAX_LONG
 from icekeep.spec.updates import AddSnapshot, SetSnapshotRef, Update, low_counters
 from icekeep.storage.base import Storage
-from icekeep.storage.wrappers import itself
+from icekeep.storage.wrappers import RehearsalStorage, itself
 
 T = TypeVar("T")
 
@@ -111,7 +113,7 @@ class CommitFiles:
         self.filtered: dict[Hashable, tuple[Filtered, Hashable]] = {}
         self.checked: dict[Hashable, RemovalChecks] = {}
         self.answers: dict[Hashable, dict[Hashable, Any]] = {}
-        self._numbers = count()
+        self.numbers = count()
         self._kept: dict[Hashable, tuple[ManifestFile, ...]] = {}
 
     def reach_through(self, storage: Storage) -> None:
@@ -122,10 +124,6 @@ class CommitFiles:
         if key not in self._kept:
             self._kept[key] = tuple(write())
         return self._kept[key]
-
-    def manifest_locations(self, base: TableMetadata) -> Iterator[str]:
-        for number in self._numbers:
-            yield manifest_location(base, self.commit_uuid, number)
 
     def write(self, location: str, data: bytes) -> None:
         with self.storage.write(location) as stream:
@@ -149,6 +147,7 @@ class Attempt:
         self._number = number
         self._files = files
         self._delete_files: frozenset[str] = frozenset()
+        self._locations = (manifest_location(base, files.commit_uuid, number) for number in files.numbers)
 
     @cached_property
     def writer(self) -> ManifestWriter:
@@ -168,17 +167,15 @@ class Attempt:
         """
         # Manifests of another format version are no use to a base that was upgraded meanwhile.
         key = (key, spec_id, content, self.base.format_version)
-        locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: self.writer.write(entries, spec_id, content, locations))
+        return self._files.once(key, lambda: self.writer.write(entries, spec_id, content, self._locations))
 
     def merged(
         self, manifests: Sequence[ManifestFile], spec_id: int, content: ManifestContent
     ) -> tuple[ManifestFile, ...]:
         """Merge manifests of one spec and content into fewer; those of an earlier attempt are reused."""
-        key = ("merged", *map(identity, manifests), spec_id, content, self.base.format_version)
+        key = ("merged", *map(manifest_key, manifests), spec_id, content, self.base.format_version)
         work = MergeManifests(base=without_history(self.base), writer=self.writer, spec_id=spec_id, content=content)
-        locations = self._files.manifest_locations(self.base)
-        return self._files.once(key, lambda: self.reader.merged(manifests, work, locations))
+        return self._files.once(key, lambda: self.reader.merged(manifests, work, self._locations))
 
     def check_counts(self, manifests: Sequence[ManifestFile]) -> None:
         """As `ManifestReader.check_counts`, each manifest once in a commit."""
@@ -203,7 +200,7 @@ class Attempt:
 
     def filtered(
         self, manifests: Sequence[ManifestFile], work: FilterManifests
-    ) -> tuple[dict[Identity, Filtered], RemovalChecks]:
+    ) -> tuple[dict[ManifestKey, Filtered], RemovalChecks]:
         """Filter manifests of one content; those that an earlier attempt has filtered are read for a new check alone.
 
         Returns the results of the manifests that were filtered, and of the check of the removed files.
@@ -211,10 +208,10 @@ class Attempt:
         if not manifests:
             return {}, RemovalChecks()
         files, check = self._files, None if work.check is None else work.check.key
-        questions = {identity(m): work.question(m) for m in manifests}
+        questions = {manifest_key(m): work.question(m) for m in manifests}
         earlier = {i: files.filtered[question] for i, question in questions.items() if question in files.filtered}
         done = {i: filtered for i, (filtered, passed) in earlier.items() if passed == check or not filtered.files_count}
-        todo = [m for m in manifests if identity(m) not in done]
+        todo = [m for m in manifests if manifest_key(m) not in done]
         shares = []
         if todo:
             work = msgspec.structs.replace(
@@ -222,7 +219,7 @@ class Attempt:
                 remaining_count=work.remaining_count - sum(filtered.named_count for filtered in done.values()),
                 filtered_before={i: filtered for i, (filtered, _) in earlier.items() if i not in done},
             )
-            shares = self.reader.filtered(todo, work, files.manifest_locations(self.base))
+            shares = self.reader.filtered(todo, work, self._locations)
         # Tasks write through storages of their own.
         others = {m.manifest_path for m in todo}.union(files.written)
         for share in shares:
@@ -303,15 +300,15 @@ class Attempt:
     def _rows(self, manifests: Iterable[ManifestFile]) -> tuple[list[ManifestFile], int | None]:
         """The rows of a manifest list, and the table's next row id where it has one (version 3)."""
         base = self.base
-        for counter in low_counters(base):
-            # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
-            if counter.name == "next_row_id":
-                raise InvalidTableError(
-                    f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
-                    f"{counter.least - 1} are given out: new files would get ids that other rows have; run "
-                    "`icekeep repair --table NAME --fault 128` first",
-                    location=base.location,
-                )
+        least_row_id = low_counters(base).get("next_row_id")
+        # Some writers leave the counter behind; what is added by it has the ids of rows that are there.
+        if least_row_id is not None:
+            raise InvalidTableError(
+                f"the table at {base.location!r} has next-row-id {base.next_row_id}, and row ids up to "
+                f"{least_row_id - 1} are given out: new files would get ids that other rows have; run "
+                "`icekeep repair --table NAME --fault 128` first",
+                location=base.location,
+            )
         rows = []
         for row in manifests:
             # A list of version 1 may leave counts out that later versions require and row ids are assigned by.
@@ -342,5 +339,47 @@ class Attempt:
                 )
 
 
+Gatherer = Attempt | ManifestReader
+"""Asks manifests, and gives their answers in order; an attempt remembers them."""
+
+
 def _records_count(live: Iterable[ManifestEntry]) -> int:
     return sum(entry.data_file.record_count for entry in live)
+
+
+class RemovedDeletes(msgspec.Struct, frozen=True):
+    """A delete manifest, and the entries of its live files that a change would remove."""
+
+    manifest: ManifestFile
+    entries: tuple[ManifestEntry, ...]
+
+
+def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[RemovedDeletes]:
+    """The delete files that a change would remove from a branch: it is applied in memory, and nothing is committed.
+
+    `change` is not called for a branch without delete files.
+    """
+    base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
+    reader, head = ManifestReader(storage), base.head(branch)
+
+    def delete_manifests(snapshot: Snapshot) -> list[ManifestFile]:
+        rows = reader.manifests(snapshot)
+        return [row for row in rows if row.content is ManifestContent.DELETES and row.may_have_live_files]
+
+    before = [] if head is None else delete_manifests(head)
+    if not before:
+        return []
+    files = CommitFiles(storage, str(runtime.new_uuid()))
+    attempt = Attempt(base, 1, new_snapshot_id(runtime, base.snapshots_by_id), files, reader, runtime)
+    added = [update.snapshot for update in change().apply(base, attempt) if isinstance(update, AddSnapshot)]
+    if not added:
+        return []
+    after = {manifest_key(row): row for row in delete_manifests(added[-1])}
+    new = (after[key] for key in after.keys() - map(manifest_key, before))
+    kept = {entry_digest(entry) for row in new for entry in reader.entries(row, base) if entry.is_live}
+    removed = []
+    for manifest in before:
+        if manifest_key(manifest) not in after:
+            live = (entry for entry in reader.entries(manifest, base) if entry.is_live)
+            removed.append(RemovedDeletes(manifest, tuple(entry for entry in live if entry_digest(entry) not in kept)))
+    return removed

@@ -4,31 +4,31 @@ The operation of each snapshot is read, and the files that it added and removed,
 conflict. A `replace` keeps all rows, so it adds no data that could conflict.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
-import msgspec
-
-from icekeep.catalog.base import Table
-from icekeep.commit.attempt import Attempt, Change, CommitFiles
-from icekeep.commit.file_sets import digest_of_all, entry_digest
-from icekeep.commit.filtering import Gatherer, LiveFilesQuestion, Matching, identity
-from icekeep.commit.live_files import live_among
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.attempt import Attempt, Gatherer
+from icekeep.commit.file_sets import digest_of_all
+from icekeep.commit.manifests import LiveFilesQuestion, ManifestReader
 from icekeep.errors import ConflictError
-from icekeep.runtime import new_snapshot_id
 from icekeep.spec.collections import growing
+from icekeep.spec.filters.evaluators import (
+    file_may_match,
+    file_must_match,
+    manifest_may_match,
+    partition_matches,
+    project_inclusive,
+    residual,
+)
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import PartitionKey, PathDigest, only_data_file, partition_key, path_digest, sequence_number
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.updates import AddSnapshot
-from icekeep.storage.wrappers import RehearsalStorage
 
 
 class Isolation(Enum):
@@ -70,6 +70,49 @@ ADDED_DELETES = FileChange(
 """Matched to a filter by partition alone: the bounds of a delete file are not those of the rows that it deletes."""
 
 
+class Matching:
+    """Which manifests and files may hold rows of a filter, which is bound to the current schema."""
+
+    def __init__(self, base: TableMetadata, rows: Expression) -> None:
+        self._base, self._rows = base, rows
+        self._projections: dict[int, Expression] = {}
+        self._residuals: dict[PartitionKey, Expression] = {}
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """By partition summaries."""
+        if self._rows is ALWAYS_TRUE or manifest.partitions is None:
+            return True
+        fields = self._base.partition_type(manifest.partition_spec_id).fields
+        return manifest_may_match(self._projected(manifest.partition_spec_id), fields, manifest.partitions)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        """By partition, and for a data file by its bounds."""
+        file = entry.data_file
+        if self._rows is ALWAYS_TRUE:
+            return True
+        fields = self._base.partition_type(file.spec_id).fields
+        if not partition_matches(self._projected(file.spec_id), fields, file.partition):
+            return False
+        return file.content is not FileContent.DATA or file_may_match(self.residual(file), file)
+
+    def holds_only(self, file: DataFile) -> bool:
+        return file_must_match(self.residual(file), file)
+
+    def residual(self, file: DataFile) -> Expression:
+        """The residual of the filter in a file's partition; `ALWAYS_TRUE` where all its rows match."""
+        key = partition_key(file)
+        if key not in self._residuals:
+            spec = self._base.specs_by_id[file.spec_id]
+            self._residuals[key] = residual(self._rows, spec, self._base.schema, file.partition)
+        return self._residuals[key]
+
+    def _projected(self, spec_id: int) -> Expression:
+        if spec_id not in self._projections:
+            spec = self._base.specs_by_id[spec_id]
+            self._projections[spec_id] = project_inclusive(self._rows, spec, self._base.schema)
+        return self._projections[spec_id]
+
+
 class Since:
     """The snapshots of a branch since one of its ancestors; `None`: since the table was created."""
 
@@ -77,6 +120,9 @@ class Since:
         self, base: TableMetadata, head: Snapshot | None, starting_snapshot_id: int | None, reader: ManifestReader
     ) -> None:
         self._base, self._head, self._start, self._reader = base, head, starting_snapshot_id, reader
+        start = None if starting_snapshot_id is None else base.snapshots_by_id.get(starting_snapshot_id)
+        self.sequence_number = 0 if start is None else start.sequence_number
+        """Of the starting snapshot; 0 where there is none."""
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -97,21 +143,11 @@ class Since:
             f"what happened between {start} and {last} is not known: snapshots expired, or the branch was moved; start again"
         )
 
-    def check_known(self) -> None:
-        """Raises `ConflictError` where `snapshots` does."""
-        len(self.snapshots)
-
     def check_start(self) -> None:
         """Raises `ConflictError` where the starting snapshot is no ancestor of the branch, or expired."""
-        self.check_known()
+        _ = self.snapshots
         if self._start is not None and self._start not in self._base.snapshots_by_id:
             raise ConflictError(f"snapshot {self._start}, which was read, expired meanwhile; start again")
-
-    @property
-    def sequence_number(self) -> int:
-        """Of the starting snapshot; 0 where there is none."""
-        start = None if self._start is None else self._base.snapshots_by_id.get(self._start)
-        return 0 if start is None else start.sequence_number
 
     def is_newer(self, entry: ManifestEntry) -> bool:
         """Whether a file was added after the starting snapshot, by its file sequence number; false without one."""
@@ -147,7 +183,7 @@ class Since:
 
         That snapshot must be an ancestor, or deletes that were live in it may be gone.
         """
-        self.check_known()
+        _ = self.snapshots
         start = self.sequence_number
         question = LiveFilesQuestion.of(self._base, ("newer than", start), partial(_newer_than, start))
         newer = chain.from_iterable(asks.gathered(deletes, question))
@@ -205,37 +241,3 @@ def _positions_for(
             if partition_key(entry.data_file) in partitions if only is None else path_digest(only) in paths:
                 deletes.append(entry)
     return deletes
-
-
-class Removed(msgspec.Struct, frozen=True):
-    """A delete manifest, and the entries of its live files that a change would remove."""
-
-    manifest: ManifestFile
-    entries: tuple[ManifestEntry, ...]
-
-
-def removed_deletes(change: Callable[[], Change], table: Table, branch: str) -> list[Removed]:
-    """The delete files that a change would remove from a branch: it is applied in memory, and nothing is committed.
-
-    `change` is not called for a branch without delete files.
-    """
-    base, runtime, storage = table.metadata, table.runtime, RehearsalStorage(table.storage)
-    reader, head = ManifestReader(storage), base.head(branch)
-    before = () if head is None else live_among(reader.manifests(head)).deletes
-    if not before:
-        return []
-    files = CommitFiles(storage, str(runtime.new_uuid()))
-    attempt = Attempt(base, 1, new_snapshot_id(runtime, base.snapshots_by_id), files, reader, runtime)
-    added = [update.snapshot for update in change().apply(base, attempt) if isinstance(update, AddSnapshot)]
-    if not added:
-        return []
-    after = {identity(one): one for one in live_among(reader.manifests(added[-1])).deletes}
-    identities_before = {identity(one) for one in before}
-    new = (entry for key, one in after.items() if key not in identities_before for entry in reader.entries(one, base))
-    kept = {entry_digest(entry) for entry in new if entry.is_live}
-    removed = []
-    for manifest in before:
-        if identity(manifest) not in after:
-            live = (entry for entry in reader.entries(manifest, base) if entry.is_live)
-            removed.append(Removed(manifest, tuple(entry for entry in live if entry_digest(entry) not in kept)))
-    return removed

@@ -9,24 +9,24 @@ manifests the least data sequence number in each (`MinNumbers`), and a delete fi
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from icekeep.commit.file_sets import digest_of_all
-from icekeep.commit.filtering import (
-    Gatherer,
+from icekeep.commit.attempt import Gatherer
+from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
+from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
+from icekeep.commit.manifests import (
     Gathering,
     LiveFilesQuestion,
-    PartitionRanges,
-    identity,
+    ManifestReader,
+    manifest_key,
     without_history,
 )
-from icekeep.commit.live_files import PathProof, ProvenPaths, live_among, min_data_sequence_number, proven_min_number
-from icekeep.commit.manifests import ManifestReader
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.spec.manifests.structs import DataFile, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
     PartitionKey,
@@ -42,7 +42,8 @@ from icekeep.spec.reach import (
     path_digest,
     sequence_number,
 )
-from icekeep.spec.types import OPAQUE, Type
+from icekeep.spec.types import DOUBLE, FLOAT, OPAQUE, UUID, NestedField, PrimitiveType, Type
+from icekeep.spec.values import are_crossed, value_from_bytes
 
 _Key = TypeVar("_Key")
 _Scope = tuple[tuple[Any, ...], int]
@@ -88,11 +89,12 @@ class MinNumbers(msgspec.Struct, frozen=True):
     paths: Mapping[PathDigest, int] = {}
 
     @classmethod
-    def of(cls, data: Iterable[tuple[DataFile, int]], asked: DeleteScopes) -> "MinNumbers":
-        """The least numbers of some data files, each given with its own, in the scopes of `asked` alone."""
+    def of(cls, asked: DeleteScopes, data: Iterable[ManifestEntry]) -> "MinNumbers":
+        """Those of some data files, in the scopes of `asked` alone."""
         partitions: dict[PartitionKey, int] = {}
         paths: dict[PathDigest, int] = {}
-        for file, number in data:
+        for entry in data:
+            file, number = entry.data_file, sequence_number(entry)
             if (partition := partition_key(file)) in asked.partitions:
                 partitions[partition] = min(number, partitions.get(partition, number))
             if asked.paths and (path := path_digest(file.file_path)) in asked.paths:
@@ -145,36 +147,43 @@ def seems_dangling(delete: ManifestEntry, least: MinNumbers) -> bool:
     return number is None or not is_newer(delete, number)
 
 
-class Dangling:
+class Dangling(msgspec.Struct, frozen=True):
     """A `Selection` of the delete files that `is_dangling` names, and of those that `seems_dangling` does and rows have proven.
 
-    `proven` are `own_path_digest`.
+    Attributes:
+        numbers: equal for the same selection; not worked out again in tasks.
+        proven: `own_path_digest`.
+        only: no file without one of these digests (`entry_digest`) is selected; `None`: any.
     """
 
-    def __init__(
-        self, least: MinNumbers, min_of_table: int, specs: Specs, proven: Set[PathDigest] = frozenset()
-    ) -> None:
-        self.least, self.min_of_table, self.specs, self._proven = least, min_of_table, specs, frozenset(proven)
+    numbers: Hashable
+    least: MinNumbers
+    min_of_table: int
+    specs: Specs
+    proven: frozenset[PathDigest] = frozenset()
+    only: frozenset[Digest] | None = None
+
+    @classmethod
+    def of(
+        cls, least: MinNumbers, min_of_table: int, specs: Specs, proven: frozenset[PathDigest] = frozenset()
+    ) -> "Dangling":
+        digests = (digest_of_all(least.partitions.items()), digest_of_all(least.paths.items()), digest_of_all(proven))
+        return cls(("dangling", min_of_table, *digests), least, min_of_table, specs, proven)
+
+    def limited_to(self, only: frozenset[Digest] | None) -> "Dangling":
+        if only is None:
+            return self
+        return msgspec.structs.replace(self, numbers=(self.numbers, digest_of_all(only)), only=only)
 
     def key(self, manifest: ManifestFile) -> Hashable:
         return self.numbers
 
-    @cached_property
-    def numbers(self) -> Hashable:
-        """A key that is equal for the same selection."""
-        least = self.least
-        return (
-            "dangling",
-            digest_of_all(least.partitions.items()),
-            digest_of_all(least.paths.items()),
-            self.min_of_table,
-            digest_of_all(self._proven),
-        )
-
     def entry(self, entry: ManifestEntry) -> bool:
+        if self.only is not None and entry_digest(entry) not in self.only:
+            return False
         if is_dangling(entry, self.least, self.min_of_table, self.specs):
             return True
-        is_proven = bool(self._proven) and own_path_digest(entry.data_file) in self._proven
+        is_proven = bool(self.proven) and own_path_digest(entry.data_file) in self.proven
         return is_proven and seems_dangling(entry, self.least)
 
 
@@ -207,17 +216,17 @@ def dangling(
     possible = PossibleManifests(asked, base)
     likely = [manifest for manifest in data if possible.holds_reached_files(manifest)]
     number = base.next_sequence_number if added_number is None else added_number
-    of_added = MinNumbers.of(((file, number) for file in added), asked)
-    least = MinNumbers.union([*asks.gathered(likely, min_numbers_in(asked, base)), of_added])
-    by_lists = Dangling(least, min_data_sequence_number(data, base, number), base.specs_by_id)
-    likely_ids = {*map(identity, likely)}
-    others = [manifest for manifest in data if identity(manifest) not in likely_ids]
+    new = (ManifestEntry(status=Status.ADDED, data_file=file, sequence_number=number) for file in added)
+    least = MinNumbers.union([*asks.gathered(likely, min_numbers_in(asked, base)), MinNumbers.of(asked, new)])
+    by_lists = Dangling.of(least, min_data_sequence_number(data, base, number), base.specs_by_id)
+    likely_keys = {*map(manifest_key, likely)}
+    others = [manifest for manifest in data if manifest_key(manifest) not in likely_keys]
     proved = _proved(by_lists, deletes, data, others, base, asks, number)
     if proof is None:
         return proved
     key, is_asked = ("proven", "seeming", proved.numbers), partial(_is_unproven, proved)
     proven = asks.gathered(deletes, ProvenPaths(without_history(base), key, is_asked, proof))
-    return Dangling(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
+    return Dangling.of(proved.least, proved.min_of_table, proved.specs, frozenset().union(*proven))
 
 
 def _is_unproven(by_numbers: Dangling, entry: ManifestEntry) -> bool:
@@ -243,7 +252,7 @@ def _proved(
         least = MinNumbers.union([least, *asks.gathered(others, min_numbers_in(scopes, base))])
     if any(has_global for _, has_global in answers):
         min_of_table = min(min_of_table, proven_min_number(data, base, asks, added_number))
-    return Dangling(least, min_of_table, base.specs_by_id)
+    return Dangling.of(least, min_of_table, base.specs_by_id)
 
 
 def dangling_deletes_count(
@@ -260,11 +269,7 @@ def dangling_deletes_count(
 
 def min_numbers_in(asked: DeleteScopes, base: TableMetadata) -> Gathering[MinNumbers]:
     key = "least", digest_of_all(asked.partitions), digest_of_all(asked.paths)
-    return LiveFilesQuestion.of(base, key, partial(_min_numbers, asked))
-
-
-def _min_numbers(asked: DeleteScopes, live: Iterator[ManifestEntry]) -> MinNumbers:
-    return MinNumbers.of(((entry.data_file, sequence_number(entry)) for entry in live), asked)
+    return LiveFilesQuestion.of(base, key, partial(MinNumbers.of, asked))
 
 
 def _seeming_scopes(by_lists: Dangling, live: Iterator[ManifestEntry]) -> tuple[DeleteScopes, bool]:
@@ -297,8 +302,11 @@ class PossibleManifests:
         asked, least = self._asked.get(manifest.partition_spec_id), manifest.min_sequence_number or 0
         if asked is None or asked.greatest < least:
             return False
-        ranges = PartitionRanges(manifest, self._base)
-        return any(number >= least and ranges.may_hold(values) for values, number in asked.within(ranges))
+        ranges = partition_ranges(manifest, self._base)
+        return any(
+            number >= least and all(one.may_hold(value) for one, value in zip(ranges, values, strict=False))
+            for values, number in asked.within(*((ranges[0].lower, ranges[0].upper) if ranges else (None, None)))
+        )
 
 
 class _Partitions:
@@ -312,11 +320,50 @@ class _Partitions:
         self._firsts = [values[0] for values, _ in self._ordered]
         self.greatest = max(number for _, number in scopes)
 
-    def within(self, ranges: PartitionRanges) -> Iterator[_Scope]:
-        """Scopes within a manifest's bounds of the first field, and those without an ordered value there."""
+    def within(self, lower: Any, upper: Any) -> Iterator[_Scope]:
+        """Scopes within bounds of the first field, which are `None` where unknown, and those without an ordered value there."""
         yield from self._others
-        lower, upper = ranges.first_bounds
         begin = 0 if lower is None else bisect_left(self._firsts, lower)
         end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
         # A slice: `islice` would walk from the beginning.
         yield from self._ordered[begin:end]
+
+
+class FieldRange(NamedTuple):
+    """The partition values that a field summary allows: all without bounds, or for a type whose order differs between writers."""
+
+    may_hold_null: bool
+    may_hold_values: bool
+    lower: Any
+    upper: Any
+
+    def may_hold(self, value: Any) -> bool:
+        if value is None:
+            return self.may_hold_null
+        above = self.lower is None or bool(self.lower <= value)
+        return self.may_hold_values and above and (self.upper is None or bool(value <= self.upper))
+
+
+def partition_ranges(manifest: ManifestFile, base: TableMetadata) -> list[FieldRange]:
+    """The values of each partition field that a manifest may hold by its row of the list; none, which allow all, without it."""
+    ranges = []
+    fields = base.partition_type(manifest.partition_spec_id).fields if manifest.partitions else ()
+    for field, summary in zip(fields, manifest.partitions or (), strict=False):
+        is_ordered = isinstance(field.type, PrimitiveType) and field.type not in (FLOAT, DOUBLE, UUID, OPAQUE)
+        is_bounded = summary.lower_bound is not None or summary.upper_bound is not None
+        lower = upper = None
+        if is_ordered:
+            lower, upper = (_decoded(field, bound) for bound in (summary.lower_bound, summary.upper_bound))
+        if are_crossed(lower, upper):
+            lower = upper = None
+        # Both bounds are null where all values are; without nulls, missing bounds say nothing.
+        may_hold_values = is_bounded or not is_ordered or not summary.contains_null
+        ranges.append(FieldRange(summary.contains_null, may_hold_values, lower, upper))
+    return ranges
+
+
+def _decoded(field: NestedField, bound: bytes | None) -> Any:
+    try:
+        return None if bound is None else value_from_bytes(field.type, bound)
+    except (InvalidTableError, UnsupportedError):
+        return None

@@ -2,24 +2,19 @@
 
 A file is found again in a base by a digest, 16 bytes, of all that may not have changed, whichever manifest lists its entry
 then. A stored set has one part for each manifest that its files were read from, so that filtering a manifest loads one part.
-
-Deletes of positions that others commit while a data file is rewritten follow its rows. A change only finds them; a
-`DeleteCarrier` reads them, and writes them as deletes of the rows in the new files.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from typing import Protocol
 
 import msgspec
 
 from icekeep.decoding import from_msgpack
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.collections import PartSet, PositionSet, Renumbering, narrowed, packed_positions, unpacked_positions
-from icekeep.spec.manifests.structs import DataFile, ManifestEntry
-from icekeep.spec.metadata import TableMetadata
+from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spec.reach import DIGEST_BYTES, AppliedDelete, partition_key
 from icekeep.storage.base import Storage
 
@@ -170,39 +165,3 @@ def _numbered(
 def live_twice(path: str) -> InvalidTableError:
     # Its rows were read as often as it is listed, but only one of its entries would be removed.
     return InvalidTableError(f"data file {path!r} is live more than once in the table; it cannot be rewritten")
-
-
-class ChangedDeletes(msgspec.Struct, frozen=True, kw_only=True):
-    """The deletes of positions of one replaced data file in a base, where they differ from those that the rewrite applied.
-
-    Attributes:
-        deletes: the live position delete files, or the vector, to compare.
-        lacks_positions: an applied one is no longer live: `deletes` must hold all positions that it held.
-        lacks_keys: an applied equality delete file is no longer live: `deletes` must hold every row that the rewrite dropped.
-    """
-
-    deletes: tuple[ManifestEntry, ...]
-    lacks_positions: bool = False
-    lacks_keys: bool = False
-
-
-class Carried(msgspec.Struct, frozen=True):
-    """Deletes of rows of the new files, and the reasons for data files whose deletes cannot be carried, by path."""
-
-    deletes: tuple[DataFile, ...] = ()
-    refusals: Mapping[str, str] = {}
-
-
-class DeleteCarrier(Protocol):
-    """Knows where each row of the replaced files went; each attempt of a commit asks with its own base."""
-
-    def carried(
-        self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, noted: Callable[[str], None]
-    ) -> Carried:
-        """Write deletes that others committed since the rewrite read, as deletes of the same rows in the new files.
-
-        Args:
-            changed: by the path of a replaced data file.
-            base: its format version decides the kind of delete files.
-            noted: called with each location once it is written, so that files which no snapshot names are removed.
-        """

@@ -11,29 +11,28 @@ from functools import partial
 
 import msgspec
 
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.file_sets import ChangedDeletes, FileSet, FilesToFind, StoredFileSet, digest_of_all, entry_digest
-from icekeep.commit.filtering import (
-    EntryReader,
+from icekeep.commit.attempt import Attempt, Gatherer
+from icekeep.commit.file_sets import FileSet, FilesToFind, StoredFileSet, digest_of_all, entry_digest
+from icekeep.commit.manifest_writer import manifest_target_bytes
+from icekeep.commit.manifests import (
+    ChangedDeletes,
     FilterManifests,
-    Gatherer,
     LastingKey,
-    LeftBehind,
     LiveFilesQuestion,
+    ManifestReader,
     RemovalCheck,
     RemovalChecks,
     Selection,
-    identity,
+    manifest_key,
     without_history,
 )
-from icekeep.commit.manifest_writer import manifest_target_bytes
 from icekeep.commit.summary import FILE_TOTALS, SummaryBuilder, check_file_total, live_counts
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import boolean_property, whole_number
-from icekeep.spec.reach import PathDigest, own_path, own_path_digest, path_digest, sequence_number
+from icekeep.spec.reach import PathDigest, is_newer, own_path, own_path_digest, path_digest, sequence_number
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
 
@@ -174,8 +173,8 @@ def remove(
     missing_count = len(as_read) - sum(one.named_count for one in filtered.values())
     # A set that was read from manifests all of which are here is nowhere else.
     if missing_count > 0 and (strays or not isinstance(as_read, StoredFileSet)):
-        asked = {identity(m) for m in likely}
-        others = [m for m in manifests if identity(m) not in asked]
+        asked = {manifest_key(m) for m in likely}
+        others = [m for m in manifests if manifest_key(m) not in asked]
         more, of_others = attempt.filtered(others, msgspec.structs.replace(work, remaining_count=missing_count))
         filtered, checked = {**filtered, **more}, RemovalChecks.joined([checked, of_others])
         missing_count -= sum(one.named_count for one in more.values())
@@ -187,7 +186,9 @@ def remove(
     raise_refusals(checked.refusals)
     return KeptManifests(
         manifests=tuple(
-            new for m in manifests for new in (filtered[identity(m)].manifests if identity(m) in filtered else (m,))
+            new
+            for m in manifests
+            for new in (filtered[manifest_key(m)].manifests if manifest_key(m) in filtered else (m,))
         ),
         removed_count=sum(one.files_count for one in filtered.values()),
         paths=paths,
@@ -250,13 +251,48 @@ def remove_deletes(
         else:
             # By the list none is too old; where it is wrong, some of those stay.
             least = -1
-        proven: frozenset[PathDigest] = frozenset()
+        proven, paths_digest = frozenset[PathDigest](), digest_of_all(kept.paths)
         if proof is not None:
-            key, is_asked = ("proven", "own paths in", digest_of_all(kept.paths)), partial(_has_own_path_in, kept.paths)
+            key, is_asked = ("proven", "own paths in", paths_digest), partial(_has_own_path_in, kept.paths)
             work = ProvenPaths(without_history(base), key, is_asked, proof)
             proven = frozenset().union(*attempt.gathered(manifests.deletes, work))
-        selected = LeftBehind(kept.paths, least, selected, all_too_old, proven)
+        digests = paths_digest, digest_of_all(proven)
+        selected = LeftBehind(kept.paths, least, selected, all_too_old, proven, digests)
     return remove(manifests.deletes, attempt, as_read=as_read, selected=selected)
+
+
+class LeftBehind(msgspec.Struct, frozen=True):
+    """A `Selection` of the delete files that apply to removed data files alone, or are too old for every data file that is left.
+
+    Attributes:
+        paths: `path_digest` of the removed data files.
+        min_sequence_number: the least data sequence number of the data files that are left.
+        all_too_old: paths of manifests all of whose live files are too old, by their entries.
+        proven: `own_path_digest` of delete files that do not name their data file, and whose rows are all of that one.
+        digests: of `paths` and `proven`.
+    """
+
+    paths: frozenset[PathDigest]
+    min_sequence_number: int
+    other: Selection | None
+    all_too_old: frozenset[str]
+    proven: frozenset[PathDigest]
+    digests: tuple[bytes, bytes]
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        if manifest.manifest_path in self.all_too_old:
+            # All go, whatever else is asked, in each attempt whose base proves it again (`remove_deletes`).
+            return "all too old"
+        return "left", self.digests, self.min_sequence_number, None if self.other is None else self.other.key(manifest)
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        file = entry.data_file
+        own: str | bytes | None = file.referenced_data_file
+        if own is None and self.proven and own_path_digest(file) in self.proven:
+            own = own_path(file)
+        if own is not None and path_digest(own) in self.paths:
+            return True
+        return not is_newer(entry, self.min_sequence_number) or (self.other is not None and self.other.entry(entry))
 
 
 def min_data_sequence_number(manifests: Iterable[ManifestFile], base: TableMetadata, added_number: int | None) -> int:
@@ -298,7 +334,7 @@ class ProvenPaths(msgspec.Struct, frozen=True):
     is_asked: Callable[[ManifestEntry], bool]
     proof: PathProof
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> frozenset[PathDigest]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> frozenset[PathDigest]:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
         files = [entry.data_file for entry in live if self.is_asked(entry)]
         proven = self.proof(reader.storage, files) if files else ()

@@ -11,12 +11,12 @@ Only locations that this very commit wrote are removed; nothing is listed. A fil
 the outcome of the commit is decided, and cleaning up must not change it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 
 import msgspec
 
-from icekeep.catalog.base import Committed, Conflict, Table, Unknown
+from icekeep.catalog.base import Committed, Conflict, SwapOutcome, Table, Unknown
 from icekeep.catalog.metadata_files import parse_version_name
 from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.attempt import CommitFiles
@@ -31,14 +31,26 @@ _LEAST_MS = MINUTE_MS
 """The table is checked for at least this long: one request that hung may have taken all of the time."""
 
 
+def added_snapshot(updates: Iterable[Update]) -> Snapshot | None:
+    return next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
+
+
+def answer_of(swap: Callable[[], SwapOutcome]) -> SwapOutcome:
+    """What a catalog answers, which may raise an unknown outcome as well as return it."""
+    try:
+        return swap()
+    except OutcomeUnknownError as error:
+        return Unknown(error.message, str(error.facts.get("metadata_location", "")))
+
+
 def settle(
-    outcome: Committed | Conflict | Unknown,
+    outcome: SwapOutcome,
     base: Table,
     snapshot_id: int | None,
     runtime: Runtime,
     requirements: Sequence[Requirement] = (),
     spent_ms: int = 0,
-) -> Committed | Conflict | Unknown:
+) -> SwapOutcome:
     """Make an outcome that is in doubt more certain, by loading the table; raises no `IcekeepError`.
 
     A conflict that is not final may hide our own commit (an answer was lost, the request was sent twice): it becomes
@@ -55,7 +67,7 @@ def settle(
         return outcome
     location = outcome.metadata_location if isinstance(outcome, Unknown) else ""
     for table in _loaded_tables(base, runtime, spent_ms):
-        if table is not None and _has_landed(table, snapshot_id, location):
+        if table is not None and _holds(table, snapshot_id, location):
             return Committed(table)
         if isinstance(outcome, Conflict):
             if table is None or snapshot_id is None:
@@ -91,7 +103,7 @@ def _loaded_tables(base: Table, runtime: Runtime, spent_ms: int) -> Iterator[Tab
             return
 
 
-def _has_landed(table: Table, snapshot_id: int | None, metadata_location: str) -> bool:
+def _holds(table: Table, snapshot_id: int | None, metadata_location: str) -> bool:
     history = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
     # Two writers that want the same version of a table in a directory give it the same name, which proves nothing.
     is_unique = parse_version_name(metadata_location.rsplit("/", 1)[-1]) is None
@@ -143,10 +155,10 @@ class RefusedSwaps:
     def note(self, base: Table, updates: Sequence[Update], answer: Conflict | UnavailableError) -> None:
         """Record a swap on `base`, unless the answer proves that it will not land."""
         is_final = answer.is_final if isinstance(answer, Conflict) else not answer.was_sent
-        if not is_final and any(isinstance(update, AddSnapshot) for update in updates):
+        if not is_final and added_snapshot(updates) is not None:
             self._open.append((base, requirements_for(base.metadata, updates)))
 
-    def landed(self, now: Table) -> Snapshot | None:
+    def snapshot_in(self, now: Table) -> Snapshot | None:
         """The commit's snapshot, if the table has it now; otherwise swaps that are over are no longer in doubt."""
         snapshot = now.metadata.snapshots_by_id.get(self._snapshot_id)
         if snapshot is None:
@@ -161,7 +173,7 @@ class RefusedSwaps:
         if not self._open:
             return False
         try:
-            return self.landed(self._table.refresh()) is not None or bool(self._open)
+            return self.snapshot_in(self._table.refresh()) is not None or bool(self._open)
         except NotFoundError:
             # Nothing lands on a table that is gone.
             return False
@@ -199,21 +211,16 @@ class RefusedSwaps:
             raise
 
 
-def remove_all(files: CommitFiles) -> None:
-    """Remove everything that a failed commit wrote."""
-    _remove(files, files.written)
+def remove_all(files: CommitFiles, named: Set[str] = frozenset()) -> None:
+    """Remove everything that a commit wrote, but for the files that its snapshot names."""
+    locations = [location for location in files.written if location not in named]
+    if locations:
+        with suppress(Exception):
+            files.storage.delete_many(locations)
 
 
 def remove_unused(files: CommitFiles, snapshot: Snapshot | None) -> None:
     """Remove the lists of earlier attempts, and the manifests and delete files that the committed snapshot does not name."""
-    if snapshot is None or snapshot.manifest_list not in files.named:
-        # The change made no snapshot, or another writer has expired it already, and what it named is unknown.
-        return
-    named = files.named[snapshot.manifest_list] | {snapshot.manifest_list}
-    _remove(files, [location for location in files.written if location not in named])
-
-
-def _remove(files: CommitFiles, locations: list[str]) -> None:
-    if locations:
-        with suppress(Exception):
-            files.storage.delete_many(locations)
+    # What is named is unknown where the change made no snapshot, or another writer has expired it already.
+    if snapshot is not None and snapshot.manifest_list in files.named:
+        remove_all(files, files.named[snapshot.manifest_list] | {snapshot.manifest_list})

@@ -17,7 +17,7 @@ from icekeep.catalog.base import Committed, Conflict, Table, Unknown, log_contex
 from icekeep.catalog.resending import StatusChecks
 from icekeep.commit.attempt import Attempt, Change, CommitFiles
 from icekeep.commit.manifests import ManifestReader
-from icekeep.commit.outcome import RefusedSwaps, remove_all, remove_unused, settle
+from icekeep.commit.outcome import RefusedSwaps, added_snapshot, answer_of, remove_all, remove_unused, settle
 from icekeep.commit.summary import producer_keys
 from icekeep.errors import ConflictError, IcekeepError, OptionError, OutcomeUnknownError, SafetyError, UnavailableError
 from icekeep.events import SILENT, CommitRetried, Listener, SnapshotCommitted
@@ -25,7 +25,7 @@ from icekeep.runtime import SUBMITTER, SUBMITTERS, Runtime, new_snapshot_id, pat
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import retry_number
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.updates import AddSnapshot, Update, requirements_for
+from icekeep.spec.updates import Update, requirements_for
 from icekeep.storage.locations import canonical
 
 
@@ -129,64 +129,58 @@ class _Patience:
         # The time this took is no part of an outage in which the catalog takes no swap.
         self._swapping.since_ms += max(0, self._applied_ms - self._swapping.waits_until_ms)
 
-    def after_failed_apply(self, number: int, error: UnavailableError) -> None:
-        """Record that in attempt `number` the table could not be loaded or the change applied.
+    def after_failure(self, number: int, failure: Conflict | UnavailableError, *, was_applied: bool) -> None:
+        """Have the next turn wait: in attempt `number` the swap failed, or the table was not loaded or the change not applied.
 
         Raises where no attempt is left, and anything that the listener raises on the wait.
         """
-        # A failed wait takes time as well.
-        self._applied_ms = self._runtime.monotonic_ms()
-        self._after_failure(number, error, self._applying)
-
-    def after_failed_swap(self, number: int, outcome: Conflict | UnavailableError) -> None:
-        """As `after_failed_apply`, for a swap that was refused, or that the catalog did not take."""
-        if isinstance(outcome, UnavailableError):
-            self._after_failure(number, outcome, self._swapping)
-            return
-        reason = outcome.reason
-        self._conflicts_count += 1
-        self._swapping = _Outage()
-        left_ms = self._left_ms(self._began_ms)
-        is_late = self._conflicts_count > 1 and left_ms < 0
-        if is_late or self._conflicts_count > self._policy.num_retries:
-            # A single refusal does not show that nobody changed it: the table was not loaded again.
-            if len(self._bases) == 1 and self._conflicts_count > 1:
-                raise ConflictError(
-                    f"the catalog refused all {self._conflicts_count} commits to {self._table.name!r} although nobody else "
-                    f"changed it ({reason}); look for a lock that its owner left, then run it again",
-                    attempts=number,
-                )
-            raise ConflictError(
-                f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
-                attempts=number,
-            )
-        wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
-        self._wait(number, wait_ms, left_ms, reason, is_conflict=True)
-
-    def _after_failure(self, number: int, error: UnavailableError, outage: "_Outage") -> None:
         now_ms = self._runtime.monotonic_ms()
-        if not outage.failures_count:
-            outage.since_ms = now_ms
-        outage.failures_count += 1
-        left_ms = self._left_ms(outage.since_ms)
-        if self._runtime.is_abandoned() or left_ms < 0:
-            raise error
-        min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
-        wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
-        outage.waits_until_ms = now_ms + self._wait(number, wait_ms, left_ms, error.message)
-
-    def _left_ms(self, since_ms: int) -> int:
-        """The rest of the timeout that began at `since_ms`; short while the work is being stopped."""
-        timeout_ms = patience_ms(self._runtime, self._policy.total_timeout_ms)
-        return since_ms + timeout_ms - self._runtime.monotonic_ms()
-
-    def _wait(self, number: int, wait_ms: int, left_ms: int, reason: str, *, is_conflict: bool = False) -> int:
-        """Have the next turn wait; while the work is being stopped, no longer than there is time left."""
+        outage = None
+        if isinstance(failure, Conflict):
+            self._conflicts_count += 1
+            self._swapping = _Outage()
+            since_ms, reason = self._began_ms, failure.reason
+        else:
+            if not was_applied:
+                # A failed wait takes time as well.
+                self._applied_ms = now_ms
+            outage = self._swapping if was_applied else self._applying
+            if not outage.failures_count:
+                outage.since_ms = now_ms
+            outage.failures_count += 1
+            since_ms, reason = outage.since_ms, failure.message
+        # The rest of the timeout is short while the work is being stopped.
+        left_ms = since_ms + patience_ms(self._runtime, self._policy.total_timeout_ms) - now_ms
+        if outage is None:
+            is_late = self._conflicts_count > 1 and left_ms < 0
+            if is_late or self._conflicts_count > self._policy.num_retries:
+                raise self._too_many_conflicts(number, reason)
+            wait_ms = self._policy.wait_ms(self._conflicts_count, self._runtime)
+        else:
+            if self._runtime.is_abandoned() or left_ms < 0:
+                assert isinstance(failure, UnavailableError)
+                raise failure
+            min_ms = min(_OUTAGE_WAIT_MS * 2 ** (outage.failures_count - 1), _OUTAGE_WAIT_MAX_MS)
+            wait_ms = max(min_ms, self._policy.wait_ms(outage.failures_count, self._runtime))
         if self._runtime.is_stopping():
             wait_ms = min(wait_ms, max(left_ms, 0) + 1)
         self._wait_ms = wait_ms
-        self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason, is_conflict))
-        return wait_ms
+        if outage is not None:
+            outage.waits_until_ms = now_ms + wait_ms
+        self._listener.on(CommitRetried(self._table.name, number, wait_ms, reason, outage is None))
+
+    def _too_many_conflicts(self, number: int, reason: str) -> ConflictError:
+        # A single refusal does not show that nobody changed it: the table was not loaded again.
+        if len(self._bases) == 1 and self._conflicts_count > 1:
+            return ConflictError(
+                f"the catalog refused all {self._conflicts_count} commits to {self._table.name!r} although nobody else "
+                f"changed it ({reason}); look for a lock that its owner left, then run it again",
+                attempts=number,
+            )
+        return ConflictError(
+            f"others kept changing {self._table.name!r}: gave up after {number} attempts ({reason}); run it again",
+            attempts=number,
+        )
 
 
 class _Outage(msgspec.Struct):
@@ -200,8 +194,8 @@ class _Outage(msgspec.Struct):
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     """A table after a commit.
 
-    `base` is the table that the change was applied to. `snapshot_id` is `None` where the change made no snapshot, `changed`
-    false where there was nothing to change. `summary` is that of the snapshot, even if others have expired it since.
+    `base` is the table that the attempt which landed was applied to. `snapshot_id` is `None` where the change made no snapshot,
+    `changed` false where there was nothing to change. `summary` is that of the snapshot, even if others have expired it since.
     """
 
     table: Table
@@ -234,7 +228,8 @@ def commit(
         ConflictError: the change no longer applies, or conflicts went on for longer than `commit.retry.*` allows. What
             this call wrote is removed.
         OutcomeUnknownError: the last attempt may have landed, perhaps interrupted, or an earlier one that was refused may
-            still land; nothing was removed, and callers may remove nothing. Any other error proves that nothing landed.
+            still land; nothing was removed, and callers may remove nothing. Any other `IcekeepError` proves that nothing landed;
+            an interrupt proves nothing to callers: one that comes once the commit has landed is raised as it is.
         SafetyError: the table was dropped and created again since it was loaded.
         UnavailableError: the catalog or a store stayed out of reach for longer than `commit.retry.total-timeout-ms`, or for some
             seconds while the work is being stopped (`Runtime.is_stopping`), or this process is abandoned
@@ -269,53 +264,61 @@ class _Commit:
         self.snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
         self._patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
         self._refused = RefusedSwaps(table, self.snapshot_id)
+        # By manifest list, and by metadata location: the base of each attempt that made a snapshot.
+        self._base_locations: dict[str | None, str] = {}
+        self._bases: dict[str, Table] = {}
 
     def run(self) -> CommitResult:
         """Attempt until a swap lands, there is nothing to change, or an error ends the commit."""
-        base = self._table
         for number in count(1):
             with ExitStack() as turn:
-                tried = base
                 try:
                     turn.enter_context(self._patience.turn())
                     base = reloaded(self._table)
                     # The credentials of the first load may have expired.
                     self.files.reach_through(base.storage)
                     # Before the first attempt a snapshot with this id can only be another's, by chance.
-                    landed = self._refused.landed(base) if number > 1 else None
-                    updates = self._apply(base, number) if landed is None else ()
+                    own = self._refused.snapshot_in(base) if number > 1 else None
+                    updates = self._apply(base, number) if own is None else ()
                 except UnavailableError as error:
                     with self._refused.leaving_nothing(self.files, self._undo):
-                        self._patience.after_failed_apply(number, error)
+                        self._patience.after_failure(number, error, was_applied=False)
                     continue
                 except BaseException:
                     # Nothing of this attempt was shown to the catalog, and earlier ones were refused.
                     with self._refused.leaving_nothing(self.files, self._undo):
                         raise
-                if not updates and landed is None:
-                    return self._unchanged(base)
+                if own is None and not updates:
+                    if self._refused.may_land():
+                        raise self._refused.in_doubt("nothing is left to change")
+                    remove_all(self.files)
+                    return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
                 self._patience.applied(number, base)
+                if own is not None:
+                    # Whatever the catalog answered: the files that it names are live.
+                    return self._result(base, base, own)
                 try:
-                    if landed is not None:
-                        # Whatever the catalog answered: the files that it names are live.
-                        return self._landed(base, tried, landed)
                     outcome = self._swap(base, updates, turn)
-                    if isinstance(outcome, Committed):
-                        return self._landed(outcome.table, base, _added_snapshot(updates))
                 except IcekeepError:
                     raise
                 except BaseException as interrupt:
                     # Callers must not clean up either, so it may not look like an interrupt before the swap.
                     raise self._in_doubt(updates, repr(interrupt)) from interrupt
+                if isinstance(outcome, Committed):
+                    return self._result(outcome.table, base, added_snapshot(updates))
                 self._refused.note(base, updates, outcome)
                 with self._refused.leaving_nothing(self.files, self._undo):
-                    self._patience.after_failed_swap(number, outcome)
+                    self._patience.after_failure(number, outcome, was_applied=True)
         raise AssertionError("count() does not end")
 
     def _apply(self, base: Table, number: int) -> Sequence[Update]:
         reader = self._reader.with_storage(base.storage)
         attempt = Attempt(base.metadata, number, self.snapshot_id, self.files, reader, self._runtime)
-        return self._change.apply(base.metadata, attempt)
+        updates = self._change.apply(base.metadata, attempt)
+        if (added := added_snapshot(updates)) is not None:
+            self._base_locations[added.manifest_list] = base.metadata_location
+            self._bases[base.metadata_location] = base
+        return updates
 
     def _swap(self, base: Table, updates: Sequence[Update], turn: ExitStack) -> Committed | Conflict | UnavailableError:
         """The outcome of one swap, settled where it was in doubt; `OutcomeUnknownError` where it stays unknown.
@@ -329,9 +332,7 @@ class _Commit:
             # As late as possible: the submitter may have died since the last check.
             check_submitter(self._runtime)
             with turn:
-                outcome = base.catalog.swap(base, requirements, updates)
-        except OutcomeUnknownError as error:
-            outcome = _unknown(error)
+                outcome = answer_of(lambda: base.catalog.swap(base, requirements, updates))
         except UnavailableError as error:
             return error
         except IcekeepError as error:
@@ -343,14 +344,14 @@ class _Commit:
             except IcekeepError:
                 error.append("nothing was committed")
                 raise
-        added_id = None if _added_snapshot(updates) is None else self.snapshot_id
+        added_id = None if added_snapshot(updates) is None else self.snapshot_id
         spent_ms = self._runtime.monotonic_ms() - began_ms
         outcome = settle(outcome, base, added_id, self._runtime, requirements, spent_ms)
         if isinstance(outcome, Unknown):
             raise self._in_doubt(updates, outcome.cause, outcome.metadata_location)
         return outcome
 
-    def _landed(self, committed: Table, base: Table, added: Snapshot | None) -> CommitResult:
+    def _result(self, committed: Table, base: Table, added: Snapshot | None) -> CommitResult:
         """The result of a commit that landed; `added` is the snapshot that this attempt was to add, if any."""
         snapshot = None if added is None else committed.metadata.snapshots_by_id.get(added.snapshot_id)
         if added is not None:
@@ -358,23 +359,22 @@ class _Commit:
         elif not self._refused.may_land():
             # Only earlier attempts wrote files, and those were refused.
             remove_all(self.files)
+        if snapshot is not None:
+            # An earlier attempt may have landed after all, with the same id, on another base and with other counts.
+            base = self._bases.get(self._base_locations.get(snapshot.manifest_list, ""), base)
         snapshot_id = None if snapshot is None else snapshot.snapshot_id
         self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
-        # The snapshot that landed may be that of an earlier attempt, with the same id and other counts.
         reported = snapshot or added
-        summary = {} if reported is None else reported.summary or {}
         return CommitResult(
-            table=committed.for_run(base.run), base=base, snapshot_id=snapshot_id, changed=True, summary=summary
+            table=committed.for_run(base.run),
+            base=base,
+            snapshot_id=snapshot_id,
+            changed=True,
+            summary={} if reported is None else reported.summary or {},
         )
 
-    def _unchanged(self, base: Table) -> CommitResult:
-        if self._refused.may_land():
-            raise self._refused.in_doubt("nothing is left to change")
-        remove_all(self.files)
-        return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
-
     def _in_doubt(self, updates: Sequence[Update], cause: str, metadata_location: str = "") -> OutcomeUnknownError:
-        marks = [] if _added_snapshot(updates) is None else [f"snapshot {self.snapshot_id}"]
+        marks = [] if added_snapshot(updates) is None else [f"snapshot {self.snapshot_id}"]
         marks += [f"metadata {metadata_location!r}"] if metadata_location else []
         return OutcomeUnknownError(
             f"the commit to {self._table.name!r} may or may not have landed ({cause}); nothing was deleted; see whether "
@@ -382,14 +382,6 @@ class _Commit:
             metadata_location=metadata_location,
             snapshot_id=self.snapshot_id,
         )
-
-
-def _unknown(error: OutcomeUnknownError) -> Unknown:
-    return Unknown(error.message, str(error.facts.get("metadata_location", "")))
-
-
-def _added_snapshot(updates: Sequence[Update]) -> Snapshot | None:
-    return next((update.snapshot for update in updates if isinstance(update, AddSnapshot)), None)
 
 
 def reloaded(table: Table) -> Table:
@@ -424,35 +416,28 @@ def attach(table: Table, listener: Listener) -> Table:
 
     Raises:
         ConflictError: the file at `metadata_location` is no longer the current one; nothing was changed.
-        OutcomeUnknownError: it may have landed, perhaps interrupted. Any other error proves that it did not.
+        OutcomeUnknownError: it may have landed, perhaps interrupted. Any other `IcekeepError` proves that it did not.
         UnsupportedError: the catalog takes no metadata.
         UnavailableError: the catalog or the store is out of reach, or this process is abandoned.
     """
     # A wrong property is refused before anything can be in doubt.
     StatusChecks.of(table.metadata)
     check_submitter(table.runtime)
+    cause = None
     try:
-        try:
-            outcome = table.catalog.reattach(table)
-        except OutcomeUnknownError as error:
-            outcome = _unknown(error)
-        outcome = settle(outcome, table, None, table.runtime)
-        if isinstance(outcome, Committed):
-            listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
-            return outcome.table
+        outcome = settle(answer_of(lambda: table.catalog.reattach(table)), table, None, table.runtime)
     except IcekeepError:
         raise
-    except BaseException as interrupt:
-        raise _attaching_in_doubt(table, Unknown(repr(interrupt), "")) from interrupt
+    except BaseException as interrupt:  # noqa: BLE001 - raised below as the cause
+        outcome, cause = Unknown(repr(interrupt), ""), interrupt
+    if isinstance(outcome, Committed):
+        listener.on(SnapshotCommitted(table.name, None, outcome.table.metadata_location))
+        return outcome.table
     if isinstance(outcome, Conflict):
         raise ConflictError(f"table {table.name!r} was changed meanwhile: {outcome.reason}; nothing was changed by us")
-    raise _attaching_in_doubt(table, outcome)
-
-
-def _attaching_in_doubt(table: Table, outcome: Unknown) -> OutcomeUnknownError:
     where = f" at {outcome.metadata_location!r}" if outcome.metadata_location else ""
-    return OutcomeUnknownError(
+    raise OutcomeUnknownError(
         f"table {table.name!r} may or may not have its metadata again{where} ({outcome.cause}); nothing was deleted; see whether "
         "it loads before anything is run again",
         metadata_location=outcome.metadata_location,
-    )
+    ) from cause

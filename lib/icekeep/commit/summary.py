@@ -11,12 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from icekeep.errors import InvalidTableError
-from icekeep.runs import Run, application_id, icekeep_version
+from icekeep.runs import Run, application_id
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, partition_key
+from icekeep.version import ICEKEEP_VERSION
 
 COMMIT_ID = "icekeep.commit-id"
 """The commit that made a snapshot, by which its writer recognises it after a lost answer."""
+
+STAGED_WAP_ID = "wap.id"
+"""The name that its writer gave a staged snapshot."""
+
+PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID = "published-wap-id", "source-snapshot-id"
+"""Of a snapshot that was cherry-picked: the `wap.id` and the id of the one that it was made from."""
 
 TOTALS = {
     "total-records": ("added-records", "deleted-records"),
@@ -78,14 +85,15 @@ def totals_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 class SummaryBuilder:
-    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to keys of ours."""
+    """Counts added and removed files, on top of the counts of other builders; `extra` gives way to icekeep's own keys."""
 
     def __init__(self, extra: Mapping[str, str] | None = None, *counted: "SummaryBuilder") -> None:
         self._extra = dict(extra or {})
         self._counts: Counter[str] = Counter()
         self._partitions: set[PartitionKey] = set()
         self._corrections: Counter[str] = Counter()
-        self._totals: Mapping[str, int] | None = None
+        self.totals: Mapping[str, int] | None = None
+        """Totals to write in place of the parent's and the difference."""
         for other in counted:
             self._counts.update(other._counts)
             self._corrections.update(other._corrections)
@@ -102,10 +110,6 @@ class SummaryBuilder:
         self._corrections.update(totals_of(() if after is None else [after]))
         self._corrections.subtract(totals_of([before]))
 
-    def set_totals(self, totals: Mapping[str, int]) -> None:
-        """Write these totals, in place of the parent's and the difference."""
-        self._totals = totals
-
     def build(self, operation: str, parent: Mapping[str, str] | None, commit_uuid: str) -> dict[str, str]:
         """`parent` is the summary of the parent snapshot; `None`: there is no parent."""
         out = {**self._extra, "operation": operation, COMMIT_ID: commit_uuid}
@@ -113,8 +117,8 @@ class SummaryBuilder:
         if self._partitions:
             out["changed-partition-count"] = str(len(self._partitions))
         for total, (added, removed) in TOTALS.items():
-            if self._totals is not None:
-                after = self._totals[total]
+            if self.totals is not None:
+                after = self.totals[total]
             else:
                 before = "0" if parent is None else parent.get(total, "")
                 if not before.isdecimal():
@@ -162,7 +166,7 @@ def producer_keys(run: Run | None) -> dict[str, str]:
     """The summary keys that name the producer of our snapshots; without a run, the engine and application alone."""
     keys = {
         _ENGINE_KEY: "icekeep",
-        _ENGINE_VERSION_KEY: icekeep_version(),
+        _ENGINE_VERSION_KEY: ICEKEEP_VERSION,
         _APPLICATION_KEY: (run and run.app_id) or application_id(),
         JOB_KEY: run and run.job,
         RUN_KEY: run and run.run_id,

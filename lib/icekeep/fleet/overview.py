@@ -40,13 +40,14 @@ from icekeep.health.values import TableHealth
 from icekeep.names import catalog_of, full_name
 from icekeep.planning.memory import Memory
 from icekeep.planning.spark.session import SparkSource
-from icekeep.policies.polaris import Problem
 from icekeep.policies.resolution import JobRule, TableRules, never_run
+from icekeep.policies.table_properties import Problem
 from icekeep.policies.values import Glob, Policy, Rules
 from icekeep.reports.job import look_over
 from icekeep.reports.values import NotRead
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import BEAT_EVERY_MS, RUNNING, SILENT_MS, LastRuns, Paces, RunFilter
+from icekeep.run_records.values import BEAT_EVERY_MS, SILENT_MS, LastRuns, Paces, RunFilter
+from icekeep.runs import RUNNING
 from icekeep.runtime import Runtime
 from icekeep.storage.wrappers import CountedStorage, Meter
 

@@ -7,7 +7,6 @@ by their own: it becomes a tree of Arrow fields, and records become arrays of th
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from itertools import accumulate, chain, pairwise
 from typing import Any, BinaryIO
 
@@ -17,10 +16,9 @@ import pyarrow as pa
 from fastavro.write import Writer
 
 from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import arrays_below, offsets, plain_values, without_nulls
-from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY
+from icekeep.formats.arrow.projection import INSTANT, STORED_AS_KEY, arrays_below, offsets, plain_values, without_nulls
 from icekeep.formats.arrow.schema import FIELD_ID_KEY
-from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, NewFile
 from icekeep.formats.options import AvroOptions
 from icekeep.spec.avro import (
     SYNC_BYTES,
@@ -121,8 +119,7 @@ class _Rest:
     """A stream with other bytes before it, with the methods that fastavro's reader calls."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
-        self._head = io.BytesIO(head)
-        self._stream = stream
+        self._head, self._stream = io.BytesIO(head), stream
 
     def tell(self) -> int:
         return self._head.tell() + self._stream.tell()
@@ -179,8 +176,7 @@ def _batches(stream: BinaryIO, header: AvroHeader) -> Iterator[list[dict[str, An
 class _SchemaReader(msgspec.Struct):
     """Makes nodes of an Avro schema, and resolves the names of types that are defined in it.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for an invalid schema; `UnsupportedError` for unions of several types and for
-    records that contain themselves. `open_records` are those around the current field.
+    Raises `KeyError`, `TypeError` or `ValueError` for an invalid schema. `open_records` are those around the current field.
     """
 
     named: dict[str, Any] = {}
@@ -267,14 +263,13 @@ def _primitive(name: str, kind: str, schema: Mapping[str, Any]) -> pa.Field:
     return pa.field(name, _LOGICAL.get((kind, logical or ""), _SIMPLE.get(kind)) or _SIMPLE[kind])
 
 
-class AvroWriter:
+class AvroWriter(NewFile):
     """An Avro file that is being written."""
 
     def __init__(
         self, storage: Storage, location: str, schema: Schema, options: AvroOptions, collector: MetricsCollector
     ) -> None:
-        self._schema = schema
-        self._collector = collector
+        self._schema, self._collector = schema, collector
         stored = avro_schema(schema.as_struct(), "table")
         # From the location, which is unique: no randomness is needed.
         sync = sync_marker(location.encode())
@@ -288,17 +283,9 @@ class AvroWriter:
             sync_marker=sync,
             compression_level=options.level,
         )
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            # Drop fastavro's header, which lacks logical types and ids.
-            self._take()
-            self._stream.write(write_header(header, sync))
-            self._stack = stack.pop_all()
-        self.is_made = False
-
-    @property
-    def written_bytes(self) -> float:
-        return self._stream.tell()
+        # Drop fastavro's header, which lacks logical types and ids.
+        self._take()
+        super().__init__(storage, location, head=write_header(header, sync))
 
     def write(self, table: pa.Table) -> None:
         self._collector.add(table)
@@ -313,14 +300,7 @@ class AvroWriter:
     def finish(self) -> tuple[int, FileMetrics]:
         self._encoder.flush()
         self._stream.write(self._take())
-        size_bytes = self._stream.tell()
-        self._stack.close()
-        self.is_made = True
-        return size_bytes, self._collector.metrics()
-
-    def abandon(self, error: BaseException) -> None:
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, None)
+        return self.end(), self._collector.metrics()
 
     def _take(self) -> bytes:
         data = self._encoded.getvalue()

@@ -9,32 +9,23 @@ there, and Iceberg Java keeps none either.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, BinaryIO, Protocol
 from uuid import UUID as UUIDValue
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.errors import InvalidTableError, UnavailableError, UnsupportedError
-from icekeep.formats.arrow.arrays import plain_values
+from icekeep.errors import IcekeepError, InvalidTableError, UnavailableError, UnsupportedError
+from icekeep.formats.arrow.projection import plain_values
 from icekeep.formats.machine import PartSize
 from icekeep.spec.filters.evaluators import Metrics
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
-from icekeep.spec.types import (
-    FLOATING_TYPES,
-    UNKNOWN,
-    UUID,
-    NestedField,
-    PrimitiveType,
-    StructType,
-    walk,
-)
+from icekeep.spec.types import FLOATING_TYPES, UNKNOWN, UUID, NestedField, PrimitiveType, StructType, walk
 from icekeep.spec.values import lower_bound, upper_bound
-
-_OFFSET_BYTES = 4
+from icekeep.storage.base import Storage
 
 
 class FileReader(Protocol):
@@ -64,9 +55,7 @@ class FileReader(Protocol):
     def part_metrics(self, columns: pa.Schema, types: Mapping[int, PrimitiveType]) -> Sequence[Metrics] | None:
         """The metrics of columns in each part; None where the file has none.
 
-        Args:
-            columns: the file's columns, with the field ids that they have for the table.
-            types: the types of the requested columns of the table, by field id.
+        `columns` are the file's, with the field ids that they have for the table; `types` those of the requested columns.
         """
         return None
 
@@ -83,15 +72,9 @@ class FileReader(Protocol):
     ) -> Iterator[tuple[int, pa.Table]]:
         """The file's rows, one part at a time, each with the position of its first row in the file.
 
-        Args:
-            columns: names of the top-level columns to read; the tables may have others too.
-            parts: positions of the parts to read, all if None.
-            kept_dictionaries: top-level string columns that may stay dictionary-encoded, where the format can do that.
-            batch_rows: the most rows of a table, where the format can read less than a part; None for whole parts.
-
-        Raises:
-            InvalidTableError: a part does not exist, or has the wrong number of rows.
-            UnsupportedError: the file holds something that we do not read.
+        `columns` are the names of the top-level ones to read; the tables may have others too. `kept_dictionaries` are string
+        columns that may stay dictionary-encoded, and `batch_rows` is the most rows of a table, where the format can do that.
+        Raises `InvalidTableError` if a part does not exist, or has the wrong number of rows.
         """
         ...
 
@@ -101,7 +84,7 @@ def value_width(type_: pa.DataType) -> int:
     try:
         return int(type_.bit_width) // 8
     except ValueError:
-        return _OFFSET_BYTES
+        return 4
 
 
 PartChoice = Callable[[FileReader], Sequence[int] | None]
@@ -142,13 +125,56 @@ class FileMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of one file under the spec's names; maps go from field id to a count, a size or a bound's bytes."""
 
     record_count: int
-    column_sizes: Mapping[int, int] | None
+    column_sizes: Mapping[int, int] | None = None
     value_counts: Mapping[int, int]
     null_value_counts: Mapping[int, int]
-    nan_value_counts: Mapping[int, int]
+    nan_value_counts: Mapping[int, int] = {}
     lower_bounds: Mapping[int, bytes]
     upper_bounds: Mapping[int, bytes]
-    split_offsets: tuple[int, ...] | None
+    split_offsets: tuple[int, ...] | None = None
+
+
+class NewFile:
+    """A file that is being written by a format's own writer."""
+
+    def __init__(
+        self, storage: Storage, location: str, begin: Callable[[BinaryIO], Any] | None = None, *, head: bytes = b""
+    ) -> None:
+        """`begin` makes the writer on the stream, if there is one; else `head` begins the file."""
+        self._storage, self._location = storage, location
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(storage.write(location))
+            self._writer: Any = None if begin is None else begin(self._stream)
+            if head:
+                self._stream.write(head)
+            self._stack = stack.pop_all()
+        self.is_made = False
+
+    @property
+    def written_bytes(self) -> float:
+        return self._stream.tell()
+
+    def finish(self) -> tuple[int, FileMetrics]:
+        """Write the footer; returns the size of the file in bytes and its metrics."""
+        raise NotImplementedError
+
+    def abandon(self, error: BaseException) -> None:
+        """Give the file up because of `error`; further errors are ignored."""
+        # After a failed row group pyarrow has no footer for its collector and raises RuntimeError.
+        with suppress(IcekeepError, pa.ArrowException, OSError, ValueError, RuntimeError):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(IcekeepError, OSError, ValueError):
+            self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def end(self) -> int:
+        """Make the file durable; returns its size in bytes."""
+        if self._writer is not None:
+            self._writer.close()
+        size_bytes = self._stream.tell()
+        self._stack.close()
+        self.is_made = True
+        return size_bytes
 
 
 class MetricsCollector:
@@ -156,9 +182,7 @@ class MetricsCollector:
 
     def __init__(self, schema: Schema, modes: Mapping[int, MetricsMode]) -> None:
         """`modes` are by field id; columns without one have no metrics."""
-        self._schema = schema
-        self._modes = modes
-        self._record_count = 0
+        self._schema, self._modes, self._record_count = schema, modes, 0
         self._nulls: dict[int, int] = {}
         self._nans: dict[int, int] = {}
         self._ranges: dict[int, tuple[Any, Any]] = {}
@@ -199,7 +223,6 @@ class MetricsCollector:
                 upper[id_] = bound
         return FileMetrics(
             record_count=self._record_count,
-            column_sizes=None,
             value_counts=dict.fromkeys(self._nulls, self._record_count),
             null_value_counts=dict(self._nulls),
             nan_value_counts=dict(self._nans),

@@ -50,9 +50,9 @@ _CLUSTER_REMEDY = (
 
 
 class PartSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory that a part of a file (row group, stripe) takes, as far as the file's footer shows.
+    """The memory that the data of a part of a file (row group, stripe) takes, as far as the file's footer shows.
 
-    `size_bytes` is the size of its data in memory; `held_bytes` are held beside each batch when it is read in batches.
+    `held_bytes` are held beside each batch when it is read in batches.
     """
 
     number: int
@@ -126,7 +126,6 @@ def task_memory_bytes(slots: int, root: Path = Path("/")) -> int:
 
 
 def peak_memory_bytes(root: Path = Path("/")) -> int:
-    """The peak resident set of this process."""
     return _status_bytes(root, "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -139,10 +138,7 @@ def _status_bytes(root: Path, key: str) -> int:
 
 
 def processors_count(root: Path = Path("/")) -> int:
-    """How many processors this process may run on, or fewer where its container has a quota, rounded up.
-
-    `root` holds the system's directories `proc` and `sys`.
-    """
+    """How many processors this process may run on, or fewer where its container has a quota, rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for file in _limit_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         # Version 1 has the period in another file; a group without a limit says `max`, or -1.
@@ -175,7 +171,7 @@ def _limit_files(root: Path, controller: str, newer: str, older: str) -> Iterato
 
 
 def is_limited() -> bool:
-    """Whether the address space of this process is limited (`ulimit -v`, in Spark's workers `spark.executor.pyspark.memory`)."""
+    """Whether address space is limited (`ulimit -v`, in Spark's workers `spark.executor.pyspark.memory`)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return limit != resource.RLIM_INFINITY
 

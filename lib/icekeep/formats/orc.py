@@ -7,7 +7,7 @@ earlier.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import orc
 
-from icekeep.errors import IcekeepError, InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import arrays_below, nested_array
-from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY
+from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.formats.arrow.projection import MICROSECONDS, STORED_AS_KEY, arrays_below, nested_array
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, Metadata, child_fields, field_id, map_fields
-from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, value_width
+from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector, NewFile, value_width
 from icekeep.formats.machine import PartSize
 from icekeep.formats.options import OrcOptions
 from icekeep.spec.avro import read_varint
@@ -69,13 +68,9 @@ class OrcReader(FileReader):
         if not sizes:
             return None
         number = sizes.index(max(sizes))
-        return PartSize(
-            number=number,
-            row_count=self._stripes[number].row_count,
-            size_bytes=sizes[number],
-            # pyarrow reads whole stripes.
-            held_bytes=sizes[number],
-        )
+        # pyarrow reads whole stripes.
+        size_bytes, row_count = sizes[number], self._stripes[number].row_count
+        return PartSize(number=number, row_count=row_count, size_bytes=size_bytes, held_bytes=size_bytes)
 
     def tables(
         self,
@@ -107,8 +102,6 @@ class OrcReader(FileReader):
 
 
 class Stripe(NamedTuple):
-    """A stripe by its `StripeInformation` in the footer."""
-
     offset: int
     data_bytes: int
     row_count: int
@@ -129,39 +122,29 @@ def _footer_messages(file: orc.ORCFile, tag: int) -> list[dict[int, Any]]:
         raise InvalidTableError("its ORC footer is damaged") from error
 
 
-class OrcWriter:
+class OrcWriter(NewFile):
     """An ORC file that is being written; pyarrow decides where a stripe ends."""
 
     def __init__(
-        self,
-        storage: Storage,
-        location: str,
-        schema: pa.Schema,
-        options: OrcOptions,
-        collector: MetricsCollector,
+        self, storage: Storage, location: str, schema: pa.Schema, options: OrcOptions, collector: MetricsCollector
     ) -> None:
-        self._storage = storage
-        self._location = location
-        self._schema = orc_schema(schema)
-        self._collector = collector
-        self._stripe_size_bytes = options.stripe_size_bytes
-        self._arrow_bytes = 0
-        self._flushed_bytes = 0
-        self._flushed_arrow_bytes = 0
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            self._writer = orc.ORCWriter(
-                self._stream,
-                compression=options.compression,
-                compression_strategy=options.compression_strategy,
-                stripe_size=options.stripe_size_bytes,
-                batch_size=options.batch_rows,
-                bloom_filter_columns=column_numbers(self._schema, options.bloom_filter_columns),
-                bloom_filter_fpp=options.bloom_filter_fpp,
-                dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
-            )
-            self._stack = stack.pop_all()
-        self.is_made = False
+        self._schema, self._collector, self._stripe_size_bytes = (
+            orc_schema(schema),
+            collector,
+            options.stripe_size_bytes,
+        )
+        self._arrow_bytes = self._flushed_bytes = self._flushed_arrow_bytes = 0
+        begin = partial(
+            orc.ORCWriter,
+            compression=options.compression,
+            compression_strategy=options.compression_strategy,
+            stripe_size=options.stripe_size_bytes,
+            batch_size=options.batch_rows,
+            bloom_filter_columns=column_numbers(self._schema, options.bloom_filter_columns),
+            bloom_filter_fpp=options.bloom_filter_fpp,
+            dictionary_key_size_threshold=_DICTIONARY_THRESHOLD,
+        )
+        super().__init__(storage, location, begin)
 
     @property
     def written_bytes(self) -> float:
@@ -191,20 +174,11 @@ class OrcWriter:
             self._flushed_bytes, self._flushed_arrow_bytes = self._stream.tell(), self._arrow_bytes
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer, and read back the offsets of the stripes, which pyarrow's writer does not return."""
-        self._writer.close()
-        size_bytes = self._stream.tell()
-        self._stack.close()
-        self.is_made = True
+        size_bytes = self.end()
+        # pyarrow's writer does not return the offsets of the stripes.
         with self._storage.open(self._location) as stream:
             offsets = tuple(stripe.offset for stripe in stripes_of(orc.ORCFile(stream)))
         return size_bytes, self._collector.metrics(split_offsets=offsets)
-
-    def abandon(self, error: BaseException) -> None:
-        with suppress(IcekeepError, pa.ArrowException, OSError, ValueError):
-            self._writer.close()
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, None)
 
 
 def _has_fraction_before_1970(column: Any) -> bool:
@@ -250,16 +224,12 @@ def orc_schema(schema: pa.Schema) -> pa.Schema:
 
 def column_numbers(schema: pa.Schema, names: Collection[str]) -> list[int]:
     """ORC's column numbers of full names: each type of the file has one, parents before children."""
-    paths: list[str] = []
 
-    def visit(name: str, type_: pa.DataType) -> None:
-        paths.append(name)
-        for child_name, child in child_fields(type_):
-            visit(f"{name}.{child_name}", child.type)
+    def paths(name: str, type_: pa.DataType) -> list[str]:
+        return [name, *(path for child, field in child_fields(type_) for path in paths(f"{name}.{child}", field.type))]
 
-    for field in schema:
-        visit(field.name, field.type)
-    return [number for number, path in enumerate(paths, 1) if path in names]
+    every = [path for field in schema for path in paths(field.name, field.type)]
+    return [number for number, path in enumerate(every, 1) if path in names]
 
 
 def _stored(type_: pa.DataType) -> tuple[pa.DataType, Metadata]:

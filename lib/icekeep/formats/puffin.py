@@ -3,9 +3,12 @@
 magic | blob ... blob | magic | footer payload (JSON) | its length (4 bytes) | flags (4 bytes) | magic
 
 A deletion vector is a blob: the deleted rows of one data file as a bitmap of positions. Its manifest entry has the blob's
-offset and length, so that a reader needs no footer. One file may hold the vectors of many data files.
+offset and length, so that a reader needs no footer. One file may hold the vectors of many data files. The blob has a frame:
+
+length (4 bytes, big-endian, of magic and bitmap) | magic | bitmap | CRC-32 of magic and bitmap (4 bytes, big-endian)
 """
 
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, Self
 
@@ -15,9 +18,8 @@ from pyroaring import BitMap64
 
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent
-from icekeep.spec.reach import BLOB_TYPE, frame, unframe
 from icekeep.spec.schema import POS
-from icekeep.spec.snapshots import View, view_from_json, view_to_json
+from icekeep.spec.snapshots import JsonObject, object_from_json, object_to_json
 from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage
 
@@ -26,13 +28,17 @@ CREATED_BY = "icekeep"
 
 FILE_FORMAT = "PUFFIN"
 
+BLOB_TYPE = "deletion-vector-v1"
+_VECTOR_MAGIC = bytes.fromhex("d1d33964")
+_NUMBER_BYTES = 4
+
 _TAIL_BYTES = 12
 _COMPRESSED_FOOTER = 1
 _MAX_FOOTER_BYTES = 256 * MIB
 _MAX_POSITION = (1 << 63) - 1
 
 
-class BlobMetadata(View, frozen=True):
+class BlobMetadata(JsonObject, frozen=True):
     """The footer's description of a blob; offset and length are in bytes of the file.
 
     `snapshot_id` and `sequence_number` are -1 where they are unknown, as in deletion vectors.
@@ -101,7 +107,7 @@ class PuffinWriter:
     def __exit__(self, *failure: object) -> None:
         if failure[0] is None:
             try:
-                footer = {"blobs": [*map(view_to_json, self._blobs)], "properties": self._properties}
+                footer = {"blobs": [*map(object_to_json, self._blobs)], "properties": self._properties}
                 payload = msgspec.json.encode(footer)
                 length = len(payload).to_bytes(4, "little", signed=True)
                 self._write(MAGIC + payload + length + bytes(4) + MAGIC)
@@ -120,7 +126,6 @@ class PuffinWriter:
         sequence_number: int = -1,
         properties: Mapping[str, str] | None = None,
     ) -> BlobMetadata:
-        """Append a blob as it is."""
         blob = BlobMetadata(
             type=type_,
             fields=fields,
@@ -153,26 +158,21 @@ def _footer(stream: BinaryIO) -> PuffinFooter:
         raise ValueError("it does not begin as a Puffin file does")
     plain = payload[len(MAGIC) :]
     if flags:
-        plain = _unpacked(plain)
+        try:
+            with pa.CompressedInputStream(pa.py_buffer(plain), "lz4") as unpacked:
+                plain = bytes(unpacked.read(_MAX_FOOTER_BYTES + 1))
+        except OSError as error:
+            raise ValueError(f"its footer cannot be unpacked: {error}") from error
+        if len(plain) > _MAX_FOOTER_BYTES:
+            raise ValueError(f"its footer unpacks to more than {_MAX_FOOTER_BYTES} bytes")
     value = msgspec.json.decode(plain)
     if not isinstance(value, dict) or not isinstance(value.get("blobs"), list):
         raise ValueError("its footer has no list of blobs")
-    blobs = tuple(view_from_json(BlobMetadata, blob, f"blobs[{i}]") for i, blob in enumerate(value["blobs"]))
+    blobs = tuple(object_from_json(BlobMetadata, blob, f"blobs[{i}]") for i, blob in enumerate(value["blobs"]))
     for blob in blobs:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > start:
             raise ValueError(f"a blob lies at bytes {blob.offset} to {blob.offset + blob.length}, outside of the blobs")
     return PuffinFooter(blobs, value.get("properties") or {})
-
-
-def _unpacked(payload: bytes) -> bytes:
-    try:
-        with pa.CompressedInputStream(pa.py_buffer(payload), "lz4") as stream:
-            plain = bytes(stream.read(_MAX_FOOTER_BYTES + 1))
-    except OSError as error:
-        raise ValueError(f"its footer cannot be unpacked: {error}") from error
-    if len(plain) > _MAX_FOOTER_BYTES:
-        raise ValueError(f"its footer unpacks to more than {_MAX_FOOTER_BYTES} bytes")
-    return plain
 
 
 def _at(stream: BinaryIO, position: int, length: int) -> bytes:
@@ -196,9 +196,7 @@ class VectorTarget(msgspec.Struct, frozen=True, kw_only=True):
 def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
     """The positions that a deletion vector deletes; `file` is that of its entry.
 
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: the entry is no deletion vector, or the blob is damaged or has another number of positions.
+    Raises `InvalidTableError` if the entry is no deletion vector, or the blob is damaged or has another number of positions.
     """
     if file.content_offset is None or file.content_size_in_bytes is None or file.referenced_data_file is None:
         raise InvalidTableError(
@@ -215,6 +213,28 @@ def read_deletion_vector(storage: Storage, file: DataFile) -> BitMap64:
             location=file.file_path,
         )
     return positions
+
+
+def frame(bitmap: bytes) -> bytes:
+    """A serialized bitmap as the bytes of its blob."""
+    body = _VECTOR_MAGIC + bitmap
+    return len(body).to_bytes(_NUMBER_BYTES, "big") + body + zlib.crc32(body).to_bytes(_NUMBER_BYTES, "big")
+
+
+def unframe(blob: bytes, where: str) -> bytes:
+    """The bitmap in a blob; verifies length, magic and checksum. `where` names the blob in errors."""
+    body, checksum = blob[_NUMBER_BYTES:-_NUMBER_BYTES], blob[-_NUMBER_BYTES:]
+    if len(blob) < 2 * _NUMBER_BYTES + len(_VECTOR_MAGIC) or int.from_bytes(blob[:_NUMBER_BYTES], "big") != len(body):
+        raise InvalidTableError(
+            f"the deletion vector {where} has {len(blob)} bytes, which is not the length that it says"
+        )
+    if not body.startswith(_VECTOR_MAGIC):
+        raise InvalidTableError(
+            f"the deletion vector {where} begins with {body[:4].hex()}, not with {_VECTOR_MAGIC.hex()}"
+        )
+    if int.from_bytes(checksum, "big") != zlib.crc32(body):
+        raise InvalidTableError(f"the deletion vector {where} is damaged: its checksum does not fit")
+    return body[len(_VECTOR_MAGIC) :]
 
 
 def write_deletion_vectors(

@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError, UnsupportedError
-from icekeep.formats.arrow.arrays import constant_array
-from icekeep.formats.arrow.projection import is_same, project, projected_columns, refuse_unidentified
+from icekeep.formats.arrow.projection import constant_array, is_same, project, projected_columns, refuse_unidentified
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, all_have_ids, arrow_field, field_id, has_ids, with_mapped_ids
 from icekeep.formats.avro import AvroReader
 from icekeep.formats.base import BatchChoice, FileReader, PartChoice, translated
-from icekeep.formats.filter import parts_that_may_match
+from icekeep.formats.evaluate import parts_that_may_match
 from icekeep.formats.orc import OrcReader
 from icekeep.formats.parquet.reader import ParquetReader
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
@@ -49,10 +48,8 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to read, and its facts from manifests and the table.
 
     Attributes:
-        file_format: as in manifests, in upper or lower case.
         noun: what errors call the file.
         constants: values of columns that the file may lack because the partition gives them (identity transforms), by source id.
-        name_mapping: the table's, for columns without field ids.
         partition: partition values by id of the partition field, for `_partition`.
         first_row_id: the `_row_id` of the first row, `None` where rows have none.
         data_sequence_number: the `_last_updated_sequence_number` of rows that store none.
@@ -73,13 +70,9 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnsOfFile(msgspec.Struct, frozen=True):
-    """The columns of a file that a schema needs.
+    """The names of the columns of a file that a schema needs, `kept` those of them that are read as dictionaries.
 
-    Attributes:
-        stored: the file's schema as the file describes it.
-        schema: the same with field ids.
-        names: of the needed columns.
-        kept: names of those that are read as dictionaries.
+    `stored` is the file's schema as the file describes it, `schema` the same with field ids.
     """
 
     stored: pa.Schema
@@ -125,7 +118,6 @@ class FileColumns:
         return self._last
 
     def projected(self, data: pa.Table, of_file: ColumnsOfFile, constants: Mapping[int, Any]) -> pa.Table:
-        """Data of a file in those columns of the schema that files store."""
         if self._reordering is not None and of_file is self._last:
             before, order, after = self._reordering
             if data.schema.equals(before, check_metadata=True):
@@ -134,8 +126,14 @@ class FileColumns:
                     return pa.Table.from_arrays(columns, schema=after)
         selected = _described(data, of_file)
         table = project(selected, self._stored, constants)
-        positions = _reordered(data, selected, table)
-        self._reordering = None if positions is None else (data.schema, positions, table.schema)
+        # Where the projection only reordered columns, the next data needs none.
+        positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
+        order = [positions.get(field_id(field), -1) for field in table.schema]
+        is_reordered = all(
+            position >= 0 and is_same(data.schema.field(position).type, field.type)
+            for position, field in zip(order, table.schema, strict=True)
+        )
+        self._reordering = (data.schema, order, table.schema) if is_reordered else None
         return table
 
 
@@ -147,17 +145,11 @@ def read_file(
     *,
     batch_rows: int | BatchChoice | None = None,
 ) -> Iterator[pa.Table]:
-    """Read a file in the columns of a schema, a part (row group, stripe, some blocks) at a time.
+    """Read a file in the columns of a schema, which may include metadata columns, a part (row group, stripe) at a time.
 
-    Args:
-        schema: the columns of the result, which may include metadata columns; see `project`.
-        parts: positions of the row groups or stripes to read, or a function that chooses them; all if None.
-        batch_rows: the most rows to hold at a time, or a function that chooses it, where the format can read less than a part.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, or does not fit the schema.
-        UnsupportedError: a column has no field id in the file or the name mapping, or the format is unknown.
+    `parts` are the positions of those to read, or a function that chooses them; `batch_rows` is the most rows to hold at a time,
+    where the format can read less than a part. Raises `InvalidTableError` if the file is damaged, or does not fit the schema, and
+    `UnsupportedError` if a column has no field id in the file or the name mapping, or the format is unknown.
     """
     for _, table in read_positioned(storage, source, schema, parts, batch_rows=batch_rows):
         yield table
@@ -234,16 +226,6 @@ def _described(data: pa.Table, of_file: ColumnsOfFile) -> pa.Table:
         for field, column in zip(map(of_file.schema.field, of_file.names), columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _reordered(data: pa.Table, selected: pa.Table, table: pa.Table) -> list[int] | None:
-    """The positions in `data` of a table's columns where the projection only reordered columns, else None."""
-    positions = {field_id(field): data.schema.get_field_index(field.name) for field in selected.schema}
-    order = [positions.get(field_id(field), -1) for field in table.schema]
-    for position, field in zip(order, table.schema, strict=True):
-        if position < 0 or not is_same(data.schema.field(position).type, field.type):
-            return None
-    return order
 
 
 def _with_metadata_columns(

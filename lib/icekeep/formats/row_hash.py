@@ -24,31 +24,17 @@ import xxhash
 from numpy.typing import NDArray
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.arrow.arrays import Mask, constant_array, elements, offsets
+from icekeep.formats.arrow.projection import Mask, constant_array, elements, offsets
 from icekeep.formats.arrow.schema import child_fields, field_id
 from icekeep.spec.schema import Schema, initial_value
 from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
     DAY_SECONDS,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMP_NS,
-    TIMESTAMPTZ,
-    TIMESTAMPTZ_NS,
     UNKNOWN,
-    UUID,
     DecimalType,
-    FixedType,
     ListType,
     MapType,
     NestedField,
+    PrimitiveType,
     StructType,
     Type,
 )
@@ -68,18 +54,14 @@ _NULL, _LENGTH, _POSITION, _FIRST_WORD = range(4)
 _MAX_WORDS = 64
 """The number of words of a value that have a key of their own."""
 
-_MAX_VALUE_BYTES = 8 * _MAX_WORDS
-_MAX_PADDING = 3
+_MAX_VALUE_BYTES, _MAX_PADDING = 8 * _MAX_WORDS, 3
 """Strings are padded to the longest one, unless that makes more than this many times their bytes."""
 
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
 """Masks of the first bytes of a word, by their number."""
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_HALF = np.uint64(32)
-_HIGH_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)
+_HALF, _LOW_HALF, _HIGH_FACTOR = np.uint64(32), np.uint64(2**32 - 1), np.uint64(0xC2B2AE3D27D4EB4F)
 _BITS = 128
-_LOW_HALF = np.uint64(2**32 - 1)
 
 _SHORT_DIGITS, _ONE_WORD_DIGITS = 17, 18
 _DAY_MICROS = DAY_SECONDS * MICROS_PER_SECOND
@@ -87,18 +69,18 @@ _NANOS_PER_MICRO = 1000
 _NANS: dict[int, Any] = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
 """The bits of the one NaN, by width in bytes."""
 
-_NUMBERS: dict[Type, tuple[pa.DataType, ...]] = {
-    INT: (pa.int32(), pa.int16(), pa.int8(), pa.uint16(), pa.uint8()),
-    DATE: (pa.date32(),),
-    LONG: (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint32(), pa.uint16(), pa.uint8()),
+_NUMBERS: dict[str, tuple[pa.DataType, ...]] = {
+    "int": (pa.int32(), pa.int16(), pa.int8(), pa.uint16(), pa.uint8()),
+    "date": (pa.date32(),),
+    "long": (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint32(), pa.uint16(), pa.uint8()),
     # ORC's times are plain numbers.
-    TIME: (pa.time64("us"), pa.int64()),
-    FLOAT: (pa.float32(),),
-    DOUBLE: (pa.float64(), pa.float32()),
+    "time": (pa.time64("us"), pa.int64()),
+    "float": (pa.float32(),),
+    "double": (pa.float64(), pa.float32()),
 }
 """The Arrow types whose values are numbers of a type without conversion; the first is that of the words."""
 
-_UNITS: dict[Type, str] = {TIMESTAMP: "us", TIMESTAMPTZ: "us", TIMESTAMP_NS: "ns", TIMESTAMPTZ_NS: "ns"}
+_UNITS = {"timestamp": "us", "timestamptz": "us", "timestamp_ns": "ns", "timestamptz_ns": "ns"}
 
 Sums = NDArray[np.uint64]
 """Two arrays: the first and the second sum of each row, or of each element of lists."""
@@ -215,16 +197,12 @@ class RowSequence:
 
 
 class _Stream:
-    """The concatenated values of a column.
-
-    Attributes:
-        vocabulary: of a column that first came as a dictionary.
-        parts: hashes of the values, of their bits beyond one word, of their lengths, and of the positions of nulls.
-    """
+    """The concatenated values of a column; `vocabulary` is that of one that first came as a dictionary."""
 
     def __init__(self, field: NestedField, vocabulary: "_Vocabulary | None") -> None:
         self.field, self.vocabulary = field, vocabulary
         self._row_count = self._value_count = 0
+        # Of the values, of their bits beyond one word, of their lengths, and of the positions of nulls.
         self.parts = [xxhash.xxh3_128(seed=number) for number in range(4)]
 
     def add(self, arrays: Iterable[pa.Array | None], source: pa.Field | None, length: int, may_code: bool) -> None:
@@ -307,12 +285,9 @@ class _Vocabulary:
 
 
 class _Words(NamedTuple):
-    """Values as one word each.
+    """Values as one unsigned word each, of 8 to 64 bits, and the signed rest of values that exceed one word.
 
-    Attributes:
-        low: unsigned, of 8 to 64 bits.
-        high: signed, the rest of values that exceed one word.
-        reaches_high_bits: whether two values may differ in the highest bits of a word only.
+    `reaches_high_bits`: whether two values may differ in the highest bits of a word only.
     """
 
     low: NDArray[Any]
@@ -326,10 +301,11 @@ def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
     Floating-point numbers are their bits, so the zeros differ; all NaNs are the same one, as for dictionary encoders.
     """
     held = array.type
-    if type_ == BOOLEAN and pa.types.is_boolean(held):
+    name = type_.name if isinstance(type_, PrimitiveType) else ""
+    if name == "boolean" and pa.types.is_boolean(held):
         return _Words(_bits(array.buffers()[1], array.offset, len(array)))
-    if held in _NUMBERS.get(type_, ()):
-        numbers = _values(array, held).astype(_numpy_type(_NUMBERS[type_][0]), copy=False)
+    if held in _NUMBERS.get(name, ()):
+        numbers = _values(array, held).astype(_numpy_type(_NUMBERS[name][0]), copy=False)
         bits = numbers.view(f"u{numbers.itemsize}")
         if numbers.dtype.kind == "f" and (nans := np.isnan(numbers)).any():
             bits = np.where(nans, _NANS[bits.itemsize], bits)
@@ -339,11 +315,15 @@ def _words_of(array: pa.Array, type_: Type, path: str) -> _Words:
         # With so few digits the high half is only the sign.
         high = pairs[:, 1] if type_.precision > _ONE_WORD_DIGITS else None
         return _Words(pairs[:, 0].view(np.uint64), high, reaches_high_bits=type_.precision > _SHORT_DIGITS)
-    unit = _UNITS.get(type_)
+    unit = _UNITS.get(name)
     if unit is not None and pa.types.is_date32(held):
         day = _DAY_MICROS if unit == "us" else _DAY_MICROS * _NANOS_PER_MICRO
         return _Words((_values(array, held).astype(np.int64) * day).view(np.uint64))
-    if unit is not None and pa.types.is_timestamp(held) and (held.tz is None) == (type_ in (TIMESTAMP, TIMESTAMP_NS)):
+    if (
+        unit is not None
+        and pa.types.is_timestamp(held)
+        and (held.tz is None) == (name in ("timestamp", "timestamp_ns"))
+    ):
         ticks = _values(array, held)
         if held.unit == unit:
             return _Words(ticks.view(np.uint64))
@@ -363,7 +343,7 @@ def _decimal_pairs(array: pa.Array, type_: DecimalType, path: str) -> NDArray[np
 
 def _bytes_of(array: pa.Array, type_: Type, path: str) -> tuple[NDArray[Any], NDArray[np.uint8]] | None:
     """The offsets of values, and their bytes; None for types that are words. Raises as `_words_of`."""
-    if type_ not in (STRING, BINARY, UUID) and not isinstance(type_, FixedType):
+    if not isinstance(type_, PrimitiveType) or type_.name not in ("string", "binary", "uuid", "fixed"):
         return None
     if array.type in (pa.string_view(), pa.binary_view()):
         array = array.cast(pa.large_binary())
@@ -405,7 +385,7 @@ def _bits(buffer: pa.Buffer | None, offset: int, count: int) -> NDArray[np.uint8
 
 
 def _null_mask(array: pa.Array) -> Mask | None:
-    """Which values of an array are null; None where none is. `is_null` takes several times as long."""
+    # `is_null` takes several times as long.
     return _bits(array.buffers()[0], array.offset, len(array)) == 0 if array.null_count else None
 
 
@@ -437,7 +417,7 @@ def _keys_of(field_id: int) -> Sums:
     """The odd keys of a field for both sums, by use (splitmix64 of the field's id and the index)."""
     count = _FIRST_WORD + _MAX_WORDS
     numbers = np.arange(1, 2 * count + 1, dtype=np.uint64) + np.uint64(field_id << 8)
-    numbers *= np.uint64(_GOLDEN)
+    numbers *= np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers ^= numbers >> np.uint64(shift)
         numbers *= np.uint64(factor)
@@ -505,12 +485,9 @@ class _Column(NamedTuple):
 
 
 def _column_of(field: NestedField, array: pa.Array | None, source: pa.Field | None, length: int, path: str) -> _Column:
-    """The values of a field; raises `InvalidTableError` as `RowHash.add`.
+    """The values of a field with the full name `path`; raises `InvalidTableError` as `RowHash.add`.
 
-    Args:
-        array: None where the data lacks the column, which then has its default or nulls.
-        source: describes the array, whose own type may lack the ids below it.
-        path: the full name of the field.
+    `array` is null where the data lacks the column; `source` describes it, as its own type may lack the ids below it.
     """
     array, source = _held_or_default(field, array, source, length, path)
     type_, held, keys = field.type, array.type, _keys_of(field.field_id)

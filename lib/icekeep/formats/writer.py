@@ -7,7 +7,7 @@ the writer deletes them.
 import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY, project
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
 from icekeep.formats.avro import AvroWriter
-from icekeep.formats.base import MetricsCollector
+from icekeep.formats.base import MetricsCollector, NewFile
 from icekeep.formats.options import OrcOptions, ParquetOptions, WriteOptions
 from icekeep.formats.orc import OrcWriter
 from icekeep.formats.parquet.writer import ParquetWriter, repeating_columns, row_group_bytes
@@ -35,7 +35,6 @@ _SAMPLE_ARROW_BYTES = 16 * MIB
 _EVEN_SHARE = 0.75
 """Row groups of a file may shrink to this share of the full size to be of equal size."""
 
-_FileWriter: TypeAlias = ParquetWriter | OrcWriter | AvroWriter
 
 PIECE_ARROW_BYTES = 4 * MIB
 """Data is given in such pieces to the encoders of ORC and Avro, which collect rows themselves."""
@@ -51,54 +50,15 @@ def next_row_group_bytes(remaining_bytes: float, full_bytes: float) -> float:
     return even_bytes if even_bytes >= min(remaining_bytes, _EVEN_SHARE * full_bytes) else full_bytes
 
 
-class DataFileWriter:
-    """Writes tables of one partition to files of the target size.
+class RollingWriter:
+    """Writes files one after another, which are deleted if the block of the context manager ends without `close`, or raises."""
 
-    A context manager; call `close` at the end of the block. If the block ends without that, or raises, every file that was
-    written is deleted. A file ends near the target size, at the end of a row group; without data there is no file. A row group
-    has the size of the table property `write.parquet.row-group-size-bytes`, or less where its data in memory reaches
-    `row_group_arrow_bytes` of the options first. One row group is held in memory; for the other formats, `PIECE_ARROW_BYTES`.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        schema: Schema,
-        options: WriteOptions,
-        new_location: Callable[[], str],
-        *,
-        spec_id: int = 0,
-        partition: tuple[Any, ...] = (),
-        sort_order_id: int | None = 0,
-    ) -> None:
-        self._storage = storage
-        self._schema = schema
-        self._stored = stored_schema(schema)
-        self._options = options
-        modes = options.metrics_modes
-        self._modes = metrics_modes({}, schema) if modes is None else modes
-        self._new_location = new_location
-        self._file_template = DataFile(
-            file_path="",
-            file_format=options.file_format,
-            spec_id=spec_id,
-            partition=partition,
-            sort_order_id=sort_order_id,
-            record_count=0,
-            file_size_in_bytes=0,
-        )
-        self._written_schema: pa.Schema | None = None
-        self._repeating: list[str] | None = None
-        # Tables of the next row group.
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
-        self._waiting_bytes = 0.0
-        self._file: _FileWriter | None = None
+    def __init__(self, storage: Storage, template: DataFile) -> None:
+        """`template` has the partition and the sort order of the files."""
+        self._storage, self._template = storage, template
+        self._file: NewFile | None = None
         self._location = ""
         self._files: list[DataFile] = []
-        self._flushed_arrow_bytes = 0.0
-        self._flushed_bytes = 0.0
-        self._sampled_ratio: float | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -117,6 +77,66 @@ class DataFileWriter:
                 self._file.abandon(error or IcekeepBug("a writer was not closed"))
             self._file = None
         self._storage.delete_many(locations)
+
+    def end_file(self) -> None:
+        """End the file, if there is one: further rows begin a new one."""
+        if self._file is None:
+            return
+        size_bytes, metrics = self._file.finish()
+        facts = msgspec.structs.asdict(metrics)
+        self._files.append(
+            msgspec.structs.replace(self._template, file_path=self._location, file_size_in_bytes=size_bytes, **facts)
+        )
+        self._file = None
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finish the last file and return all, in the order of their rows."""
+        self.end_file()
+        self._closed = True
+        return tuple(self._files)
+
+
+class DataFileWriter(RollingWriter):
+    """Writes tables of one partition to files of the target size.
+
+    A file ends near the target size, at the end of a row group; without data there is no file. A row group has the size of the
+    table property `write.parquet.row-group-size-bytes`, or less where its data in memory reaches `row_group_arrow_bytes` of the
+    options first. One row group is held in memory; for the other formats, `PIECE_ARROW_BYTES`.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        schema: Schema,
+        options: WriteOptions,
+        new_location: Callable[[], str],
+        *,
+        spec_id: int = 0,
+        partition: tuple[Any, ...] = (),
+        sort_order_id: int | None = 0,
+    ) -> None:
+        template = DataFile(
+            file_path="",
+            file_format=options.file_format,
+            spec_id=spec_id,
+            partition=partition,
+            sort_order_id=sort_order_id,
+            record_count=0,
+            file_size_in_bytes=0,
+        )
+        super().__init__(storage, template)
+        self._file: ParquetWriter | OrcWriter | AvroWriter | None = None
+        self._schema, self._stored, self._options = schema, stored_schema(schema), options
+        modes = options.metrics_modes
+        self._modes = metrics_modes({}, schema) if modes is None else modes
+        self._new_location = new_location
+        self._written_schema: pa.Schema | None = None
+        self._repeating: list[str] | None = None
+        # Tables of the next row group.
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = self._flushed_arrow_bytes = self._flushed_bytes = 0.0
+        self._sampled_ratio: float | None = None
 
     def write(self, table: pa.Table) -> None:
         """Add rows in the columns of the writer's schema, as `project` and `cast_to_schema` return them.
@@ -140,16 +160,9 @@ class DataFileWriter:
                 self._flush()
 
     def end_file(self) -> None:
-        """End the file: further rows begin a new one."""
         if self._waiting:
             self._flush()
-        self._finish_file()
-
-    def close(self) -> tuple[DataFile, ...]:
-        """Finish the last file and return all, in the order of their rows."""
-        self.end_file()
-        self._closed = True
-        return tuple(self._files)
+        super().end_file()
 
     def _conform(self, table: pa.Table) -> pa.Table:
         """The stored columns, in one schema for all tables."""
@@ -203,9 +216,9 @@ class DataFileWriter:
         self._flushed_bytes += flushed_bytes
         # A slightly wrong estimate must not leave a tiny row group at the end of the file.
         if self._file.written_bytes + flushed_bytes / 4 >= self._options.target_file_size_bytes:
-            self._finish_file()
+            super().end_file()
 
-    def _open(self, first: pa.Table) -> _FileWriter:
+    def _open(self, first: pa.Table) -> ParquetWriter | OrcWriter | AvroWriter:
         storage, location, stored = self._storage, self._location, self._stored
         encoding = self._options.encoding
         if isinstance(encoding, ParquetOptions):
@@ -220,19 +233,6 @@ class DataFileWriter:
             options = msgspec.structs.replace(encoding, stripe_size_bytes=stripe_size_bytes)
             return OrcWriter(storage, location, first.schema, options, collector)
         return AvroWriter(storage, location, stored, encoding, collector)
-
-    def _finish_file(self) -> None:
-        if self._file is None:
-            return
-        size_bytes, metrics = self._file.finish()
-        file = msgspec.structs.replace(
-            self._file_template,
-            file_path=self._location,
-            file_size_in_bytes=size_bytes,
-            **msgspec.structs.asdict(metrics),
-        )
-        self._files.append(file)
-        self._file = None
 
 
 def _plain_bytes(table: pa.Table) -> float:

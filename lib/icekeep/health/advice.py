@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
+from icekeep.commit.summary import SOURCE_SNAPSHOT_ID
 from icekeep.errors import IcekeepError, TryAgainError
 from icekeep.health.files import DATA_COLUMNS, MIN_INPUT_FILES, DataFold, DeleteFold, ancestors_of, compacted_together
 from icekeep.health.prices import Prices
@@ -173,7 +174,7 @@ def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | No
     totals: dict[str, int | None] = {"files": 0, "bytes": 0}
     kept = (s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in expired.snapshot_ids)
     led_on = ancestors_of(metadata, kept)
-    published = {number_of(snapshot.summary, _SOURCE) for snapshot in metadata.snapshots}
+    published = {number_of(snapshot.summary, SOURCE_SNAPSHOT_ID) for snapshot in metadata.snapshots}
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id in led_on:
             if snapshot.parent_snapshot_id not in expired.snapshot_ids:
@@ -190,9 +191,6 @@ def _removed(metadata: TableMetadata, expired: Expired) -> Mapping[str, int | No
             totals[name] = (totals[name] or 0) + sum(number_of(summary, key) or 0 for key in keys)
     return totals
 
-
-_SOURCE = "source-snapshot-id"
-"""In the summary of a commit that published a staged snapshot, whose files it has taken over."""
 
 _REMOVED = {"files": ("deleted-data-files", "removed-delete-files"), "bytes": ("removed-files-size",)}
 _ADDED = {"files": ("added-data-files", "added-delete-files"), "bytes": ("added-files-size",)}
@@ -436,7 +434,7 @@ def _planned_position_deletes(known: TableFacts) -> DeletesPlan:
 
 
 def _taken_count(plan: DeletesPlan, known: TableFacts, compaction: Compaction) -> int:
-    """How many of the delete files of a plan go with a compaction that comes first, as `commit.filtering.LeftBehind` says."""
+    """How many of the delete files of a plan go with a compaction that comes first, as `commit.live_files.LeftBehind` says."""
     try:
         first = compaction()
     except (NeedsSpark, IcekeepError):

@@ -27,7 +27,7 @@ from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import DecodedEntries, entries_schema
 from icekeep.planning.manifests import SOLE_PATH
-from icekeep.planning.scan.plan import SizeDistribution
+from icekeep.planning.scan.report import SizeDistribution
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spelling import counted, counted_doing

@@ -68,18 +68,10 @@ from icekeep.maintenance.orphans.metadata import may_be_found_by_name
 from icekeep.maintenance.orphans.options import eligible_before_ms
 from icekeep.maintenance.rewrite.options import WELL_SIZED, FileSizes, file_sizes
 from icekeep.planning.deletes import ReachingDeletes
-from icekeep.planning.entries import (
-    EntryFilter,
-    SpecFilter,
-    data_manifests,
-    delete_manifests,
-    entries_count,
-    entries_schema,
-    folded,
-    snapshot_manifests,
-)
-from icekeep.planning.scan.plan import SizeDistribution
-from icekeep.planning.spark.session import limits_of, refuse_encrypted
+from icekeep.planning.entries import EntryFilter, SpecFilter, entries_count, entries_schema, folded
+from icekeep.planning.scan.plan import data_manifests, delete_manifests, refuse_encrypted, snapshot_manifests
+from icekeep.planning.scan.report import SizeDistribution
+from icekeep.planning.spark.session import limits_of
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata, metadata_to_json

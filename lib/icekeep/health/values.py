@@ -20,10 +20,7 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.errors import IcekeepError, MissingFileError
-from icekeep.maintenance import compact as compaction
-from icekeep.maintenance import deletes as position_deletes
-from icekeep.maintenance import manifests
-from icekeep.maintenance import repair as repairing
+from icekeep.maintenance import compact, deletes, manifests, repair
 from icekeep.maintenance.delete.plan_file import DONE, DeletionPlan, plan_directories, read_plan
 from icekeep.rendered import Rendered
 from icekeep.spec.metadata import TableMetadata
@@ -501,9 +498,7 @@ def _bytes(plans: list[DeletionPlan]) -> int:
     return sum(files.bytes for plan in plans for files in plan.files)
 
 
-_JOBS = frozenset(
-    {compaction.JOB.name, position_deletes.JOB.name, manifests.JOB.name, repairing.JOB.name, "convert_equality_deletes"}
-)
+_JOBS = frozenset({compact.JOB.name, deletes.JOB.name, manifests.JOB.name, repair.JOB.name, "convert_equality_deletes"})
 """Those that make snapshots."""
 
 _MAX_DIGITS = 19

@@ -24,7 +24,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import EntryMemory, ManifestReader
-from icekeep.commit.summary import made_by
+from icekeep.commit.summary import JOB_KEY, made_by
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.rendered import Rendered
 from icekeep.spec.manifests.read import read_manifest_list
@@ -33,15 +33,14 @@ from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import is_deletion_vector
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotLogEntry
 from icekeep.spec.times import Moment, moment_ms
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, Storage, answer_each
-from icekeep.storage.locations import parse_location
+from icekeep.storage.base import Storage, answer_each
+from icekeep.storage.locations import requests_at_once
 
 T = TypeVar("T")
 
 Commit: TypeAlias = Snapshot | SnapshotLogEntry
 """A snapshot, or what the snapshot log has of one that is gone."""
 
-_JOB = "icekeep.job"
 _DECODING = Lock()
 
 _MAX_DIGITS = 19
@@ -443,8 +442,7 @@ def read_commits(table: Table, shown: Sequence[Snapshot]) -> dict[int, CommitRea
 
 
 def _each(act: Callable[[Snapshot], T], snapshots: Sequence[Snapshot], table: Table) -> list[T]:
-    is_local = parse_location(table.metadata_location).scheme == "file"
-    return answer_each(act, snapshots, id, LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE)
+    return answer_each(act, snapshots, id, requests_at_once([table.metadata_location]))
 
 
 def _read(snapshot: Snapshot, table: Table, *, counts_files: bool) -> CommitRead:
@@ -555,7 +553,7 @@ class _History:
             since_previous_ms=None if parent_ms is None else commit.timestamp_ms - parent_ms,
             operation=commit.operation,
             made_by=made_by(summary),
-            job=summary.get(_JOB),
+            job=summary.get(JOB_KEY),
             refs=tuple(sorted(self._refs.get(commit.snapshot_id, ()))),
             added=read.added,
             removed=read.removed,

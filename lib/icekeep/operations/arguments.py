@@ -1,4 +1,6 @@
-"""The command line as argparse knows it, made from the settings of each job and of each command beside them.
+"""The flags that commands share, and the flag or word of a setting, as argparse takes them.
+
+The command line as argparse knows it, made from the settings of each job and of each command beside them.
 
 A mistake is a `UsageError` with one line, never argparse's usage text; only flags that a job has are accepted.
 """
@@ -6,25 +8,15 @@ A mistake is a `UsageError` with one line, never argparse's usage text; only fla
 import argparse
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from icekeep.errors import UsageError
+from icekeep.errors import IcekeepBug, UsageError
 from icekeep.names import is_quoted, written_parts
-from icekeep.operations.console.looks import DEFAULT_LOOK, FORMATS, OutputStyle
-from icekeep.operations.flags import (
-    MAPPINGS,
-    OUTPUTS,
-    add_catalog,
-    add_conf,
-    add_metrics,
-    add_output,
-    add_setting,
-    add_table,
-    add_tables,
-)
+from icekeep.operations.configuration.setting_values import parse_option, parse_setting
+from icekeep.operations.console.looks import COLORS, DEFAULT_LOOK, FORMATS, OutputStyle
 from icekeep.operations.help_texts import (
     EXIT_STATUSES,
     Parser,
@@ -43,10 +35,141 @@ from icekeep.operations.misspelt import (
     unknown_action,
     unknown_command,
 )
-from icekeep.operations.runbooks import kinds
-from icekeep.operations.verb_values import About, Verb, tells_of_runs
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
-from icekeep.settings import Job, Setting, SettingKind
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About, Verb, tells_of_runs
+from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE, Job, Setting, SettingKind
+from icekeep.version import ICEKEEP_VERSION
+
+OUTPUTS = ("table", "json")
+MAPPINGS = (SettingKind.OPTIONS, SettingKind.PAIRS)
+"""Kinds whose flag may be given several times, once for each key."""
+
+_TABLE = "the table; CATALOG.NS.NAME names both"
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """What names one table: `--table`, `--catalog`, `--config`."""
+    parser.add_argument("--table", metavar="NS.NAME", required=True, help=_TABLE)
+    add_catalog(parser)
+
+
+def add_tables(parser: argparse.ArgumentParser) -> None:
+    """What names one table, or several by a pattern: `--table` or `--match`, and `--catalog`, `--config`."""
+    one_of = parser.add_mutually_exclusive_group(required=True)
+    one_of.add_argument("--table", metavar="NS.NAME", help=_TABLE)
+    one_of.add_argument(
+        "--match",
+        metavar="PATTERN",
+        help="instead of one table each of a pattern, one after the other: * within a part of the name, ** over parts, e.g. "
+        "'db.*' or 'CATALOG.db.*'",
+    )
+    add_catalog(parser)
+
+
+def add_catalog(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """`--catalog` and `--config`; `default` is what the help says of a catalog that is not named."""
+    parser.add_argument("--catalog", metavar="NAME", help=f"the catalog, as the configuration calls it{default}")
+    add_conf(parser)
+
+
+def add_conf(parser: argparse.ArgumentParser) -> None:
+    """`--config`, and `--conf`, its earlier name."""
+    parser.add_argument(
+        "--config",
+        "--conf",
+        dest="conf",
+        metavar="FILE",
+        type=_argument(_configuration),
+        help=f"the configuration (default: ${CONFIG_VARIABLE}, {CONFIG_PATH}, or ~/.config/icekeep/icekeep.yaml)",
+    )
+
+
+def _configuration(text: str) -> str:
+    if text.startswith("spark.") and "=" in text:
+        raise UsageError(
+            f"{text!r} is a setting of Spark, and this flag names icekeep's configuration; give it to spark-submit"
+        )
+    return text
+
+
+def add_setting(parser: argparse._ActionsContainer, setting: Setting, now_ms: int) -> None:
+    """The flag or word of a setting; times in it are read as seen from `now_ms`, epoch milliseconds."""
+    if setting.kind is SettingKind.SWITCH:
+        parser.add_argument(setting.flag, dest=setting.name, action="store_const", const=True, help=setting.help)
+        return
+    parse: Callable[[str], Any] = parse_option
+    if setting.kind not in MAPPINGS:
+        parse = lambda text: parse_setting(setting, text, now_ms)  # noqa: E731
+    if setting.is_positional:
+        parser.add_argument(
+            setting.name,
+            metavar=setting.shown or setting.kind.value,
+            type=_argument(parse),
+            nargs=None if setting.is_required else "?",
+            choices=setting.choices or None,
+            help=setting.help,
+        )
+        return
+    parser.add_argument(
+        setting.flag,
+        dest=setting.name,
+        metavar=setting.shown or setting.kind.value,
+        type=_argument(parse),
+        action="append" if setting.kind in MAPPINGS else "store",
+        required=setting.is_required,
+        choices=setting.choices or None,
+        help=setting.help,
+    )
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The flag's name is added by argparse, but only to an error of its own kind."""
+
+    def parse_argument(text: str) -> Any:
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(error.message) from error
+
+    return parse_argument
+
+
+def add_output(
+    parser: argparse.ArgumentParser,
+    outputs: Sequence[str] = OUTPUTS,
+    log_formats: Sequence[str] | None = FORMATS,
+    needs: str = "",
+) -> None:
+    """`--output` and what else says how an answer is given; `needs` says which forms need more packages."""
+    parser.add_argument("--output", choices=outputs, default="table", help=f"how stdout shows the result{needs}")
+    parser.add_argument(
+        "--wide", action="store_true", help="leave out, cut and wrap nothing for the width of the terminal"
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B", help="of tables on a terminal these columns, by their names in JSON or their labels"
+    )
+    parser.add_argument(
+        "--color", choices=COLORS, default="auto", help="colours; auto: on a terminal, unless NO_COLOR is set"
+    )
+    also = "; for any other form send stdout to one" if {*outputs} - {*OUTPUTS} else ""
+    parser.add_argument("--result-file", metavar="PATH", help=f"also write the result to a file, always as JSON{also}")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="log lines of all that happens, with times, and tracebacks of errors",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=log_formats,
+        help="format of stderr: text, or json with one object per line (default: text)",
+    )
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """`--metrics-file`."""
+    parser.add_argument(
+        "--metrics-file", metavar="PATH", help="keep metrics of runs in a file, for node_exporter's textfile collector"
+    )
+
 
 CONFIG_SHOW = "config show"
 
@@ -105,7 +228,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
     look: OutputStyle = DEFAULT_LOOK
 
 
-def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: str) -> Command:
+def parse_command(argv: Sequence[str], job: str | None, now_ms: int) -> Command:
     """Read a command line.
 
     Args:
@@ -115,24 +238,27 @@ def parse_command(argv: Sequence[str], job: str | None, now_ms: int, version: st
         UsageError: there is no such command, or a flag is unknown, missing, or has a value that it cannot take.
         SystemExit: help or the version was asked for, and printed; help without any word, too.
     """
-    words = list(argv) if job is not None else _words(argv)
-    if job is None and not words:
-        command_parser(now_ms, version).print_help(sys.stderr)
-        raise SystemExit(UsageError.exit_status)
-    if job is None:
+    words, name = (_words(argv), None) if job is None else (list(argv), job)
+    if name is None:
+        if not words:
+            command_parser(now_ms).print_help(sys.stderr)
+            raise SystemExit(UsageError.exit_status)
         _require_command(words, now_ms)
-    parser = job_parser(job, now_ms) if job is not None else command_parser(now_ms, version)
+        name = named_command(words)
+        if name is None:
+            # Help or the version is asked for, else argparse says what is wrong.
+            command_parser(now_ms).parse_args(words)
+            raise IcekeepBug(f"a command line that names no command was accepted: {words}")
+        words = words[len(name.split()) :]
+    prog = f"{job}.py" if job is not None else f"icekeep {name}"
     try:
-        known, unknown = parser.parse_known_args(words)
+        known, unknown = parser_of(name, now_ms, prog).parse_known_args(words)
     except UsageError as error:
         # A flag that is misspelt is missing too.
-        name = job or named_command(words)
-        raise _misspelt_flag(words, name, now_ms) or _stray_word(words, job, now_ms) or error from None
+        raise _misspelt_flag(words, name, now_ms) or _stray_word(words, name, now_ms) or error from None
     given = vars(known)
-    name = job or " ".join(filter(None, (given["command"], given.get("action"))))
     if unknown:
-        command = f"{job}.py" if job is not None else f"icekeep {name}"
-        unrecognized = UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {command} --help")
+        unrecognized = UsageError(f"unrecognized arguments: {' '.join(unknown)}; see {prog} --help")
         raise _misspelt_flag(words, name, now_ms) or unrecognized
     settings = _settings(name)
     values = {setting.argument: given[setting.name] for setting in settings if given[setting.name] is not None}
@@ -198,8 +324,8 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     raise missing_action(first, known) if second.startswith("-") or not second else unknown_action(first, second, known)
 
 
-def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> UsageError | None:
-    if name is None or name == CONFIG_SHOW:
+def _misspelt_flag(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
+    if name == CONFIG_SHOW:
         return None
 
     def options() -> Collection[str]:
@@ -208,12 +334,10 @@ def _misspelt_flag(words: Sequence[str], name: str | None, now_ms: int) -> Usage
     return misspelt_flag(words, name, _flags_of(name, now_ms), lambda: _all_flags(now_ms), options)
 
 
-def _stray_word(words: Sequence[str], job: str | None, now_ms: int) -> UsageError | None:
-    name = job or named_command(words)
-    if name is None or name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
+def _stray_word(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
+    if name == CONFIG_SHOW or any(setting.is_positional for setting in _settings(name)):
         return None
-    behind = words if job is not None else words[len(name.split()) :]
-    return table_without_flag(behind, name, _flags_of(name, now_ms))
+    return table_without_flag(words, name, _flags_of(name, now_ms))
 
 
 def _all_flags(now_ms: int) -> set[str]:
@@ -221,16 +345,7 @@ def _all_flags(now_ms: int) -> set[str]:
 
 
 def _flags_of(command: str, now_ms: int) -> Collection[str]:
-    if command != CONFIG_SHOW:
-        return job_parser(command, now_ms).flags()
-    parser = Parser()
-    _add_config_show(parser)
-    return parser.flags()
-
-
-def _add_config_show(parser: argparse.ArgumentParser) -> None:
-    add_conf(parser)
-    add_output(parser)
+    return parser_of(command, now_ms).flags()
 
 
 def named_command(argv: Sequence[str]) -> str | None:
@@ -257,18 +372,25 @@ def output_options(argv: Sequence[str]) -> OutputOptions:
     return OutputOptions(given.output, given.result_file, given.verbose, log_format, given.conf, look)
 
 
-def job_parser(job: str, now_ms: int) -> Parser:
-    """The parser of a script, `jobs/NAME.py`: of a job, or of another command that has one."""
-    told = JOBS[job] if job in JOBS else VERBS[job]
-    parser = Parser(prog=f"{job}.py", description=sentence(told.summary), allow_abbrev=False)
-    if isinstance(told, Verb):
-        _add_verb(parser, job, told, now_ms)
+def parser_of(name: str, now_ms: int, prog: str = "") -> Parser:
+    """The parser of a job, or of a command beside the jobs; `prog` is what runs it, by default its script in `jobs/`."""
+    parser = Parser(prog=prog or f"{name}.py", description=sentence(_summary(name)), allow_abbrev=False)
+    if name in JOBS:
+        _add_job(parser, JOBS[name], now_ms)
+    elif name in VERBS:
+        _add_verb(parser, name, VERBS[name], now_ms)
     else:
-        _add_job(parser, told, now_ms)
+        add_conf(parser)
+        add_output(parser)
     return parser
 
 
-def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
+def _summary(name: str) -> str:
+    known = JOBS.get(name) or VERBS.get(name)
+    return known.summary if known is not None else CONFIG_SUMMARIES[name.removeprefix("config ")]
+
+
+def command_parser(now_ms: int) -> argparse.ArgumentParser:
     """The parser of the `icekeep` command: a sub-command for each job and each command beside them."""
     summaries = {**{words: verb.summary for words, verb in VERBS.items()}, **_GROUPS}
     parser = Parser(
@@ -279,7 +401,7 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         + "".join(listing(title, {name: summaries[name] for name in names}) for title, names in HELP_GROUPS.items()),
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"icekeep {version}")
+    parser.add_argument("--version", action="version", version=f"icekeep {ICEKEEP_VERSION}")
     commands = _add_words(parser, "command", "icekeep")
     for job in JOBS.values():
         _add_job(commands.add_parser(job.name, description=sentence(job.summary), allow_abbrev=False), job, now_ms)
@@ -290,7 +412,8 @@ def command_parser(now_ms: int, version: str) -> argparse.ArgumentParser:
         added = parent.add_parser(action, description=sentence(verb.summary), allow_abbrev=False)
         _add_verb(added, words, verb, now_ms)
     show = groups["config"].add_parser("show", description=sentence(CONFIG_SUMMARIES["show"]), allow_abbrev=False)
-    _add_config_show(show)
+    add_conf(show)
+    add_output(show)
     return parser
 
 
@@ -300,12 +423,18 @@ def _words(argv: Sequence[str]) -> list[str]:
     `help COMMAND` is `COMMAND --help`, but where a kind of error has the same name: its line sends readers to that.
     """
     first, *rest = argv or [""]
-    if first == _HELP and rest and not (len(rest) == 1 and rest[0] in kinds()):
+    if first == _HELP and rest and not (len(rest) == 1 and _is_kind_of_error(rest[0])):
         asked = _words(rest)
         if asked[0] in _FIRST_WORDS:
             return [*asked, "--help"]
     name = first.replace("-", "_")
     return [name, *rest] if name in JOBS else list(argv)
+
+
+def _is_kind_of_error(word: str) -> bool:
+    from icekeep.operations.runbooks import kinds
+
+    return word in kinds()
 
 
 def _settings(name: str) -> tuple[Setting, ...]:

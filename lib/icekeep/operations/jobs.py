@@ -1,24 +1,23 @@
-"""All jobs: what the packages say of their own. A new job is added here, and nowhere else outside its package."""
+"""All jobs, by what their packages say of them, and the functions that commands import when their turn has come.
+
+A new job is added here, and nowhere else outside its package. Functions are named as "module:function": help and mistakes
+need neither Spark nor Arrow, and tests put fakes in their place.
+"""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from icekeep.errors import UsageError
-from icekeep.maintenance import check as checking
-from icekeep.maintenance import compact as compaction
-from icekeep.maintenance import deletes as position_deletes
-from icekeep.maintenance import drop as purge
-from icekeep.maintenance import expire as expiration
-from icekeep.maintenance import manifests, orphans
-from icekeep.maintenance import repair as repairing
+from icekeep.maintenance import check, compact, deletes, drop, expire, manifests, orphans, repair
 from icekeep.planning import scan
-from icekeep.planning.spark.session import PACKAGES, spark_is_missing
 from icekeep.settings import Job
 
 JOBS: Mapping[str, Job] = {
     package.JOB.name: package.JOB
-    for package in (scan, compaction, position_deletes, manifests, expiration, orphans, purge, checking, repairing)
+    for package in (scan, compact, deletes, manifests, expire, orphans, drop, check, repair)
 }
 """By name, in the order in which help lists them."""
 
@@ -41,7 +40,39 @@ def resolve(name: str) -> Callable[..., Any]:
         missing = (error.name or "").partition(".")[0]
         if missing == "icekeep":
             raise
+        from icekeep.planning.spark.session import PACKAGES, spark_is_missing
+
         if missing in PACKAGES:
             raise spark_is_missing() from error
         raise UsageError(f"package {missing!r} is not installed", module=missing) from error
     return found
+
+
+class Seams(msgspec.Struct, frozen=True, kw_only=True):
+    """The rest of the world, as "module:function"; tests name fakes.
+
+    `build_own_session` is for a process that belongs to the command alone; `None`: as for any other.
+    """
+
+    load_table: str
+    build_session: str
+    stop_session: str
+    cancel_jobs: str
+    live_properties: str
+    open_catalog: str = "icekeep.operations.loading:open_settings"
+    build_own_session: str | None = None
+
+    def of_own_process(self) -> "Seams":
+        """The same in a process that belongs to the command alone."""
+        return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
+
+
+# All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
+SEAMS = Seams(
+    load_table="icekeep.operations.loading:load_table",
+    build_session="icekeep.planning.spark.session:build_session",
+    build_own_session="icekeep.planning.spark.own_session:build_own_session",
+    stop_session="icekeep.planning.spark.session:stop_session",
+    cancel_jobs="icekeep.planning.spark.session:cancel_jobs",
+    live_properties="icekeep.planning.spark.session:live_properties",
+)

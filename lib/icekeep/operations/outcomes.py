@@ -1,4 +1,8 @@
-"""What every command ends with, as a document: an outcome, or an error; and the exit statuses that go with them.
+"""What went wrong, as one of our errors where it is one, in one line where it is not.
+
+An error that a task raised reaches the driver as text inside an exception of Spark's, under the traceback of the worker.
+
+What every command ends with, as a document: an outcome, or an error; and the exit statuses that go with them.
 
 `SCHEMA_VERSION` stands in each document. The rule: it is raised where a field goes, gets another name, another type or another
 meaning, or where a value that was always there may be null. Fields that are added, new words for `status`, and new commands
@@ -6,22 +10,60 @@ leave it as it is, so a reader passes over what it does not know. `icekeep schem
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from signal import Signals
 from typing import Any
 
 import msgspec
 
+from icekeep import errors
 from icekeep.catalog.base import Table
-from icekeep.errors import OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError, UsageError
-from icekeep.operations.failures import describe_error, our_error
+from icekeep.errors import (
+    IcekeepError,
+    OutcomeUnknownError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    one_line,
+    refused_threads,
+)
 from icekeep.operations.plan_files.writing import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
-from icekeep.operations.runbooks import address_of
-from icekeep.run_records.values import FAILED, INTERRUPTED, REFUSED
-from icekeep.runs import Run, icekeep_version, new_run
+from icekeep.operations.runbooks import UNEXPECTED, address_of
+from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run
 from icekeep.runtime import Runtime
 from icekeep.spec.snapshots import MAIN
+from icekeep.version import ICEKEEP_VERSION
+
+_OURS = re.compile(r"icekeep\.errors\.([A-Za-z]+): (\S.*)")
+
+
+def our_error(failure: BaseException) -> IcekeepError | None:
+    """The error of ours that a failure is, comes to, or carries from an executor; `None` if there is none."""
+    if isinstance(failure, IcekeepError):
+        return failure
+    if (refused := refused_threads(failure)) is not None:
+        return refused
+    for name, message in reversed(_OURS.findall(str(failure))):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, IcekeepError):
+            # Each class has a constructor of its own; the text is the finished message.
+            error = kind.__new__(kind)
+            IcekeepError.__init__(error, message.strip())
+            return error
+    return None
+
+
+def describe_error(failure: BaseException) -> dict[str, Any]:
+    """A failure for machines: its kind, its message, where to read on and, where there are any, the values in the message."""
+    ours = our_error(failure)
+    if ours is None:
+        return {"kind": UNEXPECTED, "message": one_line(failure), "help": address_of(UNEXPECTED)}
+    told = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
+    return {**told, **({"facts": ours.facts} if ours.facts else {})}
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -145,7 +187,7 @@ class Begun(msgspec.Struct):
         """The run begins; it is made here unless somebody has made it already."""
         self.run = run or new_run(job, runtime)
         self.arguments, self.started_ms = arguments, runtime.now_ms()
-        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, icekeep_version())
+        _LOG.info("run %s begins, by icekeep %s", self.run.run_id, ICEKEEP_VERSION)
         return self.run
 
     def outcome(
@@ -163,7 +205,7 @@ class Begun(msgspec.Struct):
             }
         return Outcome(
             job=self.run.job,
-            version=icekeep_version(),
+            version=ICEKEEP_VERSION,
             arguments=self.arguments,
             started_ms=self.started_ms,
             ended_ms=runtime.now_ms(),
@@ -178,7 +220,7 @@ class Begun(msgspec.Struct):
         """The document of one that has failed, as which `job` was asked for."""
         return ErrorDocument(
             job=job,
-            version=icekeep_version(),
+            version=ICEKEEP_VERSION,
             started_ms=msgspec.UNSET if self.run is None else self.started_ms,
             ended_ms=runtime.now_ms(),
             exit_status=ended.exit_status,

@@ -81,7 +81,7 @@ def wanted_now(command: Command, job: Job, config: Configuration, table: Table, 
 
 
 def _arguments(rule: JobRule, now_ms: int) -> dict[str, Any]:
-    return parse_command([f"--table={rule.job}", *rule.call.arguments], rule.job, now_ms, "").arguments
+    return parse_command([f"--table={rule.job}", *rule.call.arguments], rule.job, now_ms).arguments
 
 
 def _by_setting(arguments: Mapping[str, Any], job: Job) -> dict[str, tuple[SettingKind, Any]]:

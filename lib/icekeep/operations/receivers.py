@@ -12,8 +12,13 @@ from typing import Any
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
-from icekeep.operations.configuration.file import read_config, resolve_references
-from icekeep.operations.configuration.receivers import METRICS, NotificationSettings, TellingSettings
+from icekeep.operations.configuration.file import (
+    METRICS,
+    NotificationSettings,
+    TellingSettings,
+    read_config,
+    resolve_references,
+)
 from icekeep.operations.console.logs import logged_events, logged_progress
 from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once
@@ -21,8 +26,7 @@ from icekeep.operations.console.progress import telling_progress
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.shown.notification import message_of
-from icekeep.operations.verb_values import tells_of_runs
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.verbs import VERBS, tells_of_runs
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked
 from icekeep.telemetry import lineage, otel

@@ -14,8 +14,7 @@ from icekeep.errors import ConfigError, IcekeepError, one_line
 from icekeep.events import RunEnded, RunStarted, Warned
 from icekeep.names import catalog_of
 from icekeep.operations.configuration.catalogs import Catalogs
-from icekeep.operations.configuration.file import CatalogSettings, resolve_references
-from icekeep.operations.configuration.runs import RUNS, RunsSettings
+from icekeep.operations.configuration.file import RUNS, CatalogSettings, RunsSettings, resolve_references
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Begun, Outcome, Position, how_it_ended

@@ -13,13 +13,13 @@ import msgspec
 from icekeep.catalog.base import Table, parse_identifier
 from icekeep.operations.arguments import Command
 from icekeep.operations.configuration.catalogs import TableReference, find_table
+from icekeep.operations.job_run import Session, known_catalogs, place_of, position_after
 from icekeep.operations.jobs import resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
 from icekeep.operations.recording import Recording, recorded
 from icekeep.operations.rehearsal import Rehearsal, Swap, WatchedCatalog
-from icekeep.operations.running_jobs import Session, known_catalogs, place_of, position_after
 from icekeep.operations.surroundings import Surroundings
-from icekeep.operations.verb_values import About, Verb, tells_of_runs
+from icekeep.operations.verbs import About, Verb, tells_of_runs
 from icekeep.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update
 
 
@@ -134,16 +134,13 @@ def _ref_of(command: Command) -> str | None:
 
 def _run_over_catalogs(command: Command, verb: Verb, surroundings: Surroundings) -> Outcome:
     catalogs = partial(known_catalogs, command.conf, surroundings.seams)
-    spark = Session(f"icekeep {command.name}", surroundings)
     extras: dict[str, Any] = {"listener": surroundings.listener} if verb.takes_listener else {}
     if (text := verb.texts.get(command.output)) is not None:
         extras |= text.arguments
         if text.check is not None:
             resolve(text.check)()
-    try:
+    with Session(f"icekeep {command.name}", surroundings) as spark:
         result = resolve(verb.run)(catalogs, command.catalog, spark.started, **command.arguments, **extras)
-    finally:
-        spark.stop()
     return surroundings.begun.outcome(result.status, result, surroundings.runtime)
 
 
@@ -180,11 +177,8 @@ def _with_spark(command: Command, verb: Verb, surroundings: Surroundings, functi
     """What a function returns, which may start a session if it takes one."""
     if not verb.takes_spark:
         return function()
-    spark = Session(f"icekeep {command.name} {command.table}", surroundings)
-    try:
+    with Session(f"icekeep {command.name} {command.table}", surroundings) as spark:
         return function(spark=spark.started)
-    finally:
-        spark.stop()
 
 
 def _changed(after: Table, swap: Swap | None, *, is_rehearsal: bool) -> TableChanged:

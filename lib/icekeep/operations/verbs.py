@@ -6,12 +6,94 @@ commit, or a value to show where it changes nothing.
 """
 
 from collections.abc import Mapping
+from enum import Enum
+from typing import Any
 
-from icekeep.maintenance.delete.options import TRUST_MANIFEST_LIST
-from icekeep.operations.configuration.file import DEFAULT_PATH
-from icekeep.operations.verb_values import About, Text, Verb
-from icekeep.run_records.values import STATUSES
-from icekeep.settings import Setting, SettingKind
+import msgspec
+
+from icekeep.maintenance.delete.settings import TRUST_MANIFEST_LIST
+from icekeep.runs import STATUSES
+from icekeep.settings import CONFIG_PATH, Setting, SettingKind
+
+
+class About(Enum):
+    """What a command is about, and so what its function takes first.
+
+    A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
+    or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
+    `None`; the command and its surroundings, of one that runs jobs on many tables, or one that carries out the plan of a file; or
+    nothing. A command about catalogs, a fleet or a plan may start Spark, and so has a script in `jobs/` too.
+    """
+
+    NOTHING = "nothing"
+    TABLE = "table"
+    NEW_TABLE = "new table"
+    CATALOGS = "catalogs"
+    POLICIES = "policies"
+    FLEET = "fleet"
+    PLAN = "plan"
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that stdout can have in the place of a table.
+
+    Attributes:
+        make: where the function is, as "module:function", that makes it of the result.
+        arguments: what the command's own function is told beside, so that the result has what the text needs.
+        check: where the function is, as "module:function", that raises `UsageError` before the work if it could not be made.
+        needs: what must be installed for it, as help says.
+    """
+
+    make: str
+    arguments: Mapping[str, Any] = {}
+    check: str | None = None
+    needs: str = ""
+
+
+class Verb(msgspec.Struct, frozen=True, kw_only=True):
+    """A command beside the jobs.
+
+    Attributes:
+        run: where its function is, as "module:function".
+        one_of: settings of which exactly one must be given.
+        changes: whether all that it does is one commit; then it has `--dry-run`, and its function returns the table after it.
+            The others return what is shown; the status is that of what they return, if it has one.
+        also_changes: whether a command that is not one commit changes tables all the same, and so is written down; where it is
+            told to list (`lists`) it does not.
+        takes_listener: whether its function takes a `listener`.
+        about: what it is about.
+        takes_spark: whether the function of a command about a table takes what starts a session, `spark`, for where there is much
+            to do.
+        for_people: where the function is, as "module:function", that makes of the result what is printed for people; `None`: the
+            result itself. Machines get the result in any case.
+        returns: where the function is, as "module:function", that returns the result, where `run` returns the whole outcome.
+        texts: what `--output` can be beside `table` and `json`.
+        examples: command lines that help shows, without the name of the command; the exit statuses stand below them.
+    """
+
+    summary: str
+    run: str
+    settings: tuple[Setting, ...] = ()
+    one_of: tuple[Setting, ...] = ()
+    changes: bool = True
+    also_changes: bool = False
+    takes_listener: bool = False
+    about: About = About.TABLE
+    takes_spark: bool = False
+    for_people: str | None = None
+    returns: str | None = None
+    texts: Mapping[str, Text] = {}
+    examples: tuple[str, ...] = ()
+
+    @property
+    def may_start_spark(self) -> bool:
+        """Whether its function may do so much that it takes Spark."""
+        return self.takes_spark or self.about in (About.CATALOGS, About.FLEET)
+
+
+def tells_of_runs(verb: Verb) -> bool:
+    """Whether a command is told of as a run, to Prometheus and to others: where it changes tables."""
+    return verb.changes or verb.also_changes
 
 
 def _name(what: str, keyword: str = "") -> Setting:
@@ -162,7 +244,7 @@ VERBS: Mapping[str, Verb] = {
             Setting("since", SettingKind.TIME, "show only commits since a time, or an age ago, e.g. 7d"),
         ),
         changes=False,
-        for_people="icekeep.operations.shown.history:history_shown",
+        for_people="icekeep.operations.shown.results:history_shown",
     ),
     "restore": Verb(
         summary="undo a run: bring back files from the trash, and expired snapshots under tags; or undo a repair",
@@ -216,7 +298,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "register": Verb(
         summary="take in a table by its metadata file, e.g. one that was dropped (Iceberg's register_table)",
-        run="icekeep.operations.commands.register:register",
+        run="icekeep.operations.commands.references:register",
         settings=(
             Setting(
                 "metadata_location",
@@ -375,7 +457,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "path": Verb(
         summary="print where a file is that is installed with icekeep: a job's script, a DAG's file, a configuration",
-        run="icekeep.operations.commands.shipped_paths:path",
+        run="icekeep.operations.commands.help_pages:path",
         settings=(
             Setting(
                 "name",
@@ -387,7 +469,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.NOTHING,
-        texts={"table": Text(make="icekeep.operations.commands.shipped_paths:path_text")},
+        texts={"table": Text(make="icekeep.operations.commands.help_pages:path_text")},
         examples=("", "jobs/compact.py", "conf/log4j2.properties"),
     ),
     "completion": Verb(
@@ -441,13 +523,13 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
         about=About.FLEET,
-        for_people="icekeep.operations.shown.maintain:maintain_shown",
+        for_people="icekeep.operations.shown.results:maintain_shown",
         examples=("--dry-run", "--max-minutes 240", "--policy nightly --tables local.demo.flights"),
         returns="icekeep.operations.commands.maintain:result_of",
     ),
     "policy explain": Verb(
         summary="show what policies say about one table: each job, each setting in force, and where it comes from",
-        run="icekeep.operations.commands.policy_explanation:explain",
+        run="icekeep.operations.commands.policy:explain",
         settings=(
             Setting(
                 "table", SettingKind.NAME, "the table; CATALOG.NS.NAME names both", shown="NS.NAME", is_required=True
@@ -455,11 +537,11 @@ VERBS: Mapping[str, Verb] = {
         ),
         changes=False,
         about=About.POLICIES,
-        for_people="icekeep.operations.commands.policy_explanation:explanation_shown",
+        for_people="icekeep.operations.commands.policy:explanation_shown",
     ),
     "policy check": Verb(
         summary="look for tables that no policy reaches or several do, and for names and patterns that fit no table",
-        run="icekeep.operations.commands.policy_check:check_over",
+        run="icekeep.operations.commands.policy:check_over",
         changes=False,
         about=About.POLICIES,
     ),
@@ -510,7 +592,7 @@ VERBS: Mapping[str, Verb] = {
                 shown="KEY=VALUE",
             ),
             Setting(
-                "file", SettingKind.TEXT, f"the file, which must not be there (default: {DEFAULT_PATH})", shown="FILE"
+                "file", SettingKind.TEXT, f"the file, which must not be there (default: {CONFIG_PATH})", shown="FILE"
             ),
         ),
         changes=False,

@@ -2,30 +2,25 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from icekeep.commit.attempt import noting_storage
-from icekeep.commit.filtering import FilteredShare, FilterManifests, Gathering, MergeManifests, read_as
 from icekeep.commit.manifest_writer import RollingManifests
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import FilteredShare, FilterManifests, Gathering, ManifestReader, MergeManifests, read_as
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder
-from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded, in_threads
+from icekeep.planning.entries import EntryFilter, PruningStats, SpecFilter, folded, in_threads, manifests_by_task
 from icekeep.planning.manifest_lists import listed_manifests
 from icekeep.planning.spark.session import Limits, SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES, attempt_id, tasks_count
+from icekeep.planning.spark.tasks import all_results, attempt_id, run_tasks
+from icekeep.planning.spark.workers import FILTERED_MANIFEST_BYTES
 from icekeep.planning.transcode import RecordsTask, RecordTarget, fast_packer, live_records, record_blocks
-from icekeep.spec.collections import balanced
-from icekeep.spec.manifests.structs import ManifestFile
+from icekeep.spec.manifests.structs import ManifestFile, total_count
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import Snapshot
 from icekeep.storage.base import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -53,7 +48,9 @@ class SparkManifestReader(ManifestReader):
         if _are_few(manifests, limits_of(self._spark)):
             return super().filtered(manifests, work, locations)
         session = started(self._spark)
-        tasks = [(tuple(share), next(locations)) for share in _bins(manifests, session)]
+        tasks = [
+            (tuple(share), next(locations)) for share in manifests_by_task(manifests, session, FILTERED_MANIFEST_BYTES)
+        ]
         shares, errors = run_tasks(
             session, tasks, _filter, (work, self.storage), step="committing: filtering manifests"
         )
@@ -69,37 +66,24 @@ class SparkManifestReader(ManifestReader):
             return
         spec_ids = {manifest.partition_spec_id for manifest in manifests}
         entries = EntryFilter(specs={spec_id: SpecFilter(metadata.partition_type(spec_id)) for spec_id in spec_ids})
-        folded(self.storage, self._spark, manifests, entries, {"record_count"}, _NoFold)
+        # To read entries checks their counts; what is folded does not matter.
+        folded(self.storage, self._spark, manifests, entries, {"record_count"}, PruningStats)
 
     def _asked(self, manifests: Sequence[ManifestFile], work: Gathering[T]) -> list[T]:
         if _are_few(manifests, limits_of(self._spark)):
             return super()._asked(manifests, work)
         session = started(self._spark)
         shared, step = (work, self.storage), "committing: asking manifests"
-        answers = all_results(run_tasks(session, _bins(manifests, session), _gather, shared, step=step))
+        tasks = manifests_by_task(manifests, session, FILTERED_MANIFEST_BYTES)
+        answers = all_results(run_tasks(session, tasks, _gather, shared, step=step))
         by_manifest = dict(pair for share in answers for pair in share)
         return [by_manifest[read_as(manifest)] for manifest in manifests]
 
 
-class _NoFold:
-    """A `Fold` that ignores the entries: reading them checks their counts."""
-
-    def add(self, decoded: DecodedEntries) -> None:
-        pass
-
-    def merge(self, other: "_NoFold") -> None:
-        pass
-
-
-def _bins(manifests: Sequence[ManifestFile], session: "SparkSession") -> list[list[ManifestFile]]:
-    bins_count = tasks_count(session, sum(m.manifest_length for m in manifests), FILTERED_MANIFEST_BYTES)
-    return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
-
-
 def _are_few(manifests: Sequence[ManifestFile], limits: Limits) -> bool:
     """Whether the driver is faster than tasks; a list of version 1 may not count entries, then there may be many."""
-    counts = [manifest.entries_count for manifest in manifests]
-    are_few = None not in counts and sum(number or 0 for number in counts) < limits.commit_entries_count
+    count = total_count(manifest.entries_count for manifest in manifests)
+    are_few = count is not None and count < limits.commit_entries_count
     return len(manifests) == 1 or (are_few and len(manifests) <= limits.commit_manifests_count)
 
 
@@ -128,22 +112,13 @@ class MergingManifestReader(ManifestReader):
     def merged(
         self, manifests: Sequence[ManifestFile], work: MergeManifests, locations: Iterator[str]
     ) -> list[ManifestFile]:
-        if sum(m.live_files_count or 0 for m in manifests) <= _FEW_ENTRIES_COUNT:
-            return super().merged(manifests, work, locations)
-        decoder, _ = chosen_decoder()
+        """Entries of the writer's own snapshot are added one by one, those of older manifests as blocks."""
+        decoder = ManifestDecoder.FASTAVRO
+        if sum(m.live_files_count or 0 for m in manifests) > _FEW_ENTRIES_COUNT:
+            decoder, _ = chosen_decoder()
         if decoder is ManifestDecoder.FASTAVRO:
             return super().merged(manifests, work, locations)
-        return [*self._merged(manifests, work, locations, decoder)]
-
-    def _merged(
-        self,
-        manifests: Sequence[ManifestFile],
-        work: MergeManifests,
-        locations: Iterator[str],
-        decoder: ManifestDecoder,
-    ) -> Iterator[ManifestFile]:
-        """Entries of the writer's own snapshot are added one by one, those of older manifests as blocks."""
-        writer = work.writer
+        writer, written = work.writer, list[ManifestFile]()
         target = RecordTarget(partition=writer.partitions[work.spec_id], format_version=writer.format_version)
         codec = PartitionCodec(target.partition)
         pack = fast_packer(writer.codec, writer.level)
@@ -153,7 +128,7 @@ class MergingManifestReader(ManifestReader):
             if is_own:
                 for entry in (e for manifest in group for e in work.kept(self.entries(manifest, work.base))):
                     rolling.current().add(writer.owned(entry))
-                    yield from rolling.written_at(max_bytes)
+                    written += rolling.written_at(max_bytes)
                 continue
             task = RecordsTask.of([*group], target, self.storage, decoder)
             for batches in in_threads(task, lambda share: [*live_records(share)]):
@@ -161,5 +136,5 @@ class MergingManifestReader(ManifestReader):
                     builder = rolling.current()
                     builder.add_block(block.payload, block.files_count, block.rows_count, block.min_sequence_number)
                     builder.add_partitions(map(codec.decode, block.partitions))
-                    yield from rolling.written_at(max_bytes)
-        yield from rolling.written_at(0)
+                    written += rolling.written_at(max_bytes)
+        return [*written, *rolling.written_at(0)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +29,7 @@ from icekeep.spec.types import MIB
 BATCH_RECORDS = 1 << 13
 _BATCH_BYTES = 64 * MIB
 _SYNC = b"icekeep: a block"
+_OF_SCHEMAS = (pa.ArrowException, KeyError, TypeError, ValueError)
 _MORE_THAN_ANY = 1 << 40
 """DataFusion stops at the end of a block's bytes, but hangs at the end of its count if bytes are left."""
 
@@ -75,7 +76,7 @@ def read_batches(
     A batch ends with the block that brings it to `batch_records`. `NotReadError` may come at any batch; those before it are
     right.
     """
-    with _doubt():
+    with doubtful([BaseException]):
         group: list[tuple[int, bytes]] = []
         count = size_bytes = 0
         for records, payload in _payloads(data, header):
@@ -90,7 +91,7 @@ def read_batches(
 
 def read_together(files: Iterable[tuple[bytes, AvroHeader]], layout: Layout) -> tuple[DecodedBlocks, list[int]]:
     """The same of several small files, not all of them empty, as one batch, and the record count of each."""
-    with _doubt():
+    with doubtful([BaseException]):
         per_file = [[*_payloads(data, header)] for data, header in files]
         lengths = [sum(count for count, _ in blocks) for blocks in per_file]
         return _decode(layout, [block for blocks in per_file for block in blocks]), lengths
@@ -171,25 +172,17 @@ def _read_whole(path: str, names: Sequence[str], count: int) -> pa.RecordBatch:
 
 
 @contextmanager
-def _doubt() -> Iterator[None]:
+def doubtful(errors: Sequence[type[BaseException]] = _OF_SCHEMAS) -> Iterator[None]:
+    """Raise `NotReadError` for some errors, by default those of code that takes schemas and columns apart."""
     try:
         yield
     except NotReadError:
         raise
-    except BaseException as error:
+    except tuple(errors) as error:
         # A panic in Rust is no Exception, and its class cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise NotReadError(str(error)) from error
         raise
-
-
-@contextmanager
-def doubtful() -> Iterator[None]:
-    """Raise `NotReadError` for errors of code that takes schemas and columns apart."""
-    try:
-        yield
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise NotReadError(str(error)) from error
 
 
 class SlowReads(msgspec.Struct, frozen=True):
@@ -202,14 +195,10 @@ class SlowReads(msgspec.Struct, frozen=True):
 class _Counter:
     """The slow reads of this process; the newest listener gets a warning of the first one after it was added."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.listeners: list[Listener] = [SILENT]
-        self.has_warned = False
-        self.total = SlowReads()
-
-
-_COUNTER = _Counter()
+    lock = threading.Lock()
+    listeners: ClassVar[list[Listener]] = [SILENT]
+    has_warned = False
+    total = SlowReads()
 
 
 def note_slow_read(location: str, reason: Exception | str) -> None:
@@ -219,39 +208,33 @@ def note_slow_read(location: str, reason: Exception | str) -> None:
 
 
 def add_slow_reads(reads: SlowReads) -> None:
-    """Add the slow reads of another process."""
     if not reads.count:
         return
-    with _COUNTER.lock:
-        total = _COUNTER.total
-        _COUNTER.total = SlowReads(total.count + reads.count, total.example or reads.example)
-        is_first, _COUNTER.has_warned = not _COUNTER.has_warned, True
-        listener = _COUNTER.listeners[-1]
+    with _Counter.lock:
+        total = _Counter.total
+        _Counter.total = SlowReads(total.count + reads.count, total.example or reads.example)
+        is_first, _Counter.has_warned = not _Counter.has_warned, True
+        listener = _Counter.listeners[-1]
     if is_first:
         listener.on(Warned(f"{reads.example}; such files are read about ten times slower"))
 
 
-def slow_reads() -> SlowReads:
-    """All slow reads of this process."""
-    return _COUNTER.total
-
-
-def slow_reads_since(count: int) -> SlowReads:
-    """The slow reads of this process since their number was `count`."""
-    total = slow_reads()
-    return SlowReads(total.count - count, total.example) if total.count > count else SlowReads()
+def slow_reads(since: int = 0) -> SlowReads:
+    """The slow reads of this process, without the first `since` of them."""
+    total = _Counter.total
+    return SlowReads(total.count - since, total.example) if total.count > since else SlowReads()
 
 
 @contextmanager
 def warning_of_slow_reads(listener: Listener) -> Iterator[None]:
     """Warn a listener of the first slow read within the block."""
-    with _COUNTER.lock:
-        _COUNTER.listeners.append(listener)
-        _COUNTER.has_warned = False
+    with _Counter.lock:
+        _Counter.listeners.append(listener)
+        _Counter.has_warned = False
     try:
         yield
     finally:
         # Blocks of several threads may overlap without being nested.
-        with _COUNTER.lock:
-            _COUNTER.listeners.remove(listener)
-            _COUNTER.has_warned = False
+        with _Counter.lock:
+            _Counter.listeners.remove(listener)
+            _Counter.has_warned = False

@@ -12,7 +12,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.errors import IcekeepBug, InvalidTableError
+from icekeep.errors import IcekeepBug
 from icekeep.planning.entries import DecodedEntries, EntryFilter, folded
 from icekeep.planning.manifests import REACHING_DELETES, SOLE_PATH
-from icekeep.planning.spark.rows import partition_key as partition_key_of_rows
+from icekeep.planning.spark.rows import shuffle_key
 from icekeep.planning.spark.session import F, SparkSource, with_field
 from icekeep.planning.spark.tasks import prepare_worker
 from icekeep.planning.spark.workers import MATCHED_FILES, tasks_count
@@ -59,11 +59,9 @@ _BATCH_PAIRS = 100_000
 
 _FIELDS = [field.name for field in REACHING_DELETES.value_type]
 _STORED_FIELDS = [name for name in _FIELDS if name != SOLE_PATH.name]
-_POSITIONS = int(FileContent.POSITION_DELETES)
+_POSITIONS, _EQUALITY = int(FileContent.POSITION_DELETES), int(FileContent.EQUALITY_DELETES)
 _WHOLE_TABLE = bytearray(b"t")
-
 _Numbers = NDArray[np.int64]
-
 
 MATCHED_DATA_COLUMNS = frozenset({"file_path", "spec_id", "partition", "sequence_number"})
 """The columns of data files that `reaching` needs."""
@@ -101,16 +99,11 @@ class ReachingDeletes(DeleteRuns, frozen=True, kw_only=True):
 def reaching(
     data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec], max_pairs: int = MAX_PAIRS
 ) -> ReachingDeletes | None:
-    """Match delete files to data files; `None` where too many reach too many.
+    """Match live delete files, with `MATCHED_COLUMNS`, to live data files, with `MATCHED_DATA_COLUMNS`.
 
-    Args:
-        data: live data files; at least the columns `MATCHED_DATA_COLUMNS`.
-        deletes: live delete files; the columns `planning.manifests.MATCHED_COLUMNS`.
-        max_pairs: of a data file and a delete file; runs are limited to `MAX_RUNS`.
-
-    Raises:
-        InvalidTableError: two deletion vectors reach one data file, a delete file for one data file lies in another partition,
-            a vector names no data file, or a partition spec is missing.
+    `None` where more than `max_pairs` of a data file and a delete file are needed, or `MAX_RUNS`. Raises `InvalidTableError`
+    where two deletion vectors reach one data file, a delete file for one data file lies in another partition, a vector names
+    no data file, or a partition spec is missing.
     """
     ordered = in_order(deletes, ("sequence_number", "file_path"))
     only, is_of_positions = ordered["referenced_data_file"], pc.equal(ordered["content"], _POSITIONS)
@@ -118,8 +111,12 @@ def reaching(
     is_sole = pc.and_(pc.and_(is_of_positions, pc.is_null(only)), pc.equal(lower, upper))
     ordered = ordered.append_column(SOLE_PATH, pc.if_else(is_sole, lower, None).cast(SOLE_PATH.type))
     is_vector = pc.and_(is_of_positions, pc.equal(pc.utf8_lower(ordered["file_format"]), "puffin"))
-    _refuse_first(ordered, pc.and_(is_vector, pc.is_null(only)), lambda path, _: nameless_vector(path))
-    _refuse_first(ordered, pc.invert(pc.is_in(ordered["spec_id"], pa.array([*specs], pa.int32()))), missing_spec)
+    nameless = ordered["file_path"].filter(pc.and_(is_vector, pc.is_null(only)))
+    if len(nameless):
+        raise nameless_vector(nameless[0].as_py())
+    has_no_spec = pc.invert(pc.is_in(ordered["spec_id"], pa.array([*specs], pa.int32())))
+    for row in ordered.select(["file_path", "spec_id"]).filter(has_no_spec)[:1].to_pylist():
+        raise missing_spec(row["file_path"], row["spec_id"])
 
     is_equality = ~is_of_positions.to_numpy()
     unpartitioned = [number for number, spec in specs.items() if spec.is_unpartitioned]
@@ -127,7 +124,6 @@ def reaching(
     texts, texts_of_deletes = _numbers_of(data["partition"], ordered["partition"])
     spec_ids, spec_ids_of_deletes = data["spec_id"].to_numpy(), ordered["spec_id"].to_numpy()
     is_named = pc.and_(is_of_positions, pc.is_valid(only)).to_numpy()
-    bounds = _sole_bounds(ordered)
     runs = match(
         DataColumns(
             files=files,
@@ -142,7 +138,7 @@ def reaching(
             is_equality=is_equality,
             is_vector=is_vector.to_numpy(),
             is_global=is_equality & np.isin(spec_ids_of_deletes, unpartitioned),
-            bounds=bounds,
+            bounds=_sole_bounds(ordered),
             paths=lambda rows: ordered["file_path"].take(pa.array(rows)).to_pylist(),
         ),
         max_pairs=max_pairs,
@@ -178,11 +174,6 @@ def _sole_bounds(deletes: pa.Table) -> dict[int, PathBounds]:
     return {row: (path, path) for row, path in zip(rows.tolist(), paths, strict=True)}
 
 
-def _refuse_first(deletes: pa.Table, is_wrong: pa.ChunkedArray, error: Callable[[str, int], InvalidTableError]) -> None:
-    if len(wrong := deletes.select(["file_path", "spec_id"]).filter(is_wrong)[:1].to_pylist()):
-        raise error(wrong[0]["file_path"], wrong[0]["spec_id"])
-
-
 def _numbers_of(of_data: pa.ChunkedArray, of_deletes: pa.ChunkedArray) -> tuple[_Numbers, _Numbers]:
     """Numbers that are equal where the values are, from 0 on in the order of the data; -1 for null."""
     encoded = pa.chunked_array([*of_data.chunks, *of_deletes.chunks], of_data.type).dictionary_encode()
@@ -198,10 +189,7 @@ def with_deletes(
 
     Both are read once; their columns are those of `reaching`, whose errors come when rows are computed. The new column
     `deletes` has the type `REACHING_DELETES`, is never null, and is ordered by sequence number, path and offset. A row with
-    many deletes is wide: drop columns before a shuffle.
-
-    Args:
-        deletes_count: the most delete files there may be, by the manifest lists; `None` where these do not say.
+    many deletes is wide: drop columns before a shuffle. `deletes_count` is the most that there may be, by the manifest lists.
     """
     scopes = _scopes(deletes, specs)
     is_small = deletes_count is not None and deletes_count <= BROADCAST_MAX_COUNT
@@ -217,11 +205,17 @@ def with_deletes(
         joined = joined.crossJoin(F.broadcast(scopes.agg(whole.alias("of_table"))))
     else:
         joined = joined.withColumn("of_table", F.array())
-    members = scopes.schema["members"].dataType
+    members, path = scopes.schema["members"].dataType, F.col("file_path").cast("binary")
     reaching = joined.select(
         *(F.col(name) for name in data.columns),
         F.filter(F.coalesce("of_file", F.array().cast(members)), _is_newer).alias("of_file"),
-        F.filter(F.coalesce("of_partition", F.array().cast(members)), _is_newer_and_may_name).alias("of_partition"),
+        # As `reach.named_range`: only equal bounds rule a path out, and equality deletes have none.
+        F.filter(
+            F.coalesce("of_partition", F.array().cast(members)),
+            lambda member: (
+                _is_newer(member) & (member.delete.sole_path.isNull() | F.startswith(path, member.delete.sole_path))
+            ),
+        ).alias("of_partition"),
         F.filter(F.col("of_table").cast(members), _is_newer).alias("of_table"),
     )
     return reaching.select(*(F.col(name) for name in data.columns), _in_force().alias("deletes"))
@@ -237,7 +231,7 @@ def deletes_in_use(planned: "DataFrame") -> "DataFrame":
     used = planned.select(F.explode("deletes").alias("delete")).select(
         file.file_path.alias("file_path"),
         file.content_offset.alias("content_offset"),
-        F.when(_is_equality(file), "equality_delete_files")
+        F.when(file.content == _EQUALITY, "equality_delete_files")
         .when(_is_vector(file), "deletion_vectors")
         .otherwise("position_delete_files")
         .alias("kind"),
@@ -255,20 +249,9 @@ def deletes_in_use(planned: "DataFrame") -> "DataFrame":
 
 
 def _scopes(deletes: "DataFrame", specs: Mapping[int, PartitionSpec]) -> "DataFrame":
-    """A row for each scope with delete files: its name, and its members in the order of the column `deletes`."""
-    lower, upper = (F.col(name).getItem(DELETE_FILE_PATH.field_id) for name in ("lower_bounds", "upper_bounds"))
-    names_no_file = (F.col("content") == _POSITIONS) & F.col("referenced_data_file").isNull()
-    # `reach.sole_path`, for position delete files that do not name their data file.
-    sole = F.when(names_no_file & (lower == upper), lower)
-    delete = F.struct(*_STORED_FIELDS, sole.alias(SOLE_PATH.name))
-    member = F.struct("sequence_number", "file_path", "content_offset", delete.alias("delete"))
-    named = deletes.select(_scope(specs).alias("scope"), member.alias("member"))
-    # One list and no filter below this: then all joins share one shuffle, whichever members they use, and `deletes` is read once.
-    return named.groupBy("scope").agg(F.sort_array(F.collect_list("member")).alias("members"))
-
-
-def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
-    """The scope of a delete file, as bytes that start with the kind of scope."""
+    """A row for each scope with delete files: its name, bytes that start with its kind, and its members in the order of the
+    column `deletes`.
+    """
     path, only, spec_id = F.col("file_path"), F.col("referenced_data_file"), F.col("spec_id")
     is_positions = F.col("content") == _POSITIONS
     unpartitioned = [number for number, spec in specs.items() if spec.is_unpartitioned]
@@ -281,8 +264,16 @@ def _scope(specs: Mapping[int, PartitionSpec]) -> "Column":
         .when(~is_positions & spec_id.isin(unpartitioned), F.lit(_WHOLE_TABLE))
         .otherwise(_partition_scope())
     )
-    # Never null, and Spark must know it: else it would add a filter to some uses of `_scopes`, which then share no shuffle.
-    return F.coalesce(scope, F.lit(bytearray()))
+    # Never null, and Spark must know it: else it would add a filter to some uses of the scopes, which then share no shuffle.
+    scope = F.coalesce(scope, F.lit(bytearray()))
+    lower, upper = (F.col(name).getItem(DELETE_FILE_PATH.field_id) for name in ("lower_bounds", "upper_bounds"))
+    # `reach.sole_path`, for position delete files that do not name their data file.
+    sole = F.when(is_positions & only.isNull() & (lower == upper), lower)
+    delete = F.struct(*_STORED_FIELDS, sole.alias(SOLE_PATH.name))
+    member = F.struct("sequence_number", "file_path", "content_offset", delete.alias("delete"))
+    named = deletes.select(scope.alias("scope"), member.alias("member"))
+    # One list and no filter below this: then all joins share one shuffle, whichever members they use, and `deletes` is read once.
+    return named.groupBy("scope").agg(F.sort_array(F.collect_list("member")).alias("members"))
 
 
 def _file_scope(path: "Column") -> "Column":
@@ -297,13 +288,9 @@ def _partition_scope() -> "Column":
 def _is_newer(member: "Column") -> "Column":
     """Whether a delete file applies by sequence number: equality deletes spare data files of their own commit."""
     number = F.col("sequence_number")
-    return (member.sequence_number > number) | (~_is_equality(member.delete) & (member.sequence_number == number))
-
-
-def _is_newer_and_may_name(member: "Column") -> "Column":
-    # As `reach.named_range`: only equal bounds rule a path out, and equality deletes have none.
-    sole = member.delete.sole_path
-    return _is_newer(member) & (sole.isNull() | F.startswith(F.col("file_path").cast("binary"), sole))
+    return (member.sequence_number > number) | (
+        (member.delete.content != _EQUALITY) & (member.sequence_number == number)
+    )
 
 
 def _in_force() -> "Column":
@@ -314,7 +301,7 @@ def _in_force() -> "Column":
         of_file,
         lambda member: (member.delete.spec_id != F.col("spec_id")) | (member.delete.partition != F.col("partition")),
     )
-    equality = F.filter(of_partition, lambda member: _is_equality(member.delete))
+    equality = F.filter(of_partition, lambda member: member.delete.content == _EQUALITY)
     in_force = (
         F.when(
             F.size(elsewhere) > 0,
@@ -333,10 +320,6 @@ def _in_force() -> "Column":
     return F.transform(F.sort_array(in_force), lambda member: member.delete)
 
 
-def _is_equality(file: "Column") -> "Column":
-    return file.content == int(FileContent.EQUALITY_DELETES)
-
-
 def _is_vector(file: "Column") -> "Column":
     return (file.content == _POSITIONS) & (F.lower(file.file_format) == "puffin")
 
@@ -350,30 +333,24 @@ def _error(*parts: "str | Column") -> "Column":
 def crowded_count(
     storage: Storage, spark: SparkSource, manifests: Sequence[ManifestFile], wanted: EntryFilter
 ) -> int | None:
-    """The delete files that are not for one data file alone, if some partition is crowded with them, else `None`.
-
-    Crowded partitions are for `with_deletes_in_tasks`. Raises as `folded` does.
-    """
+    """The number of delete files that are not for one data file alone, if some partition is crowded with them, else `None`."""
     columns = {"content", "spec_id", "partition", "referenced_data_file"}
-    counts = folded(storage, spark, manifests, wanted, columns, _Counts).by_partition
+    counts = folded(storage, spark, manifests, wanted, columns, SharedDeleteCounts)
     return counts.total() if max(counts.values(), default=0) > CROWDED_COUNT else None
 
 
-class _Counts:
-    """A `Fold`: for each partition, the delete files that may be for several data files."""
-
-    def __init__(self) -> None:
-        self.by_partition: Counter[tuple[int, bytes]] = Counter()
+class SharedDeleteCounts(Counter[tuple[int, bytes]]):
+    """A `Fold`: for each partition, the number of delete files that may be for several data files."""
 
     def add(self, decoded: DecodedEntries) -> None:
         rows = decoded.entries
         is_alone = pc.and_(pc.equal(rows["content"], _POSITIONS), pc.is_valid(rows["referenced_data_file"]))
         shared = pa.Table.from_batches([rows]).filter(pc.invert(is_alone))
         for row in shared.group_by(["spec_id", "partition"]).aggregate([([], "count_all")]).to_pylist():
-            self.by_partition[row["spec_id"], row["partition"]] += row["count_all"]
+            self[row["spec_id"], row["partition"]] += row["count_all"]
 
-    def merge(self, other: "_Counts") -> None:
-        self.by_partition.update(other.by_partition)
+    def merge(self, other: "SharedDeleteCounts") -> None:
+        self.update(other)
 
 
 def with_deletes_in_tasks(
@@ -384,12 +361,7 @@ def with_deletes_in_tasks(
     data_count: int,
     shared_count: int,
 ) -> "DataFrame":
-    """The same result and errors as `with_deletes`; lazy.
-
-    Args:
-        data_count: about how many data files there are.
-        shared_count: how many delete files are not for one data file alone.
-    """
+    """The same result and errors as `with_deletes`; lazy. `shared_count` delete files are not for one data file alone."""
     parts_count = tasks_count(data.sparkSession, data_count, MATCHED_FILES, beside=shared_count)
     only = F.when(F.col("content") == _POSITIONS, F.col("referenced_data_file"))
     everywhere = F.sequence(F.lit(0), F.lit(parts_count - 1))
@@ -398,7 +370,7 @@ def with_deletes_in_tasks(
     files = data.select(_part(F.col("file_path"), parts_count).alias("part"), file.alias("data"))
     others = deletes.select(F.explode(parts_of_delete).alias("part"), delete.alias("delete"))
     both = files.unionByName(others, allowMissingColumns=True)
-    met = both.repartition(parts_count, partition_key_of_rows(F.col("part"), parts_count)).select("data", "delete")
+    met = both.repartition(parts_count, shuffle_key(F.col("part"), parts_count)).select("data", "delete")
     return met.mapInArrow(partial(_matched, specs), with_field(data.schema, "deletes", REACHING_DELETES))
 
 
@@ -413,22 +385,20 @@ def _matched(specs: Mapping[int, PartitionSpec], batches: Iterable[pa.RecordBatc
     for batch in batches:
         for name, rows in zip(("data", "delete"), both, strict=True):
             rows.append(pa.RecordBatch.from_struct_array(batch[name].filter(batch[name].is_valid())))
-    if both[0]:
-        data, deletes = map(pa.Table.from_batches, both)
-        by_path = [("file_path", "ascending"), ("sequence_number", "ascending")]
-        yield from _with_deletes(data.sort_by(by_path).combine_chunks(), deletes, specs)
-
-
-def _with_deletes(data: pa.Table, deletes: pa.Table, specs: Mapping[int, PartitionSpec]) -> Iterator[pa.RecordBatch]:
-    matched = reaching(data, deletes, specs, EVERY_PAIR)
-    if matched is not None:
-        yield from _written_out(data, matched)
+    if not both[0]:
         return
-    if data.num_rows < 2:
-        raise IcekeepBug(f"{deletes.num_rows} delete files are too many for one data file")
-    half = data.num_rows // 2
-    for some in (data[:half], data[half:]):
-        yield from _with_deletes(some, deletes, specs)
+    data, deletes = map(pa.Table.from_batches, both)
+    pending = [data.sort_by([("file_path", "ascending"), ("sequence_number", "ascending")]).combine_chunks()]
+    while pending:
+        some = pending.pop()
+        matched = reaching(some, deletes, specs, EVERY_PAIR)
+        if matched is not None:
+            yield from _written_out(some, matched)
+        elif some.num_rows < 2:
+            raise IcekeepBug(f"{deletes.num_rows} delete files are too many for one data file")
+        else:
+            half = some.num_rows // 2
+            pending += [some[half:], some[:half]]
 
 
 def _written_out(data: pa.Table, matched: ReachingDeletes) -> Iterator[pa.RecordBatch]:
@@ -437,27 +407,23 @@ def _written_out(data: pa.Table, matched: ReachingDeletes) -> Iterator[pa.Record
     counts = np.bincount(matched.rows, lengths, data.num_rows).astype(np.int64)
     ends = np.cumsum(counts)
     members = pa.concat_arrays(matched.deletes.to_struct_array().chunks) if matched.deletes.num_rows else None
+    type_ = REACHING_DELETES if members is None else pa.list_(pa.field("element", members.type, nullable=False))
     start = 0
     while start < data.num_rows:
         before = ends[start] - counts[start]
         stop = max(start + 1, int(np.searchsorted(ends, before + _BATCH_PAIRS, "right")))
-        rows = data[start:stop].combine_chunks()
-        lists = _lists(matched, members, lengths, start, stop)
-        yield from rows.append_column(pa.field("deletes", lists.type, nullable=False), lists).to_batches()
+        if members is None:
+            lists = pa.array([[]] * (stop - start), type_)
+        else:
+            # In the order of a plan's column `deletes`.
+            runs = slice(matched.offsets[start], matched.offsets[stop])
+            some, of_run = lengths[runs], matched.starts[runs].astype(np.int64)
+            positions = np.arange(some.sum()) + np.repeat(of_run - (np.cumsum(some) - some), some)
+            rows = np.repeat(matched.rows[runs] - start, some)
+            order = np.lexsort((matched.ranks[positions], rows))
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
+            taken = members.take(pa.array(positions[order]))
+            lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), taken, type=type_)
+        files = data[start:stop].combine_chunks()
+        yield from files.append_column(pa.field("deletes", lists.type, nullable=False), lists).to_batches()
         start = stop
-
-
-def _lists(
-    matched: ReachingDeletes, members: pa.StructArray | None, lengths: np.ndarray, start: int, stop: int
-) -> pa.ListArray:
-    """The deletes of rows `start` to `stop`, in the order of a plan's column `deletes`."""
-    runs = slice(matched.offsets[start], matched.offsets[stop])
-    some, of_run = lengths[runs], matched.starts[runs].astype(np.int64)
-    positions = np.arange(some.sum()) + np.repeat(of_run - (np.cumsum(some) - some), some)
-    rows = np.repeat(matched.rows[runs] - start, some)
-    order = np.lexsort((matched.ranks[positions], rows))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=stop - start))])
-    if members is None:
-        return pa.array([[]] * (stop - start), REACHING_DELETES)
-    type_ = pa.list_(pa.field("element", members.type, nullable=False))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), members.take(pa.array(positions[order])), type=type_)

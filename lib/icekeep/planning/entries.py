@@ -1,4 +1,4 @@
-"""Select the entries of manifests that a filter needs: choose the manifests, decode them, and prune their entries.
+"""Decode the entries of manifests, and prune them by a filter.
 
 Few entries are decoded in threads of the driver, faster than a Spark task starts; many in Spark tasks, with about the same
 number of bytes of manifests each. Storage is never listed nor asked for lengths, which the manifest list has. Filters are
@@ -17,34 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.catalog.base import Table
-from icekeep.commit.live_files import check_totals
-from icekeep.commit.manifests import ManifestReader
-from icekeep.errors import InvalidTableError
 from icekeep.formats.machine import processors_count
 from icekeep.planning.decoder import ManifestDecoder, chosen_decoder, note_slow_read
-from icekeep.planning.manifests import ENTRIES, METRICS, STORED, read_manifests, read_through
-from icekeep.planning.memory import Columns, known_columns
-from icekeep.planning.partition_columns import partition_keys
+from icekeep.planning.manifests import ENTRIES, METRICS, STORED, partition_keys, read_manifests, read_through
+from icekeep.planning.memory import Columns, RememberedStorage
 from icekeep.planning.prune import columns_needed, files_that_may_match, partitions_that_match
 from icekeep.planning.spark.rows import arrow_dataframe
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_tasks
-from icekeep.planning.spark.workers import MANIFEST_BYTES, tasks_count
+from icekeep.planning.spark.workers import MANIFEST_BYTES, TaskSize, tasks_count
 from icekeep.spec.collections import balanced, packed
-from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import manifest_may_match
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
-from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
-from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile, Status
 from icekeep.spec.manifests.write import PartitionCodec
-from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.schema import Schema
-from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB, StructType
 from icekeep.storage.base import REQUESTS_AT_ONCE, Storage
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import are_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,34 +71,30 @@ class EntryFilter(msgspec.Struct, frozen=True, kw_only=True):
     path_end: str = ""
 
 
-class FilesAndBytes(msgspec.Struct, frozen=True):
-    """A number of files, and the sum of their sizes."""
+class PruningStats(msgspec.Struct):
+    """A `Fold`: files, and the sum of their sizes, that remained after each step of pruning.
 
-    files_count: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: "FilesAndBytes") -> "FilesAndBytes":
-        return FilesAndBytes(self.files_count + other.files_count, self.bytes + other.bytes)
-
-
-class PruningStats(msgspec.Struct, frozen=True):
-    """The files that remained after each step: opening the manifests, pruning by partition, pruning by metrics.
-
-    `slow_manifests_count` counts manifests that the slow decoder read after the fast one had failed.
+    Attributes:
+        opened_count: entries asked for in the manifests that were opened.
+        by_partition_count: of these, left by their partition.
+        by_metrics_count: of the rest, left by their bounds and counts.
+        slow_manifests_count: manifests that the slow decoder read after the fast one had failed.
     """
 
-    opened: FilesAndBytes = FilesAndBytes()
-    by_partition: FilesAndBytes = FilesAndBytes()
-    by_metrics: FilesAndBytes = FilesAndBytes()
+    opened_count: int = 0
+    opened_bytes: int = 0
+    by_partition_count: int = 0
+    by_partition_bytes: int = 0
+    by_metrics_count: int = 0
+    by_metrics_bytes: int = 0
     slow_manifests_count: int = 0
 
-    def __add__(self, other: "PruningStats") -> "PruningStats":
-        return PruningStats(
-            self.opened + other.opened,
-            self.by_partition + other.by_partition,
-            self.by_metrics + other.by_metrics,
-            self.slow_manifests_count + other.slow_manifests_count,
-        )
+    def add(self, decoded: "DecodedEntries") -> None:
+        self.merge(decoded.steps)
+
+    def merge(self, other: "PruningStats") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class ManifestsTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,8 +120,6 @@ class DecodedEntries(msgspec.Struct, frozen=True):
 
 
 class ReadBy(StrEnum):
-    """Where manifests are decoded."""
-
     DRIVER = "driver"
     TASKS = "tasks"
 
@@ -158,65 +140,6 @@ class Fold(Protocol):
 
     def merge(self, other: Self) -> None:
         """Add another aggregate."""
-
-
-class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Manifests to open, those that a filter skips, and the filter over the partitions of each spec."""
-
-    opened: tuple[ManifestFile, ...] = ()
-    skipped: tuple[ManifestFile, ...] = ()
-    specs: dict[int, SpecFilter] = {}
-
-
-def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
-    """The manifests of a snapshot that have live files; none for a table without a snapshot.
-
-    Where the list disagrees with the totals of the snapshot's summary, those that it calls empty are included: reading
-    them shows whether the list is right.
-    """
-    if snapshot is None:
-        return []
-    rows = ManifestReader(table.storage).manifests(snapshot)
-    try:
-        agree = check_totals(rows, snapshot)
-    except InvalidTableError:
-        agree = False
-    return [row for row in rows if row.may_have_live_files] if agree else rows
-
-
-def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    return [m for m in manifests if m.content is ManifestContent.DATA]
-
-
-def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    return [m for m in manifests if m.content is ManifestContent.DELETES]
-
-
-def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
-    """A filter, as text or unbound, bound to a schema of the table; `moment_ms` is the time of `now` in the text."""
-    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
-    return bind(expression, schema, metadata.partition_specs)
-
-
-def select_manifests(
-    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
-) -> ManifestSelection:
-    """Select manifests by their partition summaries: `rows`, bound to `schema`, is projected through each one's own spec."""
-    specs = {}
-    for spec_id in {m.partition_spec_id for m in manifests}:
-        partition = metadata.partition_type(spec_id)  # refuses a spec that the table lacks
-        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, metadata.specs_by_id[spec_id], schema)
-        specs[spec_id] = SpecFilter(partition, matches)
-    opened: list[ManifestFile] = []
-    skipped: list[ManifestFile] = []
-    for manifest in manifests:
-        (opened if may_hold_matches(manifest, specs[manifest.partition_spec_id]) else skipped).append(manifest)
-    return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
-
-
-def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
-    """Whether a manifest of the spec may hold a file whose partition matches, by its summaries."""
-    return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
 
 
 def entries_count(manifests: Iterable[ManifestFile]) -> int:
@@ -249,14 +172,9 @@ def entries(
     columns: Iterable[str],
     reading: Reading | None = None,
 ) -> "DataFrame":
-    """The selected entries of manifests; lazy where tasks decode them.
+    """The selected entries of manifests, their columns in the order of `ENTRIES`; lazy where tasks decode them.
 
-    Args:
-        columns: of `planning.manifests.ENTRIES`, whose order they come in; no others are decoded.
-        reading: by default chosen by the number of entries.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read whole; now, or in the tasks.
+    Raises InvalidTableError, MissingFileError or UnsupportedError where a manifest cannot be read whole, now or in the tasks.
     """
     chosen = chosen_reading(manifests, limits_of(spark).entries_count) if reading is None else reading
     if chosen.by is ReadBy.DRIVER:
@@ -321,13 +239,14 @@ def _fold(manifests: Sequence[ManifestFile], shared: tuple[DecodeTask, Callable[
 
 
 def shares(whole: DecodeTask, spark: "SparkSession") -> list[DecodeTask]:
-    """The task split into one for each Spark task."""
     return [msgspec.structs.replace(whole, manifests=tuple(some)) for some in manifests_by_task(whole.manifests, spark)]
 
 
-def manifests_by_task(manifests: Sequence[ManifestFile], spark: "SparkSession") -> list[list[ManifestFile]]:
+def manifests_by_task(
+    manifests: Sequence[ManifestFile], spark: "SparkSession", amount: TaskSize = MANIFEST_BYTES
+) -> list[list[ManifestFile]]:
     """The manifests of each Spark task, balanced by their bytes."""
-    bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), MANIFEST_BYTES)
+    bins_count = tasks_count(spark, sum(m.manifest_length for m in manifests), amount)
     return balanced(manifests, lambda m: m.manifest_length, min(bins_count, len(manifests)))
 
 
@@ -346,8 +265,7 @@ def in_threads(whole: T, work: Callable[[T], R]) -> Iterator[R]:
 def threads_count(locations: Iterable[str]) -> int:
     """The number of threads that read or write files: as many as processors, or more where they mostly wait for the network."""
     threads = processors_count()
-    is_remote = any(parse_location(location).scheme != "file" for location in locations)
-    return max(threads, REQUESTS_AT_ONCE) if is_remote else threads
+    return threads if are_local(locations) else max(threads, REQUESTS_AT_ONCE)
 
 
 def manifest_chunks(manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, ...]]:
@@ -373,8 +291,8 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
     """As `decode`, for manifests of one spec and content."""
     wanted, spec = task.wanted, task.wanted.specs[spec_id]
     schema, codec = entries_schema(task.columns), PartitionCodec(spec.partition)
-    in_memory = known_columns(task.storage)
-    read = read_manifests if in_memory is None else partial(read_through, in_memory)
+    remembered = task.storage if isinstance(task.storage, RememberedStorage) else None
+    read = read_manifests if remembered is None else partial(read_through, remembered)
     slow_manifests: list[str] = []
 
     def note_slow(location: str, error: Exception) -> None:
@@ -391,18 +309,15 @@ def _decode(manifests: list[ManifestFile], spec_id: int, task: DecodeTask) -> It
         if wanted.rows is not ALWAYS_TRUE and in_partition.any():
             selected = in_partition & files_that_may_match(wanted.rows, batch)
         sizes = batch["file_size_in_bytes"].to_numpy()
-        left = [
-            FilesAndBytes(int(np.count_nonzero(mask)), int(sizes[mask].sum()))
-            for mask in (opened, in_partition, selected)
-        ]
-        steps = PruningStats(left[0], left[1], left[2], len(slow_manifests))
+        left = [(int(np.count_nonzero(mask)), int(sizes[mask].sum())) for mask in (opened, in_partition, selected)]
+        steps = PruningStats(*left[0], *left[1], *left[2], len(slow_manifests))
         slow_manifests.clear()
         stored = batch.select([name for name in schema.names if name in batch.schema.names])
         rows = stored if selected.all() else stored.filter(pa.array(selected))
         arrays = []
         for name in schema.names:
             if name == "spec_id":
-                arrays.append(pa.repeat(pa.scalar(spec_id, pa.int32()), steps.by_metrics.files_count))
+                arrays.append(pa.repeat(pa.scalar(spec_id, pa.int32()), steps.by_metrics_count))
             else:
                 arrays.append(partition_keys(rows[name], codec) if name == "partition" else rows[name])
         yield DecodedEntries(pa.RecordBatch.from_arrays(arrays, schema=schema), steps)

@@ -44,7 +44,7 @@ from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, Storage
 from icekeep.storage.location_keys import Keys, location_keys
-from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.locations import are_local, canonical
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -92,7 +92,6 @@ class ListedRows(msgspec.Struct, frozen=True):
 
 
 def rows_of(manifests: Sequence[ManifestFile]) -> ListedRows:
-    """Rows of one list."""
     live = (m.live_files_count for m in manifests)
     return ListedRows(
         np.zeros(len(manifests), np.int64),
@@ -230,7 +229,7 @@ def _collect(new: Callable[[], C], lists: Sequence[_List], storage: Storage, spa
     newest, others = lists[-_BUNDLE_LISTS:], lists[:-_BUNDLE_LISTS]
     reader.read(newest)
     rows_count = reader.rows_count // max(1, len(newest))
-    cost = len(others) * (rows_count + (_LIST_ROWS if _are_local(others) else _REMOTE_LIST_ROWS))
+    cost = len(others) * (rows_count + (_LIST_ROWS if are_local(one.location for one in others) else _REMOTE_LIST_ROWS))
     if cost <= limits_of(spark).list_rows_count:
         reader.read(others)
         return collector
@@ -250,10 +249,6 @@ def _read_share(lists: tuple[_List, ...], shared: tuple[Storage, Callable[[], C]
     return collector
 
 
-def _are_local(lists: Iterable[_List]) -> bool:
-    return all(parse_location(one.location).scheme == "file" for one in lists)
-
-
 class _ListReader:
     """Reads manifest lists into a collector, and counts their rows."""
 
@@ -267,7 +262,9 @@ class _ListReader:
         """Read lists, some megabytes at a time, while the next ones are fetched."""
         bundles = [lists[start : start + _BUNDLE_LISTS] for start in range(0, len(lists), _BUNDLE_LISTS)]
         # A thread that reads from a remote store mostly waits.
-        pool = ThreadPoolExecutor(LOCAL_REQUESTS_AT_ONCE if _are_local(lists) else _REMOTE_THREADS)
+        pool = ThreadPoolExecutor(
+            LOCAL_REQUESTS_AT_ONCE if are_local(one.location for one in lists) else _REMOTE_THREADS
+        )
         try:
             fetched = deque(pool.map(self._fetch, bundle) for bundle in bundles[:1])
             for number, bundle in enumerate(bundles):
@@ -367,13 +364,10 @@ def listed_manifests(
     Of several rows of one manifest the one with the most live files is returned.
 
     Args:
-        check: for retained snapshots: a list that cannot be read in full is an error, and not only reported.
+        check: for retained snapshots: a list that is damaged, cut short, gone, or contradicts another is an error, and not
+            only reported.
         trust: do not compare the lists with the totals of the summaries.
         without: keys of manifests that are left out.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: with `check`, a list is damaged, cut short, or gone; or two
-            lists contradict each other.
     """
     unwanted = np.unique(without) if without is not None else np.empty(0, np.int64)
     lists, unlisted = _lists_of(snapshots)
@@ -391,7 +385,13 @@ def listed_manifests(
             except (InvalidTableError, UnsupportedError) as error:
                 distinct.refuse(location, error)
         distinct.add(rows_of([inspected[location] for location in one.manifests if location in inspected]), [one])
-    return distinct.listed()
+    manifests = dict(sorted(distinct.by_key.items()))
+    return ListedManifests(
+        manifests=tuple(manifests.values()),
+        keys=np.array([*manifests], np.int64),
+        untotalled_count=distinct.untotalled_count,
+        unreadable=tuple(distinct.unreadable),
+    )
 
 
 class _DistinctManifests:
@@ -405,32 +405,23 @@ class _DistinctManifests:
 
     def __init__(self, unwanted: Keys, check: bool, trust: bool) -> None:
         self.check, self._trust, self._unwanted = check, trust, unwanted
-        self._by_key: dict[int, ManifestFile] = {}
-        self._untotalled_count = 0
-        self._unreadable: list[str] = []
+        self.by_key: dict[int, ManifestFile] = {}
+        self.untotalled_count = 0
+        self.unreadable: list[str] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """As a task answers: without what it was given, which may be millions of keys for each of a hundred tasks."""
         return {**self.__dict__, "_unwanted": np.empty(0, np.int64)}
 
-    def listed(self) -> ListedManifests:
-        keys = sorted(self._by_key)
-        return ListedManifests(
-            manifests=tuple(self._by_key[key] for key in keys),
-            keys=np.array(keys, np.int64),
-            untotalled_count=self._untotalled_count,
-            unreadable=tuple(self._unreadable),
-        )
-
     def refuse(self, location: str, error: IcekeepError) -> None:
         if self.check:
             raise error
-        self._unreadable.append(location)
+        self.unreadable.append(location)
 
     def merge(self, other: Any) -> None:
-        self._untotalled_count += other._untotalled_count
-        self._unreadable += other._unreadable
-        self._add(rows_of([*other._by_key.values()]), ["another manifest list"])
+        self.untotalled_count += other.untotalled_count
+        self.unreadable += other.unreadable
+        self._add(rows_of([*other.by_key.values()]), ["another manifest list"])
 
     def add(self, rows: ListedRows, lists: Sequence[_List]) -> None:
         """Add rows of lists, or none of them if it raises `NotReadError`."""
@@ -448,8 +439,8 @@ class _DistinctManifests:
         new_keys = (key for key, is_new in zip(keys, new, strict=True) if is_new)
         for key, manifest in zip(new_keys, rows.decode(best[np.array(new, bool)]), strict=True):
             # Two spellings of one path may come together.
-            if key not in self._by_key or self._is_better(rows_of([manifest]), 0, key, ["another manifest list"]):
-                self._by_key[key] = manifest
+            if key not in self.by_key or self._is_better(rows_of([manifest]), 0, key, ["another manifest list"]):
+                self.by_key[key] = manifest
 
     def are_unwanted(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self._unwanted):
@@ -471,7 +462,7 @@ class _DistinctManifests:
 
     def _is_better(self, rows: ListedRows, row: int, key: int, names: Sequence[str]) -> bool:
         """Whether a row is of a new manifest, or counts more live files than the collected one."""
-        collected = self._by_key.get(key)
+        collected = self.by_key.get(key)
         if collected is None:
             return True
         if self.check:
@@ -488,7 +479,14 @@ class _DistinctManifests:
 
     def _check_totals(self, rows: ListedRows, lists: Sequence[_List]) -> None:
         """Compare the live files of each list with the totals of its snapshots, where there are any."""
-        counts = {content: _live_counts(rows, content, len(lists)) for content in FILE_TOTALS}
+        counts: dict[ManifestContent, list[int | None]] = {}
+        for content in FILE_TOTALS:
+            mine = rows.contents == content
+            numbers, live = rows.list_numbers[mine], rows.live_counts[mine]
+            # A list that lacks the count of one of its manifests has none.
+            lacks = np.bincount(numbers, live == UNKNOWN, len(lists)).tolist()
+            sums = np.bincount(numbers, live, len(lists)).astype(np.int64).tolist()
+            counts[content] = [None if lacking else total for lacking, total in zip(lacks, sums, strict=True)]
         for number, one in enumerate(lists):
             for snapshot_id, totals in one.totals.items():
                 is_totalled = True
@@ -499,7 +497,7 @@ class _DistinctManifests:
                     elif not self._trust:
                         otherwise = "; if the total is wrong, --trust-manifest-list goes by the list"
                         check_file_total(str(one), content, count, recorded, snapshot_id, otherwise=otherwise)
-                self._untotalled_count += not is_totalled
+                self.untotalled_count += not is_totalled
 
 
 def _contradiction(rows: ListedRows, row: int, other: int, names: Sequence[str]) -> InvalidTableError:
@@ -508,15 +506,6 @@ def _contradiction(rows: ListedRows, row: int, other: int, names: Sequence[str])
         f"manifest {path!r} has {int(rows.lengths[row])} bytes by {name}, but {other} by another manifest list",
         location=path,
     )
-
-
-def _live_counts(rows: ListedRows, content: ManifestContent, lists_count: int) -> list[int | None]:
-    """The live files of each list; `None` if it lacks a count of one of its manifests."""
-    mine = rows.contents == content
-    list_numbers, live = rows.list_numbers[mine], rows.live_counts[mine]
-    unknown = np.bincount(list_numbers, live == UNKNOWN, lists_count)
-    sums = np.bincount(list_numbers, live, lists_count).astype(np.int64)
-    return [None if has_unknown else count for has_unknown, count in zip(unknown.tolist(), sums.tolist(), strict=True)]
 
 
 def snapshots_naming(

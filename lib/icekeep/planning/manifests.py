@@ -1,7 +1,9 @@
 """Manifests -> Arrow record batches of their entries, in order: the one way in which plans read manifests.
 
 Columns have the spec's names, and are declared here once, for batches in tasks and for DataFrames. Maps go from field id to a
-count, a size or a bound's bytes. Inherited values are filled in.
+count, a size or a bound's bytes. Inherited values are filled in. A partition is a struct with a field for each field of its
+spec, named by its field id (`"1000"`), of the type that `formats.arrow.schema.arrow_type` gives; a UUID is Arrow's extension
+type. In `ENTRIES`, which has entries of several specs, it is the tuple as bytes.
 
 `spec.manifests.read` defines what an entry means; here the same is done for whole batches that DataFusion decoded, their fields
 looked up by field id in the file's own schema. Whatever looks wrong, or is beyond DataFusion, is read again by
@@ -19,6 +21,8 @@ import pyarrow.compute as pc
 
 from icekeep.commit.manifests import refuse_encrypted_manifest
 from icekeep.errors import InvalidTableError
+from icekeep.formats.arrow.schema import arrow_type
+from icekeep.formats.deletes.apply import comparable_bits
 from icekeep.planning.decoder import (
     BATCH_RECORDS,
     DecodedBlocks,
@@ -32,8 +36,7 @@ from icekeep.planning.decoder import (
     read_together,
 )
 from icekeep.planning.memory import Columns, RememberedStorage, copied
-from icekeep.planning.partition_columns import partition_array, partition_arrow_type, partition_of_stored
-from icekeep.spec.avro import AvroHeader
+from icekeep.spec.avro import AvroHeader, from_avro, shown_text
 from icekeep.spec.manifests.read import open_manifest, read_manifest, record_field, stored_fields
 from icekeep.spec.manifests.structs import (
     COUNTS,
@@ -47,7 +50,9 @@ from icekeep.spec.manifests.structs import (
     ManifestFile,
     Status,
 )
-from icekeep.spec.types import MAX_LONG, StructType
+from icekeep.spec.manifests.write import PartitionCodec
+from icekeep.spec.types import MAX_LONG, OPAQUE, STRING, NestedField, PrimitiveType, StructType
+from icekeep.spec.values import INTEGER_WIDTHS
 from icekeep.storage.base import Storage
 
 _COUNTS = pa.map_(pa.int32(), pa.field("value", pa.int64(), nullable=False))
@@ -87,11 +92,7 @@ STORED = pa.schema(
         pa.field("content_size_in_bytes", pa.int64()),
     ]
 )
-"""Columns of an entry that do not depend on the partition spec of its manifest.
-
-A decoded batch may also have `partition`: a struct of the fields of the manifest's spec, each named by its field id
-(`"1000"`), of the Arrow type that `formats.arrow.schema` gives to the partition field's type.
-"""
+"""Columns of an entry that do not depend on the partition spec of its manifest; a decoded batch may also have `partition`."""
 
 ENTRIES = pa.schema(
     [
@@ -133,6 +134,10 @@ REACHING_DELETES = pa.list_(
 `referenced_data_file`.
 """
 
+_MAX_CODE = 1 << 62
+_SHOWN = (STRING.name, OPAQUE.name)
+"""Types that are text in Arrow; a value of another type, such as that of an unknown transform, is shown as text."""
+
 _REQUIRED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
 
 
@@ -162,10 +167,6 @@ def read_manifests(
         columns: of `STORED`, "manifest_path" and "partition".
         slow: called with the location of a manifest that fastavro must read, and the reason.
         batch_records: a batch of a large manifest has about this many entries.
-
-    Raises:
-        InvalidTableError: as `spec.manifests.read.read_manifest`; or a number is out of its column's range.
-        UnsupportedError: a manifest is encrypted.
     """
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow, batch_records=batch_records)
     for bundle in bundles(manifests):
@@ -190,14 +191,17 @@ def read_through(
         slow(location, error)
 
     reader = ManifestBatchReader(partition, storage, columns, decoder, slow=slow_here)
-    for stretch in remembered.stretches(manifests, partition, columns):
+    memory, catalog = remembered.memory, remembered.catalog
+    for stretch in memory.stretches(catalog, manifests, partition, columns):
         if stretch.batches is not None:
             yield from stretch.batches
             continue
         for bundle in bundles(stretch.manifests):
             held = []
             for decoded in reader.read(bundle):
-                batch = copied(decoded, columns)
+                # Any buffer of a batch keeps alive all that DataFusion decoded together, which is eleven times as large.
+                arrays = [copied(decoded[name], columns[name]) for name in decoded.schema.names]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=decoded.schema)
                 held.append(batch)
                 yield batch
             if held and not slow_locations:
@@ -206,7 +210,7 @@ def read_through(
                 else:
                     lengths = [manifest.entries_count or 0 for manifest in bundle]
                     held = held if len(held) == 1 else [pa.concat_batches(held)]
-                remembered.keep(bundle, lengths, partition, columns, held)
+                memory.keep(catalog, bundle, lengths, partition, columns, held)
             slow_locations.clear()
 
 
@@ -259,7 +263,7 @@ class ManifestBatchReader:
         self._layouts: dict[bytes, EntryLayout | NotReadError] = {}
 
     def read(self, bundle: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """Decode some neighbours, together if possible; raises as `read_manifests`."""
+        """Decode some neighbours, together if possible."""
         files = []
         for manifest in bundle:
             refuse_encrypted_manifest(manifest)
@@ -288,7 +292,6 @@ class ManifestBatchReader:
         return entries
 
     def of_entries(self, entries: list[ManifestEntry], run: EntryRun) -> pa.RecordBatch:
-        """The result for entries of a manifest that fastavro decoded."""
         return batch_of_entries(entries, self.schema, self.partition, run.manifest.manifest_path)
 
     def _layout(self, header: AvroHeader) -> "EntryLayout":
@@ -377,11 +380,17 @@ class EntryLayout:
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The requested and the required columns as entries store them; raises `NotReadError` if one is unsound."""
         stored = {name: batch[flat_name] for name, flat_name in self._names.items()}
-        columns = {
-            field.name: _stored_column(stored.get(field.name), field, batch.num_rows)
-            for field in STORED
-            if field.name in self._columns
-        }
+        columns = {}
+        for field in (field for field in STORED if field.name in self._columns):
+            raw = stored.get(field.name)
+            if raw is None:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+            elif pa.types.is_map(field.type):
+                columns[field.name] = _map_of_pairs(raw, field.type)
+            elif pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
+                raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
+            else:
+                columns[field.name] = raw.cast(field.type)
         for name in _REQUIRED:
             if columns[name].null_count:
                 raise NotReadError(f"an entry lacks {name!r}")
@@ -405,8 +414,13 @@ class _Inheritance:
     def fill_in(self, columns: dict[str, pa.Array], lengths: Sequence[int], *, with_path: bool) -> None:
         """Complete the columns of the next entries, `lengths` of them in each manifest; raises `NotReadError` if unsound."""
         numbers = np.repeat(np.arange(len(lengths)), lengths)
-        status = columns["status"].to_numpy()
-        self._check_kinds(numbers, status, columns["content"].to_numpy())
+        status, content = columns["status"].to_numpy(), columns["content"].to_numpy()
+        if not np.isin(status, [*Status]).all() or not np.isin(content, [*FileContent]).all():
+            raise NotReadError("an entry has a status or content that the spec does not know")
+        if ((content == FileContent.DATA) != (self._manifests[0].content is ManifestContent.DATA)).any():
+            raise NotReadError("a file is not of the kind that the manifest tracks")
+        counted = np.bincount(numbers * len(Status) + status, minlength=self._counts.size)
+        self._counts += counted.reshape(self._counts.shape)
         self._fill_in_numbers(columns, pa.array(numbers), pa.array(status == Status.ADDED))
         if "first_row_id" in columns:
             columns["first_row_id"] = self._row_ids(columns, status != Status.DELETED, lengths)
@@ -420,16 +434,7 @@ class _Inheritance:
                 raise NotReadError("it holds other counts of entries than its manifest list says")
 
     def _of_manifests(self, numbers: pa.Array, name: str, type_: pa.DataType) -> pa.Array:
-        """A field of the row of each entry's manifest."""
         return pa.array([getattr(manifest, name) for manifest in self._manifests], type_).take(numbers)
-
-    def _check_kinds(self, numbers: np.ndarray, status: np.ndarray, content: np.ndarray) -> None:
-        if not np.isin(status, [*Status]).all() or not np.isin(content, [*FileContent]).all():
-            raise NotReadError("an entry has a status or content that the spec does not know")
-        if ((content == FileContent.DATA) != (self._manifests[0].content is ManifestContent.DATA)).any():
-            raise NotReadError("a file is not of the kind that the manifest tracks")
-        counted = np.bincount(numbers * len(Status) + status, minlength=self._counts.size)
-        self._counts += counted.reshape(self._counts.shape)
 
     def _fill_in_numbers(self, columns: dict[str, pa.Array], numbers: pa.Array, is_added: pa.Array) -> None:
         """Spec, "Sequence Number Inheritance"."""
@@ -467,23 +472,22 @@ class _Inheritance:
         return pa.concat_arrays(parts)
 
 
-def _stored_column(raw: pa.Array | None, field: pa.Field, length: int) -> pa.Array:
-    if raw is None:
-        return pa.nulls(length, field.type)
-    if pa.types.is_map(field.type):
-        return _map_of_pairs(raw, field.type)
-    if pa.types.is_integer(field.type) and not pa.types.is_integer(raw.type):
-        raise NotReadError(f"field {field.name!r} is stored as {raw.type}")
-    return raw.cast(field.type)
-
-
 def _map_of_pairs(pairs: pa.ListArray, type_: pa.MapType) -> pa.MapArray:
     """View a list of pairs as a map, which has the same layout."""
     records = pairs.values
     keys, values = (records.field(i).cast(part) for i, part in enumerate((type_.key_type, type_.item_type)))
     if records.null_count or keys.null_count or values.null_count:
         raise NotReadError("a map has a key or a value that is null")
-    _require_distinct(keys.to_numpy(), pairs.offsets.to_numpy())
+    numbers, offsets = keys.to_numpy(), pairs.offsets.to_numpy()
+    # Most writers sort the keys of a map.
+    rises = np.diff(numbers) > 0
+    starts = offsets[(offsets > 0) & (offsets < len(numbers))]
+    rises[starts - 1] = True
+    if not rises.all():
+        rows = np.searchsorted(offsets, np.arange(len(numbers)), side="right")
+        distinct = np.unique((rows.astype(np.int64) << 32) + numbers)
+        if len(distinct) < len(numbers):
+            raise NotReadError("a map has a key twice")
     entries = pa.StructArray.from_arrays([keys, values], fields=[type_.key_field, type_.item_field])
     return pa.Array.from_buffers(
         type_, len(pairs), pairs.buffers()[:2], null_count=pairs.null_count, offset=pairs.offset, children=[entries]
@@ -500,41 +504,137 @@ def map_positions(maps: pa.MapArray, key: int) -> np.ndarray:
     return np.where(np.asarray(maps.is_valid()), positions, -1) if maps.null_count else positions
 
 
-def _require_distinct(keys: np.ndarray, offsets: np.ndarray) -> None:
-    # Most writers sort the keys of a map.
-    rises = np.diff(keys) > 0
-    starts = offsets[(offsets > 0) & (offsets < len(keys))]
-    rises[starts - 1] = True
-    if rises.all():
-        return
-    rows = np.searchsorted(offsets, np.arange(len(keys)), side="right")
-    pairs = (rows.astype(np.int64) << 32) + keys
-    if len(np.unique(pairs)) < len(pairs):
-        raise NotReadError("a map has a key twice")
-
-
 def batch_of_entries(
     entries: list[ManifestEntry], schema: pa.Schema, partition: StructType, location: str
 ) -> pa.RecordBatch:
     """Entries of one manifest as a batch of `batch_schema`; raises `InvalidTableError` if a value does not fit its column."""
+    arrays = []
     try:
-        arrays = [_entries_column(entries, field, partition, location) for field in schema]
+        for field in schema:
+            if field.name == "manifest_path":
+                arrays.append(pa.repeat(location, len(entries)))
+                continue
+            if field.name == "partition":
+                arrays.append(partition_array((entry.data_file.partition for entry in entries), partition))
+                continue
+            is_of_entry = field.name in ManifestEntry.__struct_fields__
+            values: list[Any] = [getattr(e if is_of_entry else e.data_file, field.name) for e in entries]
+            if pa.types.is_map(field.type):
+                # A null metric means the same as a missing one.
+                values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
+            arrays.append(pa.array(values, field.type))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidTableError(f"cannot read {location!r}: {reason}", location=location) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _entries_column(entries: list[ManifestEntry], field: pa.Field, partition: StructType, location: str) -> pa.Array:
-    if field.name == "manifest_path":
-        return pa.repeat(location, len(entries))
-    if field.name == "partition":
-        return partition_array((entry.data_file.partition for entry in entries), partition)
-    if field.name in ManifestEntry.__struct_fields__:
-        values: list[Any] = [getattr(entry, field.name) for entry in entries]
-    else:
-        values = [getattr(entry.data_file, field.name) for entry in entries]
-    if pa.types.is_map(field.type):
-        # A null metric means the same as a missing one.
-        values = [None if v is None else [pair for pair in v.items() if pair[1] is not None] for v in values]
-    return pa.array(values, field.type)
+def partition_arrow_type(partition: StructType) -> pa.StructType:
+    return pa.struct([pa.field(str(field.field_id), arrow_type(field.type)) for field in partition.fields])
+
+
+def partition_array(tuples: Iterable[tuple[Any, ...]], partition: StructType) -> pa.StructArray:
+    """Tuples of spec values in Arrow; raises ArrowException, OverflowError or ValueError if one does not fit its type."""
+    rows = [*tuples]
+    columns = zip(*rows, strict=True) if rows else ((),) * len(partition.fields)
+    arrays = [_array(values, field) for values, field in zip(columns, partition.fields, strict=False)]
+    return _struct(arrays, len(rows), partition)
+
+
+def partition_of_stored(
+    stored: pa.StructArray | None, names: list[str], partition: StructType, length: int
+) -> pa.Array:
+    """The partitions of records that were read without logical types, whose fields have `names` in `stored`.
+
+    `stored` is null if the spec has no fields; raises `NotReadError` if a value is stored as another type.
+    """
+    if stored is None:
+        return _struct([], length, partition)
+    pairs = zip(names, partition.fields, strict=True)
+    return _struct([_of_stored(stored.field(name), field) for name, field in pairs], length, partition)
+
+
+def distinct_partitions(partition: pa.StructArray) -> tuple[list[tuple[Any, ...]], np.ndarray]:
+    """The distinct tuples of a column of partitions as spec values, in the order of their rows, and the index of each row's.
+
+    Floating point values are compared by their bits, as in `spec.reach.partition_key`: all NaN are equal, and -0.0 is not 0.0.
+    """
+    codes, distinct = np.zeros(len(partition), dtype=np.int64), 1
+    columns = [comparable_bits(partition.field(i)) for i in range(partition.type.num_fields)]
+    for column in columns:
+        coded = column.dictionary_encode(null_encoding="encode")
+        if distinct * max(1, len(coded.dictionary)) > _MAX_CODE:
+            codes, distinct = _compact(codes)
+        codes = codes * len(coded.dictionary) + coded.indices.to_numpy(zero_copy_only=False)
+        distinct *= max(1, len(coded.dictionary))
+    codes, distinct = _compact(codes)
+    first_rows = np.zeros(distinct, dtype=np.int64)
+    first_rows[codes[::-1]] = np.arange(len(partition) - 1, -1, -1)
+    values = []
+    for column, field in zip(columns, partition.type, strict=True):
+        firsts = column.take(pa.array(first_rows))
+        if pa.types.is_floating(field.type):
+            firsts = firsts.view(field.type)
+        elif field.type.equals(pa.uuid()):
+            firsts = pa.ExtensionArray.from_storage(field.type, firsts)
+        elif pa.types.is_temporal(field.type):
+            firsts = firsts.view(pa.int32() if field.type.bit_width == 32 else pa.int64())
+        values.append(firsts.to_pylist())
+    return [*zip(*values, strict=True)] if values else [()] * distinct, codes
+
+
+def partition_keys(partition: pa.StructArray, codec: PartitionCodec) -> pa.Array:
+    """Partition tuples as bytes, each distinct one encoded once."""
+    tuples, codes = distinct_partitions(partition)
+    return pa.array([codec.encode(values) for values in tuples], pa.binary()).take(pa.array(codes))
+
+
+def _struct(arrays: list[pa.Array], length: int, partition: StructType) -> pa.StructArray:
+    type_ = partition_arrow_type(partition)
+    if not arrays:
+        return pa.Array.from_buffers(type_, length, [None], null_count=0)
+    return pa.StructArray.from_arrays(arrays, fields=[*type_])
+
+
+def _array(values: Iterable[Any], field: NestedField) -> pa.Array:
+    name = field.type.name if isinstance(field.type, PrimitiveType) else ""
+    if name in _SHOWN:
+        values = [shown_text(value) for value in values]
+    if name == "uuid":
+        storage = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
+        return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+    return pa.array(values, arrow_type(field.type))
+
+
+def _of_stored(raw: pa.Array, field: NestedField) -> pa.Array:
+    target, kind = arrow_type(field.type), raw.type
+    name = field.type.name if isinstance(field.type, PrimitiveType) else ""
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    if raw.null_count == len(raw):
+        return pa.nulls(len(raw), target)
+    if kind.equals(target):
+        return raw
+    if name in _SHOWN or (name == "decimal" and is_bytes):
+        convert = shown_text if name in _SHOWN else from_avro(field.type)
+        coded = raw.dictionary_encode()
+        values = [None if value is None else convert(value) for value in coded.dictionary.to_pylist()]
+        return _array(values, field).take(coded.indices)
+    if is_bytes and (name == "uuid" or pa.types.is_fixed_size_binary(target)):
+        width = 16 if name == "uuid" else target.byte_width
+        if pc.any(pc.not_equal(pc.binary_length(raw), width)).as_py():
+            raise NotReadError(f"a value of {width} bytes is stored in another length")
+        fixed = raw.cast(pa.binary()).cast(pa.binary(width))
+        return pa.ExtensionArray.from_storage(target, fixed) if name == "uuid" else fixed
+    if pa.types.is_binary(target) and is_bytes:
+        return raw.cast(target)
+    if pa.types.is_floating(target) and pa.types.is_floating(kind):
+        return raw.cast(target, safe=False)
+    if pa.types.is_integer(kind) and name in INTEGER_WIDTHS:
+        return raw.cast(pa.int32() if target.bit_width == 32 else pa.int64()).cast(target)
+    raise NotReadError(f"a value of type {field.type} is stored as {kind}")
+
+
+def _compact(codes: np.ndarray) -> tuple[np.ndarray, int]:
+    """The codes renumbered in the order of their rows, and the number of distinct ones."""
+    coded = pa.array(codes).dictionary_encode()
+    return coded.indices.to_numpy().astype(np.int64), len(coded.dictionary)

@@ -62,16 +62,8 @@ class Stretch(NamedTuple):
     batches: Sequence[pa.RecordBatch] | None
 
 
-def copied(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Copy the requested columns, and of maps the requested fields.
-
-    Any buffer of a batch keeps alive all that DataFusion decoded together, which is eleven times as large.
-    """
-    arrays = [_of_fields(batch[name], columns[name]) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _of_fields(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
+def copied(column: pa.Array, field_ids: frozenset[int] | None) -> pa.Array:
+    """A copy of a column, and of maps only the requested fields."""
     if field_ids is None or not len(column):
         return pa.concat_arrays([column])
     if column.offset:
@@ -120,117 +112,12 @@ class _Place(NamedTuple):
     rows: slice
 
 
-class ColumnMemory:
-    """Columns by catalog and manifest, for several threads; counts the manifests that were looked up."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._segments: OrderedDict[int, _Segment] = OrderedDict()
-        self._of_manifest: dict[_Key, list[_Segment]] = {}
-        self._partitions: dict[StructType, int] = {}
-        self.bytes = self.hits_count = self.misses_count = 0
-
-    def stretches(
-        self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
-    ) -> Iterator[Stretch]:
-        """The manifests in order, cut into stretches that are in memory, and others."""
-        with self._lock:
-            places = [self._find(key, columns) for key in self._keys(catalog, manifests, partition)]
-        start = 0
-        while start < len(manifests):
-            stop, first = start + 1, places[start]
-            while stop < len(manifests) and _is_next(places[stop - 1], places[stop]):
-                stop += 1
-            last = places[stop - 1]
-            batches = None
-            if first is not None and last is not None:
-                batches = [batch.select([*columns]) for batch in first.segment.batches]
-                if len(batches) == 1:
-                    batches = [batches[0].slice(first.rows.start, last.rows.stop - first.rows.start)]
-            yield Stretch(manifests[start:stop], batches)
-            start = stop
-
-    def keep(
-        self,
-        catalog: str,
-        manifests: Sequence[ManifestFile],
-        lengths: Sequence[int],
-        partition: StructType,
-        columns: Columns,
-        batches: Sequence[pa.RecordBatch],
-    ) -> None:
-        """Keep the columns of whole manifests, `lengths` entries of each, unless they are larger than the limit."""
-        segment = _Segment(columns, batches)
-        if segment.bytes > self._max_bytes:
-            return
-        with self._lock:
-            start = 0
-            for key, length in zip(self._keys(catalog, manifests, partition), lengths, strict=True):
-                segment.rows_of[key] = slice(start, start + length)
-                start += length
-            if len(segment.rows_of) < len(manifests):
-                # A list that names one twice is not sound.
-                return
-            for key in segment.rows_of:
-                # Segments with no more than the new one has are never used again.
-                for older in [one for one in self._of_manifest.get(key, ()) if segment.has(one.columns)]:
-                    self._forget(older, key)
-                self._of_manifest.setdefault(key, []).append(segment)
-            segment.used_at = self.hits_count + self.misses_count
-            self._segments[id(segment)] = segment
-            self.bytes += segment.bytes
-            self._make_room(segment)
-
-    def _keys(self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType) -> list[_Key]:
-        number = self._partitions.setdefault(partition, len(self._partitions))
-        return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
-
-    def _make_room(self, newest: _Segment) -> None:
-        """Evict the oldest segment if, since its last use, twice as many manifests were looked up as are kept, else the newest.
-
-        So most of a table that is larger than the limit is found when it is read again; by the last use alone, the next manifest
-        would always be one that was just evicted.
-        """
-        while self.bytes > self._max_bytes:
-            oldest = next(iter(self._segments.values()))
-            lookups_count = self.hits_count + self.misses_count - oldest.used_at
-            dropped = oldest if lookups_count > 2 * len(self._of_manifest) else newest
-            for key in [*dropped.rows_of]:
-                self._forget(dropped, key)
-
-    def _find(self, key: _Key, columns: Columns) -> _Place | None:
-        for segment in self._of_manifest.get(key, ()):
-            if segment.has(columns):
-                self._segments.move_to_end(id(segment))
-                self.hits_count += 1
-                segment.used_at = self.hits_count + self.misses_count
-                return _Place(segment, segment.rows_of[key])
-        self.misses_count += 1
-        return None
-
-    def _forget(self, segment: _Segment, key: _Key) -> None:
-        """Remove a manifest from a segment, and the segment with its last manifest."""
-        del segment.rows_of[key]
-        self._of_manifest[key].remove(segment)
-        if not self._of_manifest[key]:
-            del self._of_manifest[key]
-        if not segment.rows_of:
-            del self._segments[id(segment)]
-            self.bytes -= segment.bytes
-
-
-def _is_next(one: _Place | None, other: _Place | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.segment is other.segment and one.rows.stop == other.rows.start
-
-
 class Memory:
     """Bytes of manifests and manifest lists by catalog and location, and columns of manifests, for several threads.
 
     Attributes:
         misses_count: reads of files that it would keep.
+        columns_bytes: of the kept columns.
     """
 
     def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
@@ -238,7 +125,10 @@ class Memory:
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
         self.hits_count = self.misses_count = 0
-        self.columns = ColumnMemory(int(max_bytes * _COLUMNS_SHARE))
+        self._segments: OrderedDict[int, _Segment] = OrderedDict()
+        self._of_manifest: dict[_Key, list[_Segment]] = {}
+        self._partitions: dict[StructType, int] = {}
+        self.columns_bytes = self._lookups_count = 0
 
     def over(self, table: Table) -> Table:
         """The same table, whose manifests are read through this memory, also after a reload or a commit."""
@@ -268,61 +158,137 @@ class Memory:
         with self._lock:
             self._bytes += len(data) - len(self._kept.pop(key, b""))
             self._kept[key] = data
-        self.make_room()
-
-    def make_room(self) -> None:
-        """Evict bytes that exceed the limit together with the columns."""
-        with self._lock:
-            while self._kept and self._bytes > self._max_bytes - self.columns.bytes:
-                _, gone = self._kept.popitem(last=False)
-                self._bytes -= len(gone)
-
-
-class RememberedStorage:
-    """A storage that reads manifests through a memory; pickled for Spark tasks, it becomes the storage itself."""
-
-    def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
-        self.plain, self._memory, self._catalog = storage, memory, catalog
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return itself, (self.plain,)
-
-    def read(self, location: str, length_bytes: int | None = None) -> bytes:
-        kept = self._memory.get(self._catalog, location)
-        if kept is not None and length_bytes in (None, len(kept)):
-            return kept
-        data = self.plain.read(location, length_bytes)
-        self._memory.put(self._catalog, location, data)
-        return data
-
-    def open(self, location: str) -> BinaryIO:
-        kept = self._memory.get(self._catalog, location)
-        return self.plain.open(location) if kept is None else BytesIO(kept)
+            self._make_room()
 
     def stretches(
-        self, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
+        self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType, columns: Columns
     ) -> Iterator[Stretch]:
-        return self._memory.columns.stretches(self._catalog, manifests, partition, columns)
+        """The manifests in order, cut into stretches whose columns are in memory, and others."""
+        with self._lock:
+            places = [self._find(key, columns) for key in self._keys(catalog, manifests, partition)]
+        start = 0
+        while start < len(manifests):
+            stop, first = start + 1, places[start]
+            last = first
+            while stop < len(manifests):
+                following = places[stop]
+                if last is None or following is None:
+                    is_next = last is following
+                else:
+                    is_next = last.segment is following.segment and last.rows.stop == following.rows.start
+                if not is_next:
+                    break
+                stop, last = stop + 1, following
+            batches = None
+            if first is not None and last is not None:
+                batches = [batch.select([*columns]) for batch in first.segment.batches]
+                if len(batches) == 1:
+                    batches = [batches[0].slice(first.rows.start, last.rows.stop - first.rows.start)]
+            yield Stretch(manifests[start:stop], batches)
+            start = stop
 
     def keep(
         self,
+        catalog: str,
         manifests: Sequence[ManifestFile],
         lengths: Sequence[int],
         partition: StructType,
         columns: Columns,
         batches: Sequence[pa.RecordBatch],
     ) -> None:
-        """As `ColumnMemory.keep`, but only manifests whose names mark them as immutable."""
-        if all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests):
-            self._memory.columns.keep(self._catalog, manifests, lengths, partition, columns, batches)
-            self._memory.make_room()
+        """Keep the columns of whole manifests, `lengths` entries of each.
+
+        Unless they are too large, or the name of a manifest does not mark it as immutable.
+        """
+        segment = _Segment(columns, batches)
+        are_immutable = all(_IMMUTABLE.fullmatch(manifest.manifest_path) for manifest in manifests)
+        if segment.bytes > self._max_bytes * _COLUMNS_SHARE or not are_immutable:
+            return
+        with self._lock:
+            start = 0
+            for key, length in zip(self._keys(catalog, manifests, partition), lengths, strict=True):
+                segment.rows_of[key] = slice(start, start + length)
+                start += length
+            if len(segment.rows_of) < len(manifests):
+                # A list that names one twice is not sound.
+                return
+            for key in segment.rows_of:
+                # Segments with no more than the new one has are never used again.
+                for older in [one for one in self._of_manifest.get(key, ()) if segment.has(one.columns)]:
+                    self._forget(older, key)
+                self._of_manifest.setdefault(key, []).append(segment)
+            segment.used_at = self._lookups_count
+            self._segments[id(segment)] = segment
+            self.columns_bytes += segment.bytes
+            self._evict_columns(segment)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Evict bytes that exceed the limit together with the columns."""
+        while self._kept and self._bytes > self._max_bytes - self.columns_bytes:
+            _, gone = self._kept.popitem(last=False)
+            self._bytes -= len(gone)
+
+    def _evict_columns(self, newest: _Segment) -> None:
+        """Evict the oldest segment if, since its last use, twice as many manifests were looked up as are kept, else the newest.
+
+        So most of a table that is larger than the limit is found when it is read again; by the last use alone, the next manifest
+        would always be one that was just evicted.
+        """
+        while self.columns_bytes > self._max_bytes * _COLUMNS_SHARE:
+            oldest = next(iter(self._segments.values()))
+            is_unused = self._lookups_count - oldest.used_at > 2 * len(self._of_manifest)
+            dropped = oldest if is_unused else newest
+            for key in [*dropped.rows_of]:
+                self._forget(dropped, key)
+
+    def _keys(self, catalog: str, manifests: Sequence[ManifestFile], partition: StructType) -> list[_Key]:
+        number = self._partitions.setdefault(partition, len(self._partitions))
+        return [(catalog, number, *(getattr(manifest, name) for name in _KEY_FIELDS)) for manifest in manifests]
+
+    def _find(self, key: _Key, columns: Columns) -> _Place | None:
+        self._lookups_count += 1
+        for segment in self._of_manifest.get(key, ()):
+            if segment.has(columns):
+                self._segments.move_to_end(id(segment))
+                segment.used_at = self._lookups_count
+                return _Place(segment, segment.rows_of[key])
+        return None
+
+    def _forget(self, segment: _Segment, key: _Key) -> None:
+        """Remove a manifest from a segment, and the segment with its last manifest."""
+        del segment.rows_of[key]
+        self._of_manifest[key].remove(segment)
+        if not self._of_manifest[key]:
+            del self._of_manifest[key]
+        if not segment.rows_of:
+            del self._segments[id(segment)]
+            self.columns_bytes -= segment.bytes
+
+
+class RememberedStorage:
+    """A storage that reads manifests through a memory; pickled for Spark tasks, it becomes the storage itself."""
+
+    def __init__(self, storage: Storage, memory: Memory, catalog: str) -> None:
+        self.plain, self.memory, self.catalog = storage, memory, catalog
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return itself, (self.plain,)
+
+    def read(self, location: str, length_bytes: int | None = None) -> bytes:
+        kept = self.memory.get(self.catalog, location)
+        if kept is not None and length_bytes in (None, len(kept)):
+            return kept
+        data = self.plain.read(location, length_bytes)
+        self.memory.put(self.catalog, location, data)
+        return data
+
+    def open(self, location: str) -> BinaryIO:
+        kept = self.memory.get(self.catalog, location)
+        return self.plain.open(location) if kept is None else BytesIO(kept)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
-
-
-def known_columns(storage: Storage) -> RememberedStorage | None:
-    return storage if isinstance(storage, RememberedStorage) else None
 
 
 class RememberingCatalog(WrappedCatalog):

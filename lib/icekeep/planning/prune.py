@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icekeep.formats.arrow.arrays import Mask, where_true
-from icekeep.formats.filter import matches
+from icekeep.formats.arrow.projection import Mask, where_true
+from icekeep.formats.evaluate import matches
 from icekeep.planning.manifests import map_positions
 from icekeep.spec.filters.evaluators import Contents, contents_of, evaluate, may_match
 from icekeep.spec.filters.expressions import (
@@ -28,8 +28,7 @@ from icekeep.spec.filters.expressions import (
 )
 from icekeep.spec.types import (
     DAY_SECONDS,
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     MAX_LONG,
     STRING,
     UUID,
@@ -71,7 +70,6 @@ def decode_bounds(type_: Type, bounds: pa.BinaryArray) -> pa.Array:
 
 
 def encode_literals(type_: Type, values: Sequence[Any]) -> pa.Array:
-    """Values in the representation of `decode_bounds`."""
     if type_ == STRING:
         return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
     return decode_bounds(type_, pa.array([value_to_bytes(type_, value) for value in values], pa.binary()))
@@ -130,18 +128,20 @@ def _strings(bounds: pa.BinaryArray) -> pa.Array:
     try:
         pc.cast(bounds, pa.string())
     except pa.ArrowInvalid:
-        return pa.array([bound if _is_text(bound) else None for bound in bounds.to_pylist()], pa.binary())
+        texts = []
+        for bound in bounds.to_pylist():
+            try:
+                if bound is not None:
+                    bound.decode()
+                texts.append(bound)
+            except UnicodeDecodeError:
+                texts.append(None)
+        return pa.array(texts, pa.binary())
     return bounds
 
 
-def _is_text(bound: bytes | None) -> bool:
-    try:
-        return bound is not None and bound.decode() is not None
-    except UnicodeDecodeError:
-        return False
-
-
 def _where(condition: pa.Array, bounds: pa.BinaryArray) -> pa.Array:
+    # Not a constant: to make a scalar imports pandas.
     return pc.if_else(condition, bounds, pa.scalar(None, pa.binary()))
 
 
@@ -191,7 +191,7 @@ def columns_needed(bound: Expression) -> frozenset[str]:
     for predicate in predicates(bound):
         needed.add("null_value_counts")
         operation, type_ = predicate.operation, predicate.field.type
-        if type_ in (FLOAT, DOUBLE):
+        if type_ in FLOATING_TYPES:
             needed.add("nan_value_counts")
         if operation in _ASK_FOR_NULL:
             needed.add("value_counts")
@@ -219,7 +219,7 @@ class _Statistics:
 
     @cached_property
     def contents(self) -> Contents:
-        nans = self._counts("nan_value_counts") if self._field.type in (FLOAT, DOUBLE) else 0
+        nans = self._counts("nan_value_counts") if self._field.type in FLOATING_TYPES else 0
         return contents_of(self._record_counts, self._counts("value_counts"), self._counts("null_value_counts"), nans)
 
     def bounds_allow(self, operation: Operation, predicate: BoundPredicate) -> Mask:
@@ -258,22 +258,23 @@ class _Statistics:
     @cached_property
     def _bounds(self) -> tuple[pa.Array, pa.Array]:
         """Lower and upper bounds, both null where one is NaN, lower exceeds upper, or the file's row count is unknown."""
-        lower, upper = self._decoded("lower_bounds"), self._decoded("upper_bounds")
+        decoded = []
+        for name in ("lower_bounds", "upper_bounds"):
+            maps = self._entries.column(name)
+            positions = map_positions(maps, self._field.field_id)
+            bounds = maps.items.take(pa.array(positions, mask=positions < 0))
+            decoded.append(decode_bounds(self._field.type, bounds))
+        lower, upper = decoded
         unreliable = where_true(pc.greater(lower, upper))
         if self._field.type == UUID and unreliable.any():
             unreliable &= where_true(pc.greater(in_java_order(lower), in_java_order(upper)))
-        if self._field.type in (FLOAT, DOUBLE):
+        if self._field.type in FLOATING_TYPES:
             unreliable |= where_true(pc.is_nan(lower)) | where_true(pc.is_nan(upper))
         unreliable |= self._record_counts < 0
         if not unreliable.any():
             return lower, upper
         nothing, mask = pa.scalar(None, lower.type), pa.array(unreliable)
         return pc.if_else(mask, nothing, lower), pc.if_else(mask, nothing, upper)
-
-    def _decoded(self, name: str) -> pa.Array:
-        maps = self._entries.column(name)
-        positions = map_positions(maps, self._field.field_id)
-        return decode_bounds(self._field.type, maps.items.take(pa.array(positions, mask=positions < 0)))
 
 
 _COMPARISONS = {

@@ -27,9 +27,9 @@ from icekeep.planning.manifests import (
     ManifestBatchReader,
     batch_of_entries,
     bundles,
+    distinct_partitions,
     map_positions,
 )
-from icekeep.planning.partition_columns import distinct_partitions
 from icekeep.spec.avro import BLOCK_BYTES, Packer, avro_schema, without_logical_types
 from icekeep.spec.manifests.read import stored_fields
 from icekeep.spec.manifests.structs import DATA_FILE_FIELD_ID, ManifestEntry, ManifestFile, Status
@@ -96,38 +96,29 @@ class RecordLayout(EntryLayout):
         payload = pa.py_buffer(b"".join(data for _, data in blocks))
         if payload.size > _MAX_BYTES:
             raise NotReadError("its blocks are more than Arrow's offsets reach")
-        starts = [_record_starts(lengths, blocks)]
+        total = np.sum(lengths, axis=0)
+        ends = np.concatenate(([0], np.cumsum(total)))
+        counts = np.cumsum([count for count, _ in blocks])
+        if counts[-1] != len(total) or (ends[counts] != np.cumsum([len(data) for _, data in blocks])).any():
+            raise NotReadError("a block has another length than its records should have")
+        starts = [ends[:-1]]
         for length in lengths:
             starts.append(starts[-1] + length)
         parts: list[Any] = []
         for piece in self._pieces:
             match piece:
                 case _Copied(first, last):
-                    parts.append(_cut(payload, starts[first], starts[last + 1], rows))
+                    # Every second value between all starts and ends.
+                    offsets = np.empty(2 * len(total), np.int32)
+                    offsets[0::2], offsets[1::2] = starts[first], starts[last + 1]
+                    buffers = [None, pa.py_buffer(offsets), payload]
+                    values = pa.Array.from_buffers(pa.binary(), max(0, len(offsets) - 1), buffers)
+                    parts.append(values.take(pa.array(rows * 2)))
                 case bytes():
                     parts.append(pa.scalar(piece, pa.binary()))
                 case _:
                     parts.append(optional_longs(inherited[piece].take(pa.array(rows))))
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-
-
-def _record_starts(lengths: Sequence[Numbers], blocks: Sequence[tuple[int, bytes]]) -> Numbers:
-    """The position of each record, if the lengths of the records add up to those of the blocks."""
-    total = np.sum(lengths, axis=0)
-    ends = np.concatenate(([0], np.cumsum(total)))
-    counts = np.cumsum([count for count, _ in blocks])
-    sizes = np.cumsum([len(data) for _, data in blocks])
-    if counts[-1] != len(total) or (ends[counts] != sizes).any():
-        raise NotReadError("a block has another length than its records should have")
-    return ends[:-1]
-
-
-def _cut(payload: pa.Buffer, starts: Numbers, ends: Numbers, rows: Numbers) -> pa.BinaryArray:
-    """The piece of the payload of each of some rows: every second value between all starts and ends."""
-    offsets = np.empty(2 * len(starts), np.int32)
-    offsets[0::2], offsets[1::2] = starts, ends
-    parts = pa.Array.from_buffers(pa.binary(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), payload])
-    return parts.take(pa.array(rows * 2))
 
 
 def _flattened(entry: Any) -> list[tuple[int, Any]]:
@@ -221,7 +212,7 @@ def encoded_lengths(schema: Any, column: pa.Array) -> Numbers:
         case "null" | "boolean" | "float" | "double" | "fixed":
             return np.full(len(column), schema["size"] if kind == "fixed" else _FIXED_LENGTHS[kind], np.int64)
         case "int" | "long" if pa.types.is_integer(column.type):
-            return varint_lengths(_numbers(column)).astype(np.int64)
+            return varint_lengths(_stored_numbers(column, column.type.bit_width // 8)).astype(np.int64)
         case "bytes" | "string" if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
             sizes: Numbers = np.diff(value_offsets(column))
             return sizes + varint_lengths(sizes)
@@ -231,18 +222,16 @@ def encoded_lengths(schema: Any, column: pa.Array) -> Numbers:
                 parts = (encoded_lengths(field["type"], column.field(i)) for i, field in enumerate(fields))
                 return sum(parts, np.zeros(len(column), np.int64))
         case "array" if pa.types.is_list(column.type):
-            return _array_lengths(schema, column)
+            # One block with its count, unless it is empty, and an end marker.
+            offsets = value_offsets(column)
+            counts = np.diff(offsets)
+            items = (
+                column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(counts) else column.values
+            )
+            ends = np.concatenate(([0], np.cumsum(encoded_lengths(schema["items"], items))))
+            firsts = offsets - (offsets[0] if len(counts) else 0)
+            return np.where(counts > 0, varint_lengths(counts), 0) + (ends[firsts[1:]] - ends[firsts[:-1]]) + 1
     raise NotReadError(f"values of Avro's type {kind!r} that were decoded as {column.type} are not measured")
-
-
-def _array_lengths(schema: Any, column: pa.ListArray) -> Numbers:
-    """An array is encoded as one block with its count, unless it is empty, and an end marker."""
-    offsets = value_offsets(column)
-    counts = np.diff(offsets)
-    items = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(counts) else column.values
-    ends = np.concatenate(([0], np.cumsum(encoded_lengths(schema["items"], items))))
-    firsts = offsets - (offsets[0] if len(counts) else 0)
-    return np.where(counts > 0, varint_lengths(counts), 0) + (ends[firsts[1:]] - ends[firsts[:-1]]) + 1
 
 
 def varint_lengths(numbers: Numbers) -> NDArray[np.uint8]:
@@ -280,21 +269,17 @@ def _folded(numbers: Numbers) -> NDArray[np.uint64]:
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
-def _numbers(column: pa.Array) -> Numbers:
-    """The numbers of a column; null slots hold arbitrary ones."""
-    data = column.buffers()[1]
-    if data is None:
-        return np.zeros(len(column), np.int64)
-    stored = np.frombuffer(data, f"<i{column.type.bit_width // 8}", count=column.offset + len(column))
-    return stored[column.offset :].astype(np.int64)
-
-
 def value_offsets(column: pa.Array) -> Numbers:
     """The offsets of the values of a column of bytes, text or lists, and the end of the last one."""
+    return _stored_numbers(column, 4, 1) if len(column) else np.zeros(1, np.int64)
+
+
+def _stored_numbers(column: pa.Array, width: int, more: int = 0) -> Numbers:
+    """The numbers of `width` bytes in a column's second buffer, one for each slot and `more`; null slots hold any."""
     data = column.buffers()[1]
-    if data is None or not len(column):
-        return np.zeros(len(column) + 1, np.int64)
-    stored = np.frombuffer(data, "<i4", count=column.offset + len(column) + 1)
+    if data is None:
+        return np.zeros(len(column) + more, np.int64)
+    stored = np.frombuffer(data, f"<i{width}", count=column.offset + len(column) + more)
     return stored[column.offset :].astype(np.int64)
 
 
@@ -325,7 +310,6 @@ def record_blocks(records: pa.RecordBatch) -> Iterator[RecordBlock]:
 
 
 def joined(records: pa.BinaryArray) -> bytes:
-    """Records one after another."""
     offsets = value_offsets(records)
     return bytes(memoryview(records.buffers()[2])[int(offsets[0]) : int(offsets[-1])]) if len(records) else b""
 
@@ -360,13 +344,7 @@ SortPart: TypeAlias = PartitionPart | BoundPart
 
 
 def sort_parts(names: Sequence[str] | None, partition: StructType, schema: Schema) -> tuple[SortPart, ...]:
-    """The parts that names of partition fields, or else of columns, stand for; all partition fields if null.
-
-    Raises:
-        UsageError: `names` is empty or has duplicates.
-        NotFoundError: there is no such partition field or column.
-        UnsupportedError: values of the column have no order.
-    """
+    """The parts that names of partition fields, or else of columns, stand for; all partition fields if null."""
     of_fields = tuple(PartitionPart(index, field.type) for index, field in enumerate(partition.fields))
     if names is None:
         return of_fields
@@ -376,24 +354,24 @@ def sort_parts(names: Sequence[str] | None, partition: StructType, schema: Schem
         )
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise UsageError(f"{argument('sort_by')} names {twice[0]!r} twice")
-    by_name = {field.name: part for field, part in zip(partition.fields, of_fields, strict=True)}
-    return tuple(by_name.get(name) or _bound_part(name, partition, schema) for name in names)
-
-
-def _bound_part(name: str, partition: StructType, schema: Schema) -> BoundPart:
-    try:
-        column = schema.field(name)
-    except NotFoundError:
-        fields = [field.name for field in partition.fields]
-        meant = meant_column(name, [*schema.ids_by_name, *fields], fields, "the partition fields")
-        raise NotFoundError(
-            f"{argument('sort_by')}: there is neither a partition field nor a column {name!r}; {meant}", name=name
-        ) from None
-    if not Identity().accepts(column.type):
-        raise UnsupportedError(
-            f"{argument('sort_by')}: column {name!r} is of type {column.type}, whose values have no order"
-        )
-    return BoundPart(column.field_id, column.type)
+    by_name: dict[str, SortPart] = {field.name: part for field, part in zip(partition.fields, of_fields, strict=True)}
+    for name in names:
+        if name in by_name:
+            continue
+        try:
+            column = schema.field(name)
+        except NotFoundError:
+            fields = [field.name for field in partition.fields]
+            meant = meant_column(name, [*schema.ids_by_name, *fields], fields, "the partition fields")
+            raise NotFoundError(
+                f"{argument('sort_by')}: there is neither a partition field nor a column {name!r}; {meant}", name=name
+            ) from None
+        if not Identity().accepts(column.type):
+            raise UnsupportedError(
+                f"{argument('sort_by')}: column {name!r} is of type {column.type}, whose values have no order"
+            )
+        by_name[name] = BoundPart(column.field_id, column.type)
+    return tuple(by_name[name] for name in names)
 
 
 def needs_bounds(parts: Sequence[SortPart]) -> bool:
@@ -418,7 +396,15 @@ def entry_keys(
             positions = map_positions(lower_bounds, part.field_id)
             bounds = lower_bounds.items.take(pa.array(positions, mask=positions < 0))
             coded = bounds.dictionary_encode(null_encoding="encode")
-            distinct = [_bound_key(part.type, bound) for bound in coded.dictionary.to_pylist()]
+            distinct = []
+            for bound in coded.dictionary.to_pylist():
+                try:
+                    distinct.append(
+                        cluster_key(part.type, None if bound is None else value_from_bytes(part.type, bound))
+                    )
+                except IcekeepError:
+                    # The bytes are no value of the type, or beyond the range of its order: the key is that of null.
+                    distinct.append(cluster_key(part.type, None))
             keys.append(pa.array(distinct, pa.binary()).take(coded.indices))
     if len(keys) == 1:
         return keys[0]
@@ -430,17 +416,6 @@ def entry_keys(
 def cluster_key(type_: Type, value: Any) -> bytes:
     """A value as bytes in the order of partition summaries: UUIDs in Java's order, all else as `values.sort_key`."""
     return sort_key([type_], [UUID(int=java_order(value)) if isinstance(value, UUID) else value])
-
-
-def _bound_key(type_: Type, bound: bytes | None) -> bytes:
-    """The key of a lower bound; a missing or invalid one gets the key of null."""
-    if bound is not None:
-        try:
-            return cluster_key(type_, value_from_bytes(type_, bound))
-        except IcekeepError:
-            # The bytes are no value of the type, or beyond the range of its order.
-            pass
-    return cluster_key(type_, None)
 
 
 RECORDS = pa.schema(

@@ -1,13 +1,8 @@
-"""What is said of a table outside the configuration file, as text: by its own properties, or by what its catalog has stored.
-
-Whoever may write a table sets its properties. So these may say how well the table is kept and how long its past, and switch jobs
-off; they may not say where files are deleted, nor take a check away that guards files: `OWNERS_SETTINGS` is all they may say.
-
-Policies that Polaris stores, translated into what our jobs are told.
+"""Policies that Polaris stores, translated into settings of our jobs.
 
 Of each type only one holds for a table, the innermost of catalog, namespace and table: the server chooses. The formats are
-Polaris' own schemas of 2025-02-03 (`schemas/policies/system/TYPE`). What a format leaves to free keys (`config`) is taken where
-it is known what it means, and told where not. What contradicts itself holds its job.
+Polaris' own schemas of 2025-02-03 (`schemas/policies/system/TYPE`). What a format leaves to free keys (`config`) is used where
+its meaning is known, and reported where not. A policy that contradicts itself holds its job.
 """
 
 import json
@@ -15,115 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from icekeep.catalog.base import StoredPolicy
-from icekeep.policies.values import ENABLED, MODE, WHEN, Mode
+from icekeep.policies.table_properties import OutsideSetting, OutsideSettings, Problem
+from icekeep.policies.values import ENABLED
 from icekeep.spec.times import format_time
-
-PREFIX = "icekeep."
-OWNERS_SETTINGS: Mapping[str, frozenset[str]] = {
-    "compact": frozenset({"strategy", "sort_order", "where", "options", "branch", "verify"}),
-    "rewrite_position_deletes": frozenset({"where", "options", "branch", "convert_equality_deletes"}),
-    "rewrite_manifests": frozenset({"spec_id", "sort_by", "where", "workload", "options", "branch"}),
-    "expire_snapshots": frozenset({"older_than", "retain_last", "clean_expired_metadata"}),
-    "remove_orphan_files": frozenset({"older_than"}),
-    "check": frozenset({"deep", "all_of", "ref"}),
-}
-"""By job what may be said outside the configuration file; all else stands there alone."""
-
-_OWN_KEYS = frozenset({"icekeep.order", "icekeep.commit-id"})
-"""Properties and summaries of icekeep's own that say nothing of policies."""
-
-
-class PolarisSetting(msgspec.Struct, frozen=True):
-    """A key and what is said of it.
-
-    Attributes:
-        job: `None` where it is said of all jobs.
-        key: `enabled`, `mode`, `when.CONDITION`, a setting, or `SETTING.NAME` of an option.
-        source: where it stands.
-    """
-
-    job: str | None
-    key: str
-    text: str
-    source: str
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that was told and is not understood, or not done.
-
-    Attributes:
-        job: whose; `None` where it is said of all jobs, or it is not clear of which.
-        source: where it stands.
-        holds: whether the job, or without one all, must wait until it is set right; else it is passed over.
-    """
-
-    job: str | None
-    source: str
-    problem: str
-    holds: bool = True
-
-
-class Heard(msgspec.Struct, frozen=True):
-    """What was told, taken apart."""
-
-    told: tuple[PolarisSetting, ...] = ()
-    problems: tuple[Problem, ...] = ()
-
-
-def told_by_properties(properties: Mapping[str, str]) -> Heard:
-    """What the properties of a table say: `icekeep.enabled`, `icekeep.mode`, `icekeep.JOB.KEY`.
-
-    >>> told_by_properties({"icekeep.compact.enabled": "false"}).told
-    (Told(job='compact', key='enabled', text='false', source='table property icekeep.compact.enabled'),)
-    """
-    told, problems = [], []
-    for name in sorted(properties):
-        if not _is_for_us(name) or name in _OWN_KEYS:
-            continue
-        source = f"table property {name}"
-        if not name.startswith(PREFIX):
-            problems.append(Problem(None, source, f"write it as {_plain(name)}: case and spaces count"))
-            continue
-        first, _, rest = name.removeprefix(PREFIX).partition(".")
-        if name == f"{PREFIX}{MODE}" and properties[name].strip().lower() != Mode.OBSERVE.value:
-            problems.append(
-                Problem(None, source, "only `observe` can be set here; what is to run, the configuration says")
-            )
-        elif name.removeprefix(PREFIX) in (ENABLED, MODE):
-            told.append(PolarisSetting(None, first, properties[name], source))
-        elif first not in OWNERS_SETTINGS:
-            problems.append(Problem(None, source, f"there is no such property; there is icekeep.enabled, {_jobs()}"))
-        elif (problem := refused(first, rest)) is not None:
-            problems.append(Problem(first, source, problem))
-        else:
-            told.append(PolarisSetting(first, rest, properties[name], source))
-    return Heard(tuple(told), tuple(problems))
-
-
-def refused(job: str, key: str) -> str | None:
-    """Why a key of a job may not be said outside the configuration file; `None` where it may."""
-    setting = key.partition(".")[0]
-    allowed = OWNERS_SETTINGS[job]
-    if setting in allowed or setting in (ENABLED, WHEN):
-        return None
-    return f"{setting!r} cannot be set here, only in the configuration file; there is {', '.join(sorted(allowed))}"
-
-
-def _is_for_us(name: str) -> bool:
-    """Whether a property is meant for icekeep, however it is spelled: it may be an owner's wish to be left alone."""
-    return name.startswith(PREFIX) or _plain(name).startswith(PREFIX)
-
-
-def _plain(name: str) -> str:
-    return name.strip().casefold()
-
-
-def _jobs() -> str:
-    return f"icekeep.mode, and those of a job: icekeep.{next(iter(OWNERS_SETTINGS))}.enabled"
-
 
 _VERSION = "2025-02-03"
 _JOBS = {
@@ -138,14 +28,14 @@ _SECONDS_MAX = 100_000_000_000
 """A number above this is milliseconds."""
 
 
-def told_by_polaris(policies: Iterable[StoredPolicy]) -> Heard:
+def settings_of_polaris(policies: Iterable[StoredPolicy]) -> OutsideSettings:
     """What stored policies say of our jobs. One that cannot be read holds its job; one of another type is passed over.
 
     >>> week = StoredPolicy("system.snapshot-expiry", "week", '{"enable": true, "config": {"max_snapshot_age_days": 7}}')
-    >>> [(one.job, one.key, one.text) for one in told_by_polaris([week]).told]
+    >>> [(one.job, one.key, one.text) for one in settings_of_polaris([week]).told]
     [('expire_snapshots', 'enabled', 'true'), ('expire_snapshots', 'older_than', '7d')]
     """
-    told: list[PolarisSetting] = []
+    told: list[OutsideSetting] = []
     problems: list[Problem] = []
     heard_of: set[str] = set()
     for policy in policies:
@@ -165,7 +55,7 @@ def told_by_polaris(policies: Iterable[StoredPolicy]) -> Heard:
         heard = _translated(job, content, source)
         told += heard.told
         problems += heard.problems
-    return Heard(tuple(told), tuple(problems))
+    return OutsideSettings(tuple(told), tuple(problems))
 
 
 def _content(text: str | None) -> Mapping[str, Any] | str:
@@ -198,8 +88,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
-    told = {ENABLED: PolarisSetting(job, ENABLED, str(content["enable"]).lower(), source)}
+def _translated(job: str, content: Mapping[str, Any], source: str) -> OutsideSettings:
+    told = {ENABLED: OutsideSetting(job, ENABLED, str(content["enable"]).lower(), source)}
     problems = []
     own = [(key, value) for key, value in content.items() if key not in _NOT_CONTENT]
     for key, value in (*content.get("config", {}).items(), *own):
@@ -209,13 +99,13 @@ def _translated(job: str, content: Mapping[str, Any], source: str) -> Heard:
             problems.append(Problem(job, source, f"{key!r} is not taken", holds=is_a_wish))
             continue
         try:
-            one = PolarisSetting(job, *translate(value), source)
+            one = OutsideSetting(job, *translate(value), source)
         except (TypeError, ValueError, OverflowError):
             problems.append(Problem(job, source, f"{key!r} has a value that it cannot take"))
             continue
         if told.setdefault(one.key, one).text != one.text:
             problems.append(Problem(job, source, f"{key!r} contradicts another key: both say {one.key}"))
-    return Heard(tuple(told.values()), tuple(problems))
+    return OutsideSettings(tuple(told.values()), tuple(problems))
 
 
 def _number(value: Any) -> int:

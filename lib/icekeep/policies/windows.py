@@ -258,9 +258,9 @@ def is_due(trigger: Trigger, facts: Facts, now_ms: int) -> DueDecision:
     """Whether a job is to run now. A number that is not known makes no job due, and is told.
 
     >>> is_due(Trigger(small_files_over=100), Facts(small_files=101), 0)
-    Due(is_due=True, why='small_files is 101, over 100')
+    DueDecision(is_due=True, why='small_files is 101, over 100')
     >>> is_due(Trigger(small_files_over=100, manifests_over=5), Facts(small_files=100), 0)
-    Due(is_due=False, why='small_files is 100, not over 100; manifests is not known')
+    DueDecision(is_due=False, why='small_files is 100, not over 100; manifests is not known')
     """
     waits = _waits(trigger, facts, now_ms)
     if waits is not None:

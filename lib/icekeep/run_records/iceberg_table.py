@@ -13,7 +13,8 @@ import pyarrow as pa
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError, UsageError
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import RUNNING, UNFINISHED, RunFilter, RunRecord
+from icekeep.run_records.values import RunFilter, RunRecord
+from icekeep.runs import RUNNING, UNFINISHED
 from icekeep.tables.verbs import append, create_table
 
 _TIME = pa.timestamp("us", tz="UTC")

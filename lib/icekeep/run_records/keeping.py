@@ -14,12 +14,13 @@ import msgspec
 
 from icekeep.errors import IcekeepError, TryAgainError, one_line
 from icekeep.events import Listener, Warned
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import BEAT_EVERY_MS, RunRecord
-from icekeep.runs import Run, icekeep_version
+from icekeep.runs import Run
 from icekeep.runtime import Runtime
 from icekeep.spec.types import DAY_MS
+from icekeep.version import ICEKEEP_VERSION
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def new_record(run: Run, table: str, started_ms: int) -> RunRecord:
         seen_ms=started_ms,
         host=socket.gethostname(),
         process=process_name(),
-        version=icekeep_version(),
+        version=ICEKEEP_VERSION,
         app_id=run.app_id,
         estimated_ms=run.estimated_ms,
     )

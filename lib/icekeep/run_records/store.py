@@ -22,11 +22,8 @@ from icekeep.catalog.database import Database, DatabaseBusyError, DuplicateRowEr
 from icekeep.errors import IcekeepError, OutcomeUnknownError, TryAgainError, UnavailableError, UnsupportedError
 from icekeep.run_records.values import (
     CUT_OFF_MS,
-    INTERRUPTED,
-    RUNNING,
     SILENT_MS,
     SKEW_MS,
-    UNFINISHED,
     JobPace,
     LastRuns,
     Paces,
@@ -35,7 +32,7 @@ from icekeep.run_records.values import (
     outages_of,
     owed_to,
 )
-from icekeep.runs import GOOD_EXIT_STATUSES
+from icekeep.runs import GOOD_EXIT_STATUSES, INTERRUPTED, RUNNING, UNFINISHED
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.secrets import remember
 from icekeep.spec.types import DAY_MS

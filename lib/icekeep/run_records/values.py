@@ -19,25 +19,12 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import OutcomeUnknownError, UnavailableError
-from icekeep.maintenance.delete.lease import has_ended
+from icekeep.processes import has_ended
 from icekeep.rendered import Rendered
+from icekeep.runs import RUNNING, UNFINISHED
 from icekeep.runtime import Runtime
 from icekeep.spec.times import format_span
 from icekeep.spec.types import HOUR_MS, MINUTE_MS, SECOND_MS
-
-RUNNING = "running"
-"""The status of a run that has begun, and that nobody has seen the end of."""
-
-FAILED = "failed"
-REFUSED = "refused"
-"""A check that guards data refused, or the table has what icekeep does not handle (exit status 4)."""
-
-INTERRUPTED = "interrupted"
-UNFINISHED = "unfinished"
-"""How a run is shown that said nothing of its end: its process was killed, or its machine is gone. It is never written down."""
-
-STATUSES = ("done", "partial", "sound", "faulty", FAILED, REFUSED, INTERRUPTED, RUNNING, UNFINISHED)
-"""Every status that a run is shown with; `sound` and `faulty` are what `check` found."""
 
 BEAT_EVERY_MS = MINUTE_MS
 SILENT_MS = 5 * MINUTE_MS

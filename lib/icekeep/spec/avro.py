@@ -63,7 +63,7 @@ _SIMPLE: dict[str, Any] = {
 _PYTHON_TYPES: dict[str, type] = {
     "boolean": bool,
     **dict.fromkeys(("float", "double"), float),
-    **dict.fromkeys(("binary", "fixed"), bytes),
+    **dict.fromkeys(("binary", "fixed", "decimal", "uuid"), bytes),
 }
 """The Python types in which fastavro returns values without logical types; all other types are whole numbers."""
 
@@ -74,10 +74,6 @@ class AvroHeader(msgspec.Struct, frozen=True):
     metadata: Mapping[str, bytes]
     sync: bytes
     length_bytes: int
-
-    @property
-    def codec(self) -> str:
-        return self.metadata.get("avro.codec", b"null").decode()
 
     @property
     def schema(self) -> Any:
@@ -92,8 +88,6 @@ def _plain(schema_json: bytes) -> Any:
 
 
 _parsed = lru_cache(maxsize=64)(lambda schema_json: fastavro.parse_schema(_plain(schema_json)))
-
-
 _MAX_RECENT_HEAD_BYTES = 1 << 18
 _recent_heads: deque[tuple[bytes, Mapping[str, bytes]]] = deque(maxlen=8)
 """Headers up to their sync markers, and their metadata: most manifests of a table have the same one."""
@@ -174,9 +168,10 @@ def read_blocks(
     codecs have no common one.
     """
     body = memoryview(data)[header.length_bytes :]
-    if header.codec != "deflate":
+    codec = header.metadata.get("avro.codec", b"null")
+    if codec != b"deflate":
         # With all metadata, which fastavro refuses where it is no text: it is damage.
-        plain = {**header.metadata, "avro.schema": b'"null"', "avro.codec": header.codec.encode()}
+        plain = {**header.metadata, "avro.schema": b'"null"', "avro.codec": codec}
         head = write_header(plain, header.sync)
         for block in fastavro.block_reader(io.BytesIO(b"".join((head, body)))):
             if block.num_records < 0:
@@ -230,7 +225,6 @@ class AvroContainer:
             self._flush()
 
     def add_block(self, payload: bytes, records_count: int) -> None:
-        """Add encoded records, one after another, as a block of their own."""
         self._flush()
         packed = self._pack(payload)
         block = encode_long(records_count) + encode_long(len(packed)) + packed + self._sync
@@ -242,10 +236,9 @@ class AvroContainer:
         return b"".join(self._parts)
 
     def _flush(self) -> None:
-        if self._pending:
-            payload, count = b"".join(self._pending), len(self._pending)
+        if pending := self._pending:
             self._pending, self._pending_bytes = [], 0
-            self.add_block(payload, count)
+            self.add_block(b"".join(pending), len(pending))
 
 
 def packer(codec: str, level: int | None = None) -> Packer:
@@ -314,28 +307,20 @@ def from_avro(type_: Type) -> Callable[[Any], Any]:
     It raises `ValueError` for a value that is stored as another type. Text is not checked, nor is the result of an unknown
     transform, which may be of any type.
     """
-    if isinstance(type_, DecimalType):
-        scale = type_.scale
-        return lambda raw: decimal_from_unscaled(int.from_bytes(_bytes(raw), "big", signed=True), scale)
-    if str(type_) == "uuid":
-        return lambda raw: UUID(bytes=_bytes(raw))
     if str(type_) in ("string", "opaque"):
         return lambda raw: raw
-    expected = _PYTHON_TYPES.get(type_.name, int) if isinstance(type_, PrimitiveType) else object
+    name = type_.name if isinstance(type_, PrimitiveType) else ""
+    expected, scale = _PYTHON_TYPES.get(name, int), type_.scale if isinstance(type_, DecimalType) else 0
 
-    def plain(raw: Any) -> Any:
+    def read(raw: Any) -> Any:
         fits = type(raw) is expected
         if not fits or (isinstance(type_, FixedType) and len(raw) != type_.length):
             raise ValueError(f"a value of type {type_} is stored as {raw!r}")
-        return raw
+        if name == "decimal":
+            return decimal_from_unscaled(int.from_bytes(raw, "big", signed=True), scale)
+        return UUID(bytes=raw) if name == "uuid" else raw
 
-    return plain
-
-
-def _bytes(raw: Any) -> bytes:
-    if not isinstance(raw, bytes):
-        raise ValueError(f"{raw!r} is stored where bytes must be")
-    return raw
+    return read
 
 
 def avro_names(fields: Sequence[NestedField]) -> list[str]:

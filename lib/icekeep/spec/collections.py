@@ -65,23 +65,20 @@ def cut_evenly(items: Sequence[T], weight: Callable[[T], float], count: int, *li
     """
     ends = _sums(map(weight, items))
     share = ends[-1] / count or 1
+    middles = array("d", ((before + after) / 2 for before, after in pairwise(ends)))
     sums = [(_sums(map(measure, items)), most) for measure, most in limits]
-
-    def middle(position: int) -> float:
-        return (ends[position] + ends[position + 1]) / 2
-
-    stretches: list[Sequence[T]] = []
+    cut: list[Sequence[T]] = []
     start = number = 0
     while start < len(items):
         # A stretch that a limit ended does not shorten the next one.
-        number = max(number, int(middle(start) // share)) + 1
-        stop = bisect_right(range(len(items)), share * number, key=middle) if number < count else len(items)
+        number = max(number, int(middles[start] // share)) + 1
+        stop = bisect_right(middles, share * number) if number < count else len(items)
         for upto, most in sums:
             stop = min(stop, bisect_right(upto, upto[start] + most) - 1)
         stop = max(stop, start + 1)
-        stretches.append(items[start:stop])
+        cut.append(items[start:stop])
         start = stop
-    return stretches
+    return cut
 
 
 def _sums(weights: Iterable[float]) -> "array[float]":
@@ -125,38 +122,38 @@ PositionSet: TypeAlias = FrozenBitMap
 
 NO_POSITIONS = FrozenBitMap()
 
-Span = tuple[int, int]
+Stretch = tuple[int, int]
 """The first position of a stretch, and the one after its last."""
 
 
-def of_spans(stretches: Iterable[Span]) -> PositionSet:
-    """The positions of spans, which may overlap and come in any order.
+def of_stretches(some: Iterable[Stretch]) -> PositionSet:
+    """The positions of stretches, which may overlap and come in any order.
 
-    >>> list(of_spans([(4, 6), (0, 2), (5, 7)]))
+    >>> list(of_stretches([(4, 6), (0, 2), (5, 7)]))
     [0, 1, 4, 5, 6]
     """
     positions = BitMap()
-    for start, stop in stretches:
+    for start, stop in some:
         positions.add_range(start, stop)
     return FrozenBitMap(positions)
 
 
-def is_span(positions: PositionSet) -> bool:
+def is_stretch(positions: PositionSet) -> bool:
     """Whether the positions are one stretch without gaps, and not empty."""
     return bool(positions) and positions.max() - positions.min() + 1 == len(positions)
 
 
-def spans(positions: PositionSet) -> list[Span]:
+def stretches(positions: PositionSet) -> list[Stretch]:
     """The stretches of neighbouring positions, in order.
 
-    >>> spans(FrozenBitMap([4, 7, 8, 9]))
+    >>> stretches(FrozenBitMap([4, 7, 8, 9]))
     [(4, 5), (7, 10)]
     """
-    if is_span(positions):
+    if is_stretch(positions):
         return [(positions.min(), positions.max() + 1)]
     # Neighbours have the same distance from their ranks in the set.
-    stretches = ([*members] for _, members in groupby(enumerate(positions), lambda one: one[1] - one[0]))
-    return [(stretch[0][1], stretch[-1][1] + 1) for stretch in stretches]
+    neighbours = ([*members] for _, members in groupby(enumerate(positions), lambda one: one[1] - one[0]))
+    return [(members[0][1], members[-1][1] + 1) for members in neighbours]
 
 
 def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[Item], list[PositionSet]]:
@@ -167,7 +164,9 @@ def narrowed(whole: Sequence[Item], parts: Sequence[PositionSet]) -> tuple[list[
     (['b', 'e', 'f', 'g'], [[0, 2], [1, 2, 3]])
     """
     used = FrozenBitMap.union(NO_POSITIONS, *parts)
-    moved = (of_spans((used.rank(start) - 1, used.rank(stop - 1)) for start, stop in spans(part)) for part in parts)
+    moved = (
+        of_stretches((used.rank(start) - 1, used.rank(stop - 1)) for start, stop in stretches(part)) for part in parts
+    )
     return [whole[n] for n in used], list(moved)
 
 
@@ -181,13 +180,13 @@ class Renumbering:
 
     def moved(self, positions: PositionSet) -> PositionSet:
         """The places of members; those that the other list lacks are left out."""
-        moved: list[Span] = []
-        for start, stop in spans(positions):
+        moved: list[Stretch] = []
+        for start, stop in stretches(positions):
             if self._breaks[start] == self._breaks[stop - 1] and self._places[start] >= 0:
                 moved.append((self._places[start], self._places[stop - 1] + 1))
             else:
                 moved += ((place, place + 1) for place in self._places[start:stop] if place >= 0)
-        return of_spans(moved)
+        return of_stretches(moved)
 
 
 class _Members(Generic[Item]):
@@ -206,8 +205,6 @@ class _Members(Generic[Item]):
 
 
 class Part(_Members[Item], Sequence[Item]):
-    """A part of a shared list as a sequence."""
-
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:

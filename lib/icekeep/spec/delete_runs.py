@@ -9,7 +9,7 @@ A reader of a data file must apply a delete file
 
 A thousand equality delete files may reach each of ten thousand data files. Those of one partition, or of the table, are sorted
 by sequence number: those that reach a data file are the end of that list, a run of two numbers. Planning calls this with Arrow
-tables (`planning.deletes`), commits with entries (`reached_files`).
+tables (`planning.deletes`), commits with entries (`matched_deletes`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from icekeep.spec.collections import PositionSet, of_spans
-from icekeep.spec.reach import PathBounds, encoded_path, in_another_partition, named_range, several_vectors
+from icekeep.errors import InvalidTableError
+from icekeep.spec.collections import PositionSet, of_stretches
+from icekeep.spec.reach import PathBounds, encoded_path, in_another_partition, named_range
 
 Numbers = NDArray[np.int64]
 Places = NDArray[np.int32]
@@ -91,7 +92,7 @@ class DeleteRuns(msgspec.Struct, frozen=True, kw_only=True):
     def positions_of_row(self, row: int) -> PositionSet:
         """The places of the delete files that reach a data file."""
         runs = slice(self.offsets[row], self.offsets[row + 1])
-        return of_spans(zip(self.starts[runs].tolist(), self.stops[runs].tolist(), strict=True))
+        return of_stretches(zip(self.starts[runs].tolist(), self.stops[runs].tolist(), strict=True))
 
     def of_row(self, row: int) -> list[int]:
         """The same, in the order of `DeleteColumns`."""
@@ -116,7 +117,10 @@ def match(
 
     partitions, of_row = np.unique(data.partitions, return_inverse=True)
     whole_table = 2 * len(partitions) + 2
-    lists = _list_numbers(deletes, partitions, whole_table)
+    # Two lists by partition, from 2 on: the second is of equality deletes.
+    numbers = np.searchsorted(partitions, deletes.partitions)
+    is_there = np.append(partitions, np.iinfo(np.int64).min)[numbers] == deletes.partitions
+    lists = np.where(deletes.is_global, whole_table, np.where(is_there, 2 * numbers + 2, 0) + deletes.is_equality)
     # Delete files that are matched one by one have a list each, but those that reach the same data file alone share one.
     only = np.full(count, -1)
     only[singles] = rows
@@ -197,14 +201,6 @@ def _bounded_pairs(
     return np.concatenate(found), members
 
 
-def _list_numbers(deletes: DeleteColumns, partitions: Numbers, whole_table: int) -> Numbers:
-    """Numbers of lists by partition: two for each from 2 on, the second for equality deletes; global ones have `whole_table`."""
-    places = np.searchsorted(partitions, deletes.partitions)
-    is_there = np.append(partitions, np.iinfo(np.int64).min)[places] == deletes.partitions
-    numbers = np.where(is_there, 2 * places + 2, 0) + deletes.is_equality
-    return np.where(deletes.is_global, whole_table, numbers)
-
-
 def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int) -> Flags:
     """Which of `count` places lie in any run."""
     edges = np.bincount(starts, minlength=count + 1) - np.bincount(stops, minlength=count + 1)
@@ -212,11 +208,7 @@ def _covered(starts: NDArray[np.integer], stops: NDArray[np.integer], count: int
 
 
 def _in_force(
-    data: DataColumns,
-    deletes: DeleteColumns,
-    order: Numbers,
-    lists: Places,
-    found: tuple[Numbers, Numbers, Numbers],
+    data: DataColumns, deletes: DeleteColumns, order: Numbers, lists: Places, found: tuple[Numbers, Numbers, Numbers]
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Runs by data file and start, without position deletes that a vector replaces; adjacent ones of one list are joined."""
     rows, starts, stops = found
@@ -224,7 +216,8 @@ def _in_force(
     vectors = np.bincount(rows[deletes.is_vector[firsts]], minlength=len(data.files))
     several = np.flatnonzero(vectors > 1)[:1]
     if len(several):
-        raise several_vectors(data.paths(several)[0], int(vectors[several[0]]))
+        [path] = data.paths(several)
+        raise InvalidTableError(f"data file {path!r} has {vectors[several[0]]} deletion vectors; it may have one")
     stays = deletes.is_vector[firsts] | deletes.is_equality[firsts] | (vectors[rows] == 0)
     rows, starts, stops = rows[stays], starts[stays], stops[stays]
     by_row = np.lexsort((starts, rows))

@@ -137,9 +137,18 @@ class PartitionChange(msgspec.Struct, frozen=True):
     """One change of a partition spec; fields go by the names that the changes before it gave them."""
 
     def _apply(self, draft: _SpecDraft) -> None:
-        raise UsageError(
-            f"{self!r} is no change of a partition spec; give values such as AddPartitionField('ts', 'day')"
-        )
+        match self:
+            case RenamePartitionField(name, new_name):
+                draft.rename(draft.find(name), new_name)
+            case RemovePartitionField(name):
+                field = draft.find(name)
+                if draft.base.format_version == 1 and isinstance(field.transform, Void):
+                    raise UsageError(f"partition field {name!r} was removed already; format version 1 keeps its place")
+                draft.removed.add(field.field_id)
+            case _:
+                raise UsageError(
+                    f"{self!r} is no change of a partition spec; give values such as AddPartitionField('ts', 'day')"
+                )
 
 
 class AddPartitionField(PartitionChange, frozen=True):
@@ -180,21 +189,12 @@ class RemovePartitionField(PartitionChange, frozen=True):
 
     name: str
 
-    def _apply(self, draft: _SpecDraft) -> None:
-        field = draft.find(self.name)
-        if draft.base.format_version == 1 and isinstance(field.transform, Void):
-            raise UsageError(f"partition field {self.name!r} was removed already; format version 1 keeps its place")
-        draft.removed.add(field.field_id)
-
 
 class RenamePartitionField(PartitionChange, frozen=True):
     """Give a partition field another name."""
 
     name: str
     new_name: str
-
-    def _apply(self, draft: _SpecDraft) -> None:
-        draft.rename(draft.find(self.name), self.new_name)
 
 
 def evolve_spec(base: TableMetadata, changes: Sequence[PartitionChange]) -> PartitionSpec:
@@ -291,21 +291,12 @@ def promote_value(old: Type, new: Type, value: Any) -> Any:
     return ticks
 
 
-def promote_default(old: Type, new: Type, default: Any) -> Any:
-    """A stored default after a promotion of its field's type; raises as `promote_value` does."""
-    if default is None or old == new:
-        return default
-    return value_to_json(new, promote_value(old, new, value_from_json(old, default)))
-
-
 _Fields = tuple[NestedField, ...]
 _Path = tuple[int, ...]
 """Ids of the fields that lead to a struct, outermost first, through lists and maps as through structs (`child_fields`)."""
 
 
 class _SchemaDraft:
-    """A schema between two changes, with the ids of added columns."""
-
     def __init__(self, base: TableMetadata) -> None:
         self.base, self.schema = base, base.schema
         self.last_column_id = max(base.last_column_id, base.schema.highest_field_id)
@@ -352,7 +343,6 @@ class _SchemaDraft:
         self.schema = replace(self.schema, fields=child_fields(struct))
 
     def numbered(self, type_: Type) -> Type:
-        """The type with new ids for its nested fields."""
 
         def next_id() -> int:
             if self.last_column_id >= MAX_COLUMN_ID:
@@ -383,13 +373,13 @@ def _edited(type_: Type, path: _Path, edit: Callable[[_Fields], _Fields]) -> Typ
 
 def _with_type(field: NestedField, type_: Type, name: str) -> NestedField:
     """A field with a promoted type, and its defaults in the form of that type."""
+    defaults = {"initial_default": field.initial_default, "write_default": field.write_default}
     try:
-        return replace(
-            field,
-            type=type_,
-            initial_default=promote_default(field.type, type_, field.initial_default),
-            write_default=promote_default(field.type, type_, field.write_default),
-        )
+        for key, default in defaults.items():
+            if field.type != type_ and default is not None:
+                value = promote_value(field.type, type_, value_from_json(field.type, default))
+                defaults[key] = value_to_json(type_, value)
+        return replace(field, type=type_, **defaults)
     except InvalidTableError as error:
         raise UsageError(
             f"the type of column {name!r} cannot change: its default does not fit: {error.message}"
@@ -400,7 +390,24 @@ class SchemaChange(msgspec.Struct, frozen=True):
     """One change of a schema."""
 
     def _apply(self, draft: _SchemaDraft) -> None:
-        raise UsageError(f"{self!r} is no change of a schema; give values such as AddColumn('note', 'string')")
+        match self:
+            case MakeOptional(name):
+                field, path = draft.find(name)
+                draft.replace_field(path, replace(field, required=False))
+            case UpdateColumnDoc(name, doc):
+                field, path = draft.find(name, "given a comment")
+                draft.replace_field(path, replace(field, doc=doc))
+            case SetWriteDefault(name, default):
+                field, path = draft.find(name, "given a default")
+                draft.replace_field(path, replace(field, write_default=default_to_json(field.type, default)))
+            case SetIdentifierFields(names):
+                ids = dict.fromkeys(draft.find(name)[0].field_id for name in names)
+                draft.schema = replace(draft.schema, identifier_field_ids=tuple(ids))
+            case MoveFirst(name):
+                field, path = draft.find(name, "moved")
+                draft.edit(path, lambda fields: (field, *(f for f in fields if f.field_id != field.field_id)))
+            case _:
+                raise UsageError(f"{self!r} is no change of a schema; give values such as AddColumn('note', 'string')")
 
 
 class AddColumn(SchemaChange, frozen=True):
@@ -479,10 +486,6 @@ class MoveFirst(SchemaChange, frozen=True):
 
     name: str
 
-    def _apply(self, draft: _SchemaDraft) -> None:
-        field, path = draft.find(self.name, "moved")
-        draft.edit(path, lambda fields: (field, *(f for f in fields if f.field_id != field.field_id)))
-
 
 class _MoveNextTo(SchemaChange, frozen=True):
     name: str
@@ -498,12 +501,10 @@ class _MoveNextTo(SchemaChange, frozen=True):
         if field == other:
             raise UsageError(f"column {self.name!r} cannot be moved next to itself")
 
-        def moved(fields: _Fields) -> _Fields:
-            others = [one for one in fields if one != field]
-            others.insert(others.index(other) + isinstance(self, MoveAfter), field)
-            return tuple(others)
-
-        draft.edit(path, moved)
+        pair = (other, field) if isinstance(self, MoveAfter) else (field, other)
+        draft.edit(
+            path, lambda fields: tuple(f for one in fields if one != field for f in (pair if one == other else (one,)))
+        )
 
 
 class MoveBefore(_MoveNextTo, frozen=True):
@@ -518,10 +519,6 @@ class MakeOptional(SchemaChange, frozen=True):
     """Let a required column, list element or map value be null."""
 
     name: str
-
-    def _apply(self, draft: _SchemaDraft) -> None:
-        field, path = draft.find(self.name)
-        draft.replace_field(path, replace(field, required=False))
 
 
 class RequireColumn(SchemaChange, frozen=True):
@@ -576,10 +573,6 @@ class UpdateColumnDoc(SchemaChange, frozen=True):
     name: str
     doc: str | None
 
-    def _apply(self, draft: _SchemaDraft) -> None:
-        field, path = draft.find(self.name, "given a comment")
-        draft.replace_field(path, replace(field, doc=self.doc))
-
 
 class SetWriteDefault(SchemaChange, frozen=True):
     """Set the default of a column for new rows; existing rows keep their values."""
@@ -587,19 +580,11 @@ class SetWriteDefault(SchemaChange, frozen=True):
     name: str
     default: Any
 
-    def _apply(self, draft: _SchemaDraft) -> None:
-        field, path = draft.find(self.name, "given a default")
-        draft.replace_field(path, replace(field, write_default=default_to_json(field.type, self.default)))
-
 
 class SetIdentifierFields(SchemaChange, frozen=True):
     """Set the columns that identify a row, or none."""
 
     names: tuple[str, ...]
-
-    def _apply(self, draft: _SchemaDraft) -> None:
-        ids = dict.fromkeys(draft.find(name)[0].field_id for name in self.names)
-        draft.schema = replace(draft.schema, identifier_field_ids=tuple(ids))
 
 
 class RestoreColumn(SchemaChange, frozen=True):

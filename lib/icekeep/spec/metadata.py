@@ -33,15 +33,15 @@ from icekeep.spec.partitioning import (
 from icekeep.spec.schema import Schema, schema_from_json, schema_to_json
 from icekeep.spec.snapshots import (
     MAIN,
+    JsonObject,
     MetadataLogEntry,
     PartitionStatisticsFile,
     Snapshot,
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
-    View,
-    view_from_json,
-    view_to_json,
+    object_from_json,
+    object_to_json,
 )
 from icekeep.spec.sorting import (
     UNSORTED,
@@ -60,7 +60,7 @@ else:
     from backports import zstd
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=JsonObject)
 
 SUPPORTED_FORMAT_VERSION = 3
 
@@ -70,12 +70,7 @@ MAX_METADATA_BYTES = 4 << 30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_UNREADABLE = {
-    b"\x04\x22\x4d\x18": "lz4",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\xff\x06\x00\x00sNaPpY": "snappy",
-}
+_UNREADABLE = {b"\x04\x22\x4d\x18": "lz4", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\xff\x06\x00\x00sNaPpY": "snappy"}
 _PACKED_NAME = re.compile(r"\.([a-z0-9]+)\.metadata\.json$")
 
 
@@ -128,7 +123,6 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec that writers use by default."""
         return self.specs_by_id[self.default_spec_id]
 
     @property
@@ -139,12 +133,7 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def sort_order(self) -> SortOrder:
-        """The sort order that writers use by default."""
         return find_sort_order(self.sort_orders, self.default_sort_order_id)
-
-    @cached_property
-    def _partition_types(self) -> dict[int, StructType]:
-        return {}
 
     def partition_type(self, spec_id: int) -> StructType:
         """The struct of a spec's partition tuples; dropped source columns take their types from older schemas.
@@ -152,13 +141,14 @@ class TableMetadata(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Raises `InvalidTableError` where the table has no such spec, or no schema with its source columns.
         """
         # Called for each manifest, and a table may have hundreds of schemas.
-        if spec_id not in self._partition_types:
+        known: dict[int, StructType] = self.__dict__.setdefault("_partition_types", {})
+        if spec_id not in known:
             spec = self.specs_by_id.get(spec_id)
             if spec is None:
                 raise InvalidTableError(f"the table at {self.location!r} has no partition spec {spec_id}")
             structs = [partition_type(replace(spec, fields=(f,)), self.schema_of(f.source_id)) for f in spec.fields]
-            self._partition_types[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
-        return self._partition_types[spec_id]
+            known[spec_id] = StructType(tuple(field for one in structs for field in one.fields))
+        return known[spec_id]
 
     @property
     def partition_types(self) -> dict[int, StructType]:
@@ -453,6 +443,9 @@ def metadata_from_json(raw: Any) -> TableMetadata:
     # Java wrote -1 for "no snapshot" in v1 and v2.
     if rest.get("current-snapshot-id") == -1:
         del rest["current-snapshot-id"]
+    refs = rest.pop("refs", None)
+    if not isinstance(refs, dict | None):
+        raise InvalidTableError(f"refs is {refs!r}; it must be an object")
     metadata = TableMetadata(
         format_version=version,
         table_uuid=(_optional if version == 1 else _required)(rest, "table-uuid", str),
@@ -469,12 +462,12 @@ def metadata_from_json(raw: Any) -> TableMetadata:
         default_sort_order_id=_required(rest, "default-sort-order-id", int),
         properties=_properties(rest.pop("properties", None)),
         current_snapshot_id=_optional(rest, "current-snapshot-id", int),
-        snapshots=_views(rest, "snapshots", Snapshot),
-        snapshot_log=_views(rest, "snapshot-log", SnapshotLogEntry),
-        metadata_log=_views(rest, "metadata-log", MetadataLogEntry),
-        refs=_refs(rest.pop("refs", None)),
-        statistics=_views(rest, "statistics", StatisticsFile),
-        partition_statistics=_views(rest, "partition-statistics", PartitionStatisticsFile),
+        snapshots=_objects(rest, "snapshots", Snapshot),
+        snapshot_log=_objects(rest, "snapshot-log", SnapshotLogEntry),
+        metadata_log=_objects(rest, "metadata-log", MetadataLogEntry),
+        refs={name: object_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (refs or {}).items()},
+        statistics=_objects(rest, "statistics", StatisticsFile),
+        partition_statistics=_objects(rest, "partition-statistics", PartitionStatisticsFile),
         next_row_id=_required(rest, "next-row-id", int) if version >= 3 else None,
         encryption_keys=tuple(_list(rest, "encryption-keys")),
         extra=rest,
@@ -527,7 +520,6 @@ def _dialect(raw: Mapping[str, Any]) -> str:
 
 
 def format_metadata(metadata: TableMetadata) -> bytes:
-    """The bytes of an uncompressed metadata file."""
     return msgspec.json.encode(metadata_to_json(metadata))
 
 
@@ -535,7 +527,7 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     """The JSON object, in the order of the spec's table; null attributes are left out."""
     is_first = metadata.format_version == 1
     old_keys: dict[str, Any] = {}
-    snapshots = [view_to_json(snapshot) for snapshot in metadata.snapshots]
+    snapshots = [object_to_json(snapshot) for snapshot in metadata.snapshots]
     if is_first:
         old_keys = {"schema": schema_to_json(metadata.schema), "partition-spec": spec_to_json(metadata.spec)["fields"]}
         for snapshot in snapshots:
@@ -558,12 +550,12 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
         "properties": dict(metadata.properties),
         "current-snapshot-id": metadata.current_snapshot_id,
         "next-row-id": metadata.next_row_id,
-        "refs": {name: view_to_json(ref) for name, ref in metadata.refs.items()},
+        "refs": {name: object_to_json(ref) for name, ref in metadata.refs.items()},
         "snapshots": snapshots,
-        "statistics": [view_to_json(file) for file in metadata.statistics],
-        "partition-statistics": [view_to_json(file) for file in metadata.partition_statistics],
-        "snapshot-log": [view_to_json(entry) for entry in metadata.snapshot_log],
-        "metadata-log": [view_to_json(entry) for entry in metadata.metadata_log],
+        "statistics": [object_to_json(file) for file in metadata.statistics],
+        "partition-statistics": [object_to_json(file) for file in metadata.partition_statistics],
+        "snapshot-log": [object_to_json(entry) for entry in metadata.snapshot_log],
+        "metadata-log": [object_to_json(entry) for entry in metadata.metadata_log],
         "encryption-keys": list(metadata.encryption_keys) or None,
     }
     return {key: value for key, value in out.items() if value is not None} | dict(metadata.extra)
@@ -592,17 +584,11 @@ def _list(rest: dict[str, Any], key: str, *, is_required: bool = False) -> list[
     return value or []
 
 
-def _views(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
-    return tuple(view_from_json(cls, item, f"{key}[{i}]") for i, item in enumerate(_list(rest, key)))
+def _objects(rest: dict[str, Any], key: str, cls: type[V]) -> tuple[V, ...]:
+    return tuple(object_from_json(cls, item, f"{key}[{i}]") for i, item in enumerate(_list(rest, key)))
 
 
 def _properties(value: Any) -> dict[str, str]:
     if value is not None and (not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values())):
         raise InvalidTableError("properties must be an object of texts")
     return dict(value or {})
-
-
-def _refs(value: Any) -> dict[str, SnapshotRef]:
-    if not isinstance(value, dict | None):
-        raise InvalidTableError(f"refs is {value!r}; it must be an object")
-    return {name: view_from_json(SnapshotRef, ref, f"ref {name!r}") for name, ref in (value or {}).items()}

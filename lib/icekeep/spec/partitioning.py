@@ -128,8 +128,15 @@ def build_spec(
         field_id = first_field_id + position
         fields.append(PartitionField(source_id=source.field_id, field_id=field_id, name=name, transform=transform))
     spec = PartitionSpec(spec_id=spec_id, fields=tuple(fields))
-    for problem in (*_problems(spec, schema), *_redundancies(fields)):
-        raise UsageError(f"cannot partition by {[c[:2] for c in columns]!r}: {problem}")
+    problems = [*_problems(spec, schema)]
+    seen: dict[tuple[int, str], str] = {}
+    for field in fields:
+        is_time = isinstance(field.transform, Year | Month | Day | Hour)
+        other = seen.setdefault((field.source_id, "time" if is_time else str(field.transform)), field.name)
+        if other != field.name:
+            problems.append(f"field {field.name!r} is redundant beside {other!r}")
+    if problems:
+        raise UsageError(f"cannot partition by {[c[:2] for c in columns]!r}: {problems[0]}")
     return spec
 
 
@@ -250,13 +257,3 @@ def _problems(spec: PartitionSpec, schema: Schema) -> Iterator[str]:
             yield f"the source column {source.name!r} of field {field.name!r} is not primitive"
         elif not field.transform.accepts(source.type):
             yield f"transform {str(field.transform)!r} does not take column {source.name!r} of type {source.type}"
-
-
-def _redundancies(fields: Sequence[PartitionField]) -> Iterator[str]:
-    seen: dict[tuple[int, str], str] = {}
-    for field in fields:
-        unit_of_time = isinstance(field.transform, Year | Month | Day | Hour)
-        key = (field.source_id, "time" if unit_of_time else str(field.transform))
-        if key in seen:
-            yield f"field {field.name!r} is redundant beside {seen[key]!r}"
-        seen[key] = field.name

@@ -1,15 +1,10 @@
 """Which data files one delete file may reach, and up to which sequence number (spec, "Scan Planning" and "Delete Formats").
 
-Matching all delete files with all data files is `delete_runs`, for columns, and `reached_files`, for entries.
-
-Last comes the frame of a deletion vector: what a Puffin blob `deletion-vector-v1` holds around its bitmap (Puffin spec).
-
-    length (4 bytes, big-endian, of magic and bitmap) | magic | bitmap | CRC-32 of magic and bitmap (4 bytes, big-endian)
+Matching all delete files with all data files is `delete_runs`, for columns, and `matched_deletes`, for entries.
 """
 
 import math
 import struct
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -59,7 +54,7 @@ def partition_key(file: DataFile) -> PartitionKey:
 
 
 def encoded_path(path: str) -> bytes:
-    """A path as UTF-8, in whose order bounds are; lone surrogates, which are not UTF-8, are let through."""
+    """A path as UTF-8, in whose order bounds are, with lone surrogates."""
     return path.encode("utf-8", "surrogatepass")
 
 
@@ -68,7 +63,6 @@ DIGEST_BYTES = 16
 
 
 def path_digest(path: str | bytes) -> PathDigest:
-    """A digest of a path, or of its UTF-8, to compare by where there are too many paths to hold."""
     return blake2b(path if isinstance(path, bytes) else encoded_path(path), digest_size=DIGEST_BYTES).digest()
 
 
@@ -175,33 +169,3 @@ def in_another_partition(delete_path: str, data_path: str) -> InvalidTableError:
     return InvalidTableError(
         f"delete file {delete_path!r} is for data file {data_path!r}, which has another partition spec or partition"
     )
-
-
-def several_vectors(path: str, count: int) -> InvalidTableError:
-    return InvalidTableError(f"data file {path!r} has {count} deletion vectors; it may have one")
-
-
-BLOB_TYPE = "deletion-vector-v1"
-
-_MAGIC = bytes.fromhex("d1d33964")
-_NUMBER_BYTES = 4
-
-
-def frame(bitmap: bytes) -> bytes:
-    """A serialized bitmap as the bytes of its blob."""
-    body = _MAGIC + bitmap
-    return len(body).to_bytes(_NUMBER_BYTES, "big") + body + zlib.crc32(body).to_bytes(_NUMBER_BYTES, "big")
-
-
-def unframe(blob: bytes, where: str) -> bytes:
-    """The bitmap in a blob; verifies length, magic and checksum. `where` names the blob in errors."""
-    body, checksum = blob[_NUMBER_BYTES:-_NUMBER_BYTES], blob[-_NUMBER_BYTES:]
-    if len(blob) < 2 * _NUMBER_BYTES + len(_MAGIC) or int.from_bytes(blob[:_NUMBER_BYTES], "big") != len(body):
-        raise InvalidTableError(
-            f"the deletion vector {where} has {len(blob)} bytes, which is not the length that it says"
-        )
-    if not body.startswith(_MAGIC):
-        raise InvalidTableError(f"the deletion vector {where} begins with {body[:4].hex()}, not with {_MAGIC.hex()}")
-    if int.from_bytes(checksum, "big") != zlib.crc32(body):
-        raise InvalidTableError(f"the deletion vector {where} is damaged: its checksum does not fit")
-    return body[len(_MAGIC) :]

@@ -99,11 +99,8 @@ def select_expired(metadata: TableMetadata, policy: RetentionPolicy, now_ms: int
     `max-snapshot-age-ms`, up to the first that is neither; and those that writers need. A tag keeps its snapshot, not the
     ancestors. A snapshot of no branch or tag is kept while it is younger than the default age.
 
-    Raises:
-        OptionError: `retain_last` is less than 1, or `keep_writer_progress_ms` less than 0.
-        NotFoundError: the policy names a missing snapshot.
-        UsageError: the policy names the head of a retained reference.
-        SafetyError: the policy names a snapshot that a writer needs, or one younger than the least age.
+    Where the policy names a snapshot, it may not be missing (`NotFoundError`), the head of a retained reference (`UsageError`),
+    nor one that a writer needs or that is younger than the least age (`SafetyError`).
     """
     keep_ms = policy.keep_writer_progress_ms
     if policy.retain_last is not None and policy.retain_last < 1:
@@ -272,11 +269,7 @@ def made(snapshot: Snapshot) -> tuple[int, int, int]:
 
 
 def kept_for_writers(
-    metadata: TableMetadata,
-    branches: Mapping[str, SnapshotRef],
-    keep_ms: int,
-    now_ms: int,
-    keys: Sequence[str] = (),
+    metadata: TableMetadata, branches: Mapping[str, SnapshotRef], keep_ms: int, now_ms: int, keys: Sequence[str] = ()
 ) -> dict[int, KeptForWriter]:
     """The snapshots that writers need to find their progress, by id; `keys` as in `writers_of`.
 

@@ -131,11 +131,11 @@ def _lacks_required(type_: Type, value: Any) -> bool:
     if isinstance(type_, PrimitiveType):
         return False
     lacking: list[bool] = []
-
-    def look(field: NestedField, item: Any) -> None:
-        lacking.append(field.required if item is None else _lacks_required(field.type, item))
-
-    map_nested(type_, value, look)
+    map_nested(
+        type_,
+        value,
+        lambda field, item: lacking.append(field.required if item is None else _lacks_required(field.type, item)),
+    )
     return any(lacking)
 
 
@@ -165,7 +165,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     extra: Mapping[str, Any] = {}
 
     def as_struct(self) -> StructType:
-        """The schema as a struct type, without its id."""
         return StructType(self.fields)
 
     @cached_property
@@ -177,13 +176,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def names_by_id(self) -> dict[int, str]:
         """Full names by field id, parents and children joined by dots."""
         names: dict[int, str] = {}
-
-        def visit(type_: Type, prefix: str) -> None:
-            for field in child_fields(type_):
-                names[field.field_id] = prefix + field.name
-                visit(field.type, f"{prefix}{field.name}.")
-
-        visit(self.as_struct(), "")
+        prefixes = {field.field_id: "" for field in self.fields}
+        for field in walk(self.as_struct()):
+            names[field.field_id] = prefixes[field.field_id] + field.name
+            prefixes |= {inner.field_id: f"{names[field.field_id]}." for inner in child_fields(field.type)}
         return names
 
     @cached_property
@@ -437,11 +433,6 @@ def _invalid_mapping(problem: str) -> InvalidTableError:
     return InvalidTableError(text, property=NAME_MAPPING_PROPERTY, section="Appendix C")
 
 
-def find_mapped_field(mapping: NameMapping, name: str) -> MappedField | None:
-    """The field of one level that has a name."""
-    return next((field for field in mapping if name in field.names), None)
-
-
 def name_mapping_for(parent: Schema | Type) -> NameMapping:
     """The mapping that finds each field of a schema, or below a type, under its present name."""
     fields = parent.fields if isinstance(parent, Schema) else child_fields(parent)
@@ -452,7 +443,6 @@ def name_mapping_for(parent: Schema | Type) -> NameMapping:
 
 
 def name_mapping_to_json(mapping: NameMapping) -> list[dict[str, Any]]:
-    """The JSON form of a mapping."""
     out = []
     for field in mapping:
         item: dict[str, Any] = {"names": list(field.names)}

@@ -1,7 +1,7 @@
 """Parts of table metadata: snapshots, references, logs, statistics (spec, "Snapshots", Appendix C).
 
-Each is a `View`, with an attribute for each key of its JSON object (`snapshot_id` for `snapshot-id`). Keys without an attribute
-are kept in `extra` and written back unchanged, so that a commit never drops what a newer writer added.
+Each is a `JsonObject`, with an attribute for each key (`snapshot_id` for `snapshot-id`). Keys without an attribute are kept in
+`extra` and written back unchanged, so that a commit never drops what a newer writer added.
 """
 
 import re
@@ -16,23 +16,23 @@ from icekeep.errors import InvalidTableError, OptionError, UsageError
 from icekeep.spec.types import MAX_INT, MAX_LONG
 
 MAIN = "main"
-V = TypeVar("V", bound="View")
+V = TypeVar("V", bound="JsonObject")
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class JsonObject(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One JSON object of the spec; null and absent are the same."""
 
     extra: Mapping[str, Any] = {}
 
 
-def view_from_json(cls: type[V], value: Any, what: str) -> V:
-    """Build a view from a decoded JSON object; `what` names it in the `InvalidTableError` for an invalid one."""
+def object_from_json(cls: type[V], value: Any, what: str) -> V:
+    """Build one from decoded JSON; `what` names it in the `InvalidTableError` for another value."""
     if not isinstance(value, dict):
         raise InvalidTableError(f"{what} is {value!r}; it must be an object")
     names = _json_names(cls)
     own = {key: item for key, item in value.items() if key in names and item is not None}
     try:
-        view = from_plain(own, cls)
+        built = from_plain(own, cls)
     except msgspec.ValidationError as error:
         problem = f"{str(error)[:1].lower()}{str(error)[1:]}"
         if "[...]" in problem:
@@ -47,28 +47,27 @@ def view_from_json(cls: type[V], value: Any, what: str) -> V:
         raise InvalidTableError(f"{what}: {problem}") from None
     if len(own) < len(value):
         extra = {key: item for key, item in value.items() if key not in names}
-        return msgspec.structs.replace(view, extra=extra) if extra else view
-    return view
+        return msgspec.structs.replace(built, extra=extra) if extra else built
+    return built
 
 
-def view_to_json(view: View) -> dict[str, Any]:
-    """The JSON object of a view: its non-null attributes, then the keys of `extra`."""
+def object_to_json(built: JsonObject) -> dict[str, Any]:
+    """The non-null attributes, then the keys of `extra`."""
     out: dict[str, Any] = {}
-    for key, attribute in _json_names(type(view)).items():
-        value = getattr(view, attribute)
+    for key, attribute in _json_names(type(built)).items():
+        value = getattr(built, attribute)
         if value is not None:
             out[key] = list(value) if isinstance(value, tuple) else value
-    out.update(view.extra)
-    return out
+    return out | dict(built.extra)
 
 
 @cache
-def _json_names(cls: type[View]) -> dict[str, str]:
+def _json_names(cls: type[JsonObject]) -> dict[str, str]:
     names = zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True)
     return {encoded: attribute for encoded, attribute in names if attribute != "extra"}
 
 
-class Snapshot(View, frozen=True):
+class Snapshot(JsonObject, frozen=True):
     """The state of a table at some time, `timestamp_ms` (epoch milliseconds): the files that its manifest list leads to.
 
     `manifests` (v1 only) lists manifest locations in place of a manifest list.
@@ -92,7 +91,7 @@ class Snapshot(View, frozen=True):
         return (self.summary or {}).get("operation")
 
 
-class SnapshotRef(View, frozen=True):
+class SnapshotRef(JsonObject, frozen=True):
     """A branch or a tag with its own retention (spec, "Snapshot Retention Policy"); `None` means the table's default."""
 
     snapshot_id: int
@@ -111,12 +110,7 @@ _BRANCH_LIMITS = ("min_snapshots_to_keep", "max_snapshot_age_ms")
 
 
 def validated_ref(name: str, ref: SnapshotRef) -> SnapshotRef:
-    """Return the reference if the spec allows it under this name.
-
-    Raises:
-        UsageError: the name is blank, `main` would be a tag, or a tag has a limit that only branches have.
-        OptionError: a limit is not a positive number of its type.
-    """
+    """Return the reference if the spec allows it under this name, else raise `UsageError`, for a wrong limit `OptionError`."""
     if not name.strip():
         raise UsageError(f"{name!r} cannot be the name of a {ref.type}")
     if name == MAIN and not ref.is_branch:
@@ -139,21 +133,21 @@ def moved(ref: SnapshotRef | None, snapshot_id: int) -> SnapshotRef:
     return msgspec.structs.replace(ref, snapshot_id=snapshot_id)
 
 
-class SnapshotLogEntry(View, frozen=True):
+class SnapshotLogEntry(JsonObject, frozen=True):
     """From `timestamp_ms` on, `snapshot_id` was the current snapshot."""
 
     timestamp_ms: int
     snapshot_id: int
 
 
-class MetadataLogEntry(View, frozen=True):
+class MetadataLogEntry(JsonObject, frozen=True):
     """A metadata file that was current until a later one replaced it."""
 
     timestamp_ms: int
     metadata_file: str
 
 
-class StatisticsFile(View, frozen=True):
+class StatisticsFile(JsonObject, frozen=True):
     """A Puffin file with statistics of one snapshot (spec, "Table Statistics"); blob metadata is kept as it is."""
 
     snapshot_id: int
@@ -164,7 +158,7 @@ class StatisticsFile(View, frozen=True):
     blob_metadata: list[Any] = []
 
 
-class PartitionStatisticsFile(View, frozen=True):
+class PartitionStatisticsFile(JsonObject, frozen=True):
     """A file with statistics by partition of one snapshot (spec, "Partition Statistics")."""
 
     snapshot_id: int

@@ -23,15 +23,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class SortDirection(StrEnum):
-    """Whether small or great values come first."""
-
     ASC = "asc"
     DESC = "desc"
 
 
 class NullOrder(StrEnum):
-    """Where nulls come, whatever the direction."""
-
     NULLS_FIRST = "nulls-first"
     NULLS_LAST = "nulls-last"
 
@@ -55,10 +51,6 @@ class SortOrder(msgspec.Struct, frozen=True, kw_only=True):
     order_id: int
     fields: tuple[SortField, ...]
     extra: Mapping[str, Any] = {}
-
-    @property
-    def is_unsorted(self) -> bool:
-        return not self.fields
 
 
 class SortKey(msgspec.Struct, frozen=True):
@@ -122,7 +114,6 @@ def build_sort_order(schema: Schema, keys: Iterable[SortKey | str], *, order_id:
 
 
 def find_sort_order(orders: Iterable[SortOrder], order_id: int) -> SortOrder:
-    """A sort order by its id, else `InvalidTableError`."""
     for order in orders:
         if order.order_id == order_id:
             return order
@@ -236,9 +227,6 @@ class SortOrderReader(TextReader):
             self._fail("a comma or the closing parenthesis is missing here")
         if self._token.kind != "end":
             self._fail("a comma, ASC, DESC, NULLS FIRST, NULLS LAST or the end is missing here")
-        return self._one_kind(terms)
-
-    def _one_kind(self, terms: list[SortKey | CurveKeys]) -> tuple[SortKey, ...] | CurveKeys:
         curves = [term for term in terms if isinstance(term, CurveKeys)]
         keys = tuple(term for term in terms if isinstance(term, SortKey))
         if not curves:
@@ -264,23 +252,17 @@ class SortOrderReader(TextReader):
         columns = [self._column()]
         while self._take(","):
             columns.append(self._column())
-        self._close()
+        self._require(")")
         if self._token.word in ("ASC", "DESC", "NULLS"):
             self._fail("a curve has no direction")
         return CurveKeys(cast("Literal['zorder', 'hilbert']", name.word.lower()), tuple(columns))
 
     def _key(self, column: str, transform: str) -> SortKey:
-        direction = "asc"
-        if self._take("DESC"):
-            direction = "desc"
-        else:
+        direction, null_order = "desc" if self._take("DESC") else "asc", None
+        if direction == "asc":
             self._take("ASC")
-        null_order = None
         if self._take("NULLS"):
-            if self._take("FIRST"):
-                null_order = "nulls-first"
-            elif self._take("LAST"):
-                null_order = "nulls-last"
-            else:
-                self._fail("after NULLS there is FIRST or LAST")
+            null_order = "nulls-first" if self._take("FIRST") else "nulls-last"
+            if null_order == "nulls-last":
+                self._require("LAST", "after NULLS there is FIRST or LAST")
         return SortKey(column, transform, direction, null_order)

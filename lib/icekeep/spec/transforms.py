@@ -51,12 +51,10 @@ class Transform(msgspec.Struct, frozen=True):
         return type(self).__name__.lower()
 
     def accepts(self, source_type: Type) -> bool:
-        """Whether columns of a type can be transformed."""
         sources = self._sources
         return sources is None or (isinstance(source_type, PrimitiveType) and source_type.name in sources)
 
     def result_type(self, source_type: Type) -> Type:
-        """The type of the transformed values."""
         return source_type if self._result is None else self._result
 
     def apply(self, source_type: Type, value: Any) -> Any:
@@ -110,8 +108,6 @@ class Transform(msgspec.Struct, frozen=True):
 
 
 class Identity(Transform, frozen=True):
-    """The value itself."""
-
     _sources = _IDENTIFIABLE
 
 

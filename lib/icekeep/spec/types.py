@@ -63,15 +63,11 @@ class PrimitiveType(Type, frozen=True):
 
 
 class DecimalType(PrimitiveType, frozen=True):
-    """Fixed-point decimal with `precision` digits, `scale` of them after the point."""
-
     precision: int
     scale: int
 
 
 class FixedType(PrimitiveType, frozen=True):
-    """A byte array of exactly `length` bytes."""
-
     length: int
 
 
@@ -144,7 +140,6 @@ def decimal(precision: int, scale: int) -> DecimalType:
 
 
 def fixed(length: int) -> FixedType:
-    """A type of byte arrays of exactly `length` bytes."""
     return FixedType("fixed", length)
 
 
@@ -173,8 +168,6 @@ class NestedField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StructType(Type, frozen=True):
-    """A tuple of typed, named values."""
-
     fields: tuple[NestedField, ...]
     extra: Mapping[str, Any] = {}
 
@@ -182,8 +175,6 @@ class StructType(Type, frozen=True):
 
 
 class ListType(Type, frozen=True, kw_only=True):
-    """A collection of values of one type."""
-
     element_id: int
     element: Type
     element_required: bool = False
@@ -340,7 +331,6 @@ def _pop(keys: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def type_to_json(type_: Type) -> Any:
-    """The JSON form of a type: a name, or an object."""
     if isinstance(type_, StructType):
         return {"type": "struct", "fields": [field_to_json(f) for f in type_.fields], **type_.extra}
     if not isinstance(type_, ListType | MapType):
@@ -354,7 +344,6 @@ def type_to_json(type_: Type) -> Any:
 
 
 def field_to_json(field: NestedField) -> dict[str, Any]:
-    """The JSON object of a struct field."""
     out: dict[str, Any] = {
         "id": field.field_id, "name": field.name, "required": field.required, "type": type_to_json(field.type),
     }  # fmt: skip

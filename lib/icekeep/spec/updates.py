@@ -8,8 +8,8 @@ snapshot with an old sequence number.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -136,7 +136,7 @@ class SetDefaultSortOrder(Update, frozen=True, tag="set-default-sort-order"):
 
 
 class AddSnapshot(Update, frozen=True, tag="add-snapshot"):
-    """Add a snapshot; no reference moves."""
+    """No reference moves."""
 
     snapshot: Snapshot
 
@@ -161,26 +161,18 @@ class RemoveSnapshots(Update, frozen=True, tag="remove-snapshots"):
 
 
 class SetStatistics(Update, frozen=True, tag="set-statistics"):
-    """Set or replace the statistics file of a snapshot."""
-
     statistics: StatisticsFile
 
 
 class RemoveStatistics(Update, frozen=True, tag="remove-statistics"):
-    """Remove the statistics file of a snapshot, if any."""
-
     snapshot_id: int
 
 
 class SetPartitionStatistics(Update, frozen=True, tag="set-partition-statistics"):
-    """Set or replace the partition statistics file of a snapshot."""
-
     partition_statistics: PartitionStatisticsFile
 
 
 class RemovePartitionStatistics(Update, frozen=True, tag="remove-partition-statistics"):
-    """Remove the partition statistics file of a snapshot, if any."""
-
     snapshot_id: int
 
 
@@ -191,8 +183,6 @@ class AddEncryptionKey(Update, frozen=True, tag="add-encryption-key"):
 
 
 class RemoveEncryptionKey(Update, frozen=True, tag="remove-encryption-key"):
-    """Remove an encrypted key, if it exists."""
-
     key_id: str
 
 
@@ -221,11 +211,8 @@ class RestoreSnapshots(Update, frozen=True, kw_only=True, tag="restore-snapshots
 def apply_updates(metadata: TableMetadata, updates: Sequence[Update], *, now_ms: int) -> TableMetadata:
     """The metadata after all updates, in order; without updates it is unchanged, `last-updated-ms` included.
 
-    `now_ms` is the time of the change, for `last-updated-ms` and the snapshot log.
-
-    Raises:
-        InvalidTableError: an update does not fit this metadata (a stale sequence number, a ref to nothing).
-        NotFoundError: an update names a missing snapshot or ref.
+    `now_ms` is the time of the change, for `last-updated-ms` and the snapshot log. Raises `InvalidTableError` for an update that
+    does not fit this metadata (a stale sequence number), `NotFoundError` for one of a missing snapshot or ref.
     """
     if not updates:
         return metadata
@@ -245,7 +232,7 @@ def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
     """The metadata after one update; `earlier` are those of the same commit before it."""
     match update:
         case AssignUuid(uuid):
-            if base.table_uuid is not None and base.table_uuid != uuid:
+            if base.table_uuid not in (None, uuid):
                 raise InvalidTableError(f"the table's uuid is {base.table_uuid}; it cannot become {uuid}")
             return replace(base, table_uuid=uuid)
         case UpgradeFormatVersion(version):
@@ -292,7 +279,7 @@ def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
                 return base
             order = validate_sort_order(order, base.schema)
             order_id = max(0, *(other.order_id for other in base.sort_orders)) + 1
-            order = UNSORTED if order.is_unsorted else replace(order, order_id=order_id)
+            order = UNSORTED if not order.fields else replace(order, order_id=order_id)
             return replace(base, sort_orders=(*base.sort_orders, order))
         case SetDefaultSortOrder(order_id):
             if order_id == LAST_ADDED:
@@ -338,11 +325,10 @@ def _applied(  # noqa: C901, PLR0915 - a case for each kind of update
                 raise InvalidTableError(
                     f"an encryption key has the key-id {key_id!r}; it must be text", section="Encryption Keys"
                 )
-            if key_id in map(_key_id, base.encryption_keys):
-                return base
-            return replace(base, encryption_keys=(*base.encryption_keys, key))
+            others = _without_key(base, key_id)
+            return replace(base, encryption_keys=(*others, key)) if others == base.encryption_keys else base
         case RemoveEncryptionKey(key_id):
-            return replace(base, encryption_keys=tuple(k for k in base.encryption_keys if _key_id(k) != key_id))
+            return replace(base, encryption_keys=_without_key(base, key_id))
         case RaiseCounters():
             raised = {name: (getattr(update, name), getattr(base, name)) for name in update.__struct_fields__}
             # Only version 3 counts rows.
@@ -359,8 +345,9 @@ def _last_added(kind: type[U], earlier: Sequence[Update]) -> U:
     raise InvalidTableError(f"id {LAST_ADDED} names what the same commit added last, but it added nothing of the kind")
 
 
-def _key_id(key: Any) -> Any:
-    return key.get("key-id") if isinstance(key, Mapping) else None
+def _without_key(base: TableMetadata, key_id: str) -> tuple[Any, ...]:
+    keys = base.encryption_keys
+    return tuple(key for key in keys if not isinstance(key, Mapping) or key.get("key-id") != key_id)
 
 
 def _without(parts: Iterable[T], id_name: str, ids: Collection[int]) -> tuple[T, ...]:
@@ -456,10 +443,7 @@ def _restored(base: TableMetadata, update: RestoreSnapshots) -> TableMetadata:
     specs = missing(update.partition_specs, base.partition_specs, "partition spec", "spec_id")
     statistics = missing(update.statistics, base.statistics, "statistics file of snapshot", "snapshot_id")
     by_partition = missing(
-        update.partition_statistics,
-        base.partition_statistics,
-        "partition statistics file of snapshot",
-        "snapshot_id",
+        update.partition_statistics, base.partition_statistics, "partition statistics file of snapshot", "snapshot_id"
     )
     return replace(
         base,
@@ -510,15 +494,8 @@ def missing(parts: Sequence[T], present: Sequence[T], what: str, id_name: str) -
     return [part for part in parts if getattr(part, id_name) not in by_id]
 
 
-class LowCounter(NamedTuple):
-    """A counter, by its attribute of `TableMetadata`, and its least valid value."""
-
-    name: str
-    least: int
-
-
-def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
-    """The counters that are below ids in use."""
+def low_counters(metadata: TableMetadata) -> dict[str, int]:
+    """The counters that are below ids in use, by attribute of `TableMetadata`, and their least valid values."""
     least = {
         "last_column_id": max((schema.highest_field_id for schema in metadata.schemas), default=0),
         "last_partition_id": last_assigned_field_id(metadata.partition_specs),
@@ -526,7 +503,7 @@ def low_counters(metadata: TableMetadata) -> Iterator[LowCounter]:
     if metadata.next_row_id is not None:
         ends = ((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots if s.first_row_id is not None)
         least["next_row_id"] = max(ends, default=0)
-    return (LowCounter(name, value) for name, value in least.items() if getattr(metadata, name) < value)
+    return {name: value for name, value in least.items() if getattr(metadata, name) < value}
 
 
 def log_previous(metadata: TableMetadata, previous_location: str, previous_updated_ms: int) -> TableMetadata:
@@ -540,11 +517,10 @@ def log_previous(metadata: TableMetadata, previous_location: str, previous_updat
 
 
 class _Requirement(msgspec.Struct, frozen=True, tag_field="type"):
-    pass
+    """What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
 
 
 Requirement: TypeAlias = _Requirement
-"""What must hold of a table for a commit to land on it: mostly that a part of it is still as it was loaded."""
 
 
 class AssertTableUuid(_Requirement, frozen=True, tag="assert-table-uuid"):
@@ -567,14 +543,10 @@ class AssertDefaultSpecId(_Requirement, frozen=True, tag="assert-default-spec-id
 
 
 class AssertLastAssignedFieldId(_Requirement, frozen=True, tag="assert-last-assigned-field-id"):
-    """No field id was given out since the table was loaded."""
-
     last_assigned_field_id: int
 
 
 class AssertLastAssignedPartitionId(_Requirement, frozen=True, tag="assert-last-assigned-partition-id"):
-    """No partition field id was given out since the table was loaded."""
-
     last_assigned_partition_id: int
 
 
@@ -618,52 +590,36 @@ def requirements_for(base: TableMetadata, updates: Sequence[Update]) -> tuple[Re
     others unchanged. Restored parts bring their own ids, which must not have been assigned since. A table of version 1 may have
     no uuid to require.
     """
-    needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None} if base.table_uuid is not None else {}
-    for update in updates:
-        needed.update(dict.fromkeys(_required_by(update, base)))
-    return tuple(needed)
-
-
-def _required_by(update: Update, base: TableMetadata) -> list[Requirement]:  # noqa: C901 - a case for each kind of update
     schema = AssertCurrentSchemaId(base.current_schema_id)
     spec = AssertDefaultSpecId(base.default_spec_id)
     order = AssertDefaultSortOrderId(base.default_sort_order_id)
     field_ids = AssertLastAssignedFieldId(base.last_column_id)
     partition_ids = AssertLastAssignedPartitionId(base.last_partition_id)
-
-    def as_loaded(names: Iterable[str]) -> Iterator[Requirement]:
-        for name in names:
-            ref = base.refs.get(name)
-            yield AssertRefSnapshotId(name, None if ref is None else ref.snapshot_id)
-
-    match update:
-        case SetSnapshotRef() | RemoveSnapshotRef():
-            return [*as_loaded([update.ref_name])]
-        case RemoveSnapshots():
-            return [*as_loaded(base.refs)]
-        case RemoveSchemas():
-            return [*as_loaded(base.refs), schema]
-        case RemovePartitionSpecs():
-            return [*as_loaded(base.refs), spec]
-        case RestoreSnapshots():
-            schemas: list[Requirement] = [schema, field_ids] if update.schemas else []
-            return schemas + ([spec, partition_ids] if update.partition_specs else [])
-        case RaiseCounters():
-            # Row ids are given out by snapshots, and each of these moves a reference.
-            return [field_ids, partition_ids, *as_loaded(base.refs)]
-        case AddSchema():
-            return [field_ids]
-        case SetCurrentSchema():
-            return [schema, partition_ids, spec, order]
-        case AddPartitionSpec():
-            return [schema, partition_ids]
-        case SetDefaultSpec():
-            return [schema, spec]
-        case AddSortOrder():
-            return [schema]
-        case SetDefaultSortOrder():
-            return [schema, order]
-    return []
+    heads = [AssertRefSnapshotId(name, ref.snapshot_id) for name, ref in base.refs.items()]
+    by_kind: Mapping[type[Update], Sequence[Requirement]] = {
+        RemoveSnapshots: heads,
+        RemoveSchemas: [*heads, schema],
+        RemovePartitionSpecs: [*heads, spec],
+        # Row ids are given out by snapshots, and each of these moves a reference.
+        RaiseCounters: [field_ids, partition_ids, *heads],
+        AddSchema: [field_ids],
+        SetCurrentSchema: [schema, partition_ids, spec, order],
+        AddPartitionSpec: [schema, partition_ids],
+        SetDefaultSpec: [schema, spec],
+        AddSortOrder: [schema],
+        SetDefaultSortOrder: [schema, order],
+    }
+    needed: dict[Requirement, None] = {AssertTableUuid(base.table_uuid): None} if base.table_uuid is not None else {}
+    for update in updates:
+        required = by_kind.get(type(update), ())
+        match update:
+            case SetSnapshotRef(ref_name=name) | RemoveSnapshotRef(ref_name=name):
+                ref = base.refs.get(name)
+                required = [AssertRefSnapshotId(name, None if ref is None else ref.snapshot_id)]
+            case RestoreSnapshots(schemas=schemas, partition_specs=specs):
+                required = [*([schema, field_ids] if schemas else ()), *([spec, partition_ids] if specs else ())]
+        needed.update(dict.fromkeys(required))
+    return tuple(needed)
 
 
 def column_property_updates(old: Schema, new: Schema, properties: Mapping[str, str]) -> tuple[Update, ...]:

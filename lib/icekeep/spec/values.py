@@ -148,7 +148,6 @@ def minimal_twos_complement(number: int) -> bytes:
 
 
 def to_single(value: float) -> float:
-    """The nearest value of a 32-bit float."""
     try:
         single: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
     except OverflowError:

@@ -14,11 +14,12 @@ ordinary characters, as for the other engines: `b=x%2Fy` is the name of a direct
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from icekeep.errors import InvalidTableError, UnsupportedError
+from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE
 
 FILE, HDFS, S3, GCS, AZURE = "file", "hdfs", "s3", "gs", "abfs"
 
@@ -116,6 +117,16 @@ def parse_location(location: str) -> Location:
             f"location {location!r} is relative; give it as SCHEME://PATH or /PATH", location=location
         )
     return Location(scheme, "" if scheme == "file" and authority == "localhost" else authority, rest)
+
+
+def are_local(locations: Iterable[str]) -> bool:
+    """Whether all are on the disks of this machine."""
+    return all(parse_location(location).scheme == "file" for location in locations)
+
+
+def requests_at_once(locations: Iterable[str]) -> int:
+    """The number of concurrent requests for files: those of a remote store mostly wait."""
+    return LOCAL_REQUESTS_AT_ONCE if are_local(locations) else REQUESTS_AT_ONCE
 
 
 def canonical(location: str) -> str:

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import count
 
 import pyarrow as pa
 
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
 from icekeep.commit.changes.definitions import ChangeStatistics, UpdateSchema, UpdateSortOrder, UpdateSpec, UpgradeTable
-from icekeep.commit.changes.files import STAGED_WAP_ID, AppendFiles, CherryPick
+from icekeep.commit.changes.files import AppendFiles, CherryPick
 from icekeep.commit.changes.snapshots import RollbackToSnapshot, SetCurrentSnapshot
 from icekeep.commit.retry import commit
+from icekeep.commit.summary import STAGED_WAP_ID
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -22,8 +22,8 @@ from icekeep.errors import (
 )
 from icekeep.formats.arrow.projection import cast_to_schema
 from icekeep.formats.arrow.schema import iceberg_schema
-from icekeep.formats.options import WriteOptions, write_options
-from icekeep.formats.transforms import split_by_partition
+from icekeep.formats.evaluate import split_by_partition
+from icekeep.formats.options import FileNames, WriteOptions, attempt_name, write_options
 from icekeep.formats.writer import DataFileWriter
 from icekeep.planning.commit_readers import MergingManifestReader, SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine, Limits
@@ -31,7 +31,6 @@ from icekeep.spec.evolution import PartitionChange, SchemaChange
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION, is_ancestor, new_table_metadata, newest_ancestor_before
 from icekeep.spec.partitioning import build_spec, partition_path
-from icekeep.spec.properties import data_layout
 from icekeep.spec.schema import Schema, assign_fresh_ids, check_format_version
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.sorting import SortKey
@@ -93,20 +92,16 @@ def append(
     metadata = table.metadata
     head_to_commit_to(metadata, branch)
     options = write_options(metadata.properties, metadata.schema, metadata.sort_order)
-    layout = data_layout(metadata.location, metadata.properties)
     operation = str(table.runtime.new_uuid())
     files: list[DataFile] = []
-
-    def new_location(names: Iterator[str], path: str) -> str:
-        return layout.location(next(names), path)
 
     def discard() -> None:
         table.storage.delete_many([file.file_path for file in files])
 
     try:
         for number, part in enumerate([rows] if isinstance(rows, pa.Table) else rows):
-            names = (f"{number:05d}-0-{operation}-{n:05d}{options.file_suffix}" for n in count())
-            for file in new_files(table, part, options, partial(new_location, names)):
+            names = FileNames(attempt_name(operation, number), metadata.location, metadata.properties)
+            for file in new_files(table, part, options, partial(names.location, options.file_suffix)):
                 files.append(file)
     except BaseException:
         discard()

@@ -14,10 +14,10 @@ from uuid import UUID
 from icekeep.errors import UsageError, brought_by
 from icekeep.events import Event, RunEnded, RunStarted
 from icekeep.names import split_name
-from icekeep.runs import icekeep_version
 from icekeep.secrets import is_own_file
 from icekeep.storage.locations import AZURE, FILE, HDFS, STORES_OF_KEYS, parse_location, store_authority, store_kind
 from icekeep.telemetry.figures import ADDED_BYTES, ADDED_FILES, RunTally, is_done_well
+from icekeep.version import ICEKEEP_VERSION
 
 _FILE = "openlineage.yml"
 _PARENT, _ROOT = "OPENLINEAGE_PARENT_ID", "OPENLINEAGE_ROOT_PARENT_ID"
@@ -101,7 +101,7 @@ class OpenLineage:
             job=event_v2.Job(self._namespace, _job_name(started), facets={"jobType": job_type}),
             inputs=self._inputs(started),
             outputs=self._outputs(started, ended),
-            producer=f"urn:icekeep:{icekeep_version()}",
+            producer=f"urn:icekeep:{ICEKEEP_VERSION}",
         )
         if self._client.transport.kind == "console":
             # The client would log it, on a level that nobody sees.
@@ -115,7 +115,7 @@ class OpenLineage:
         from openlineage.client.facet_v2 import error_message_run, processing_engine_run
 
         facets: dict[str, Any] = {
-            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(icekeep_version(), "icekeep")
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(ICEKEEP_VERSION, "icekeep")
         }
         parent = self._parent_facet(started)
         if parent is not None:

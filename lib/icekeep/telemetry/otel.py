@@ -23,9 +23,9 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.runs import icekeep_version
 from icekeep.spec.types import MINUTE_MS
 from icekeep.telemetry.figures import Figure, Tallies, is_done_well
+from icekeep.version import ICEKEEP_VERSION
 
 _SCOPE = "icekeep"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -86,9 +86,9 @@ class OpenTelemetry:
         from opentelemetry.sdk.resources import Resource
 
         self._resource = Resource.create(
-            {"service.version": icekeep_version()}
+            {"service.version": ICEKEEP_VERSION}
             if environ.get("OTEL_SERVICE_NAME")
-            else {"service.name": _SCOPE, "service.version": icekeep_version()}
+            else {"service.name": _SCOPE, "service.version": ICEKEEP_VERSION}
         )
         self._exporters = exporters
         self._spans = _Spans(self._resource, environ)
@@ -149,7 +149,7 @@ class _Spans:
 
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(Holding())
-        self._tracer = provider.get_tracer(_SCOPE, icekeep_version())
+        self._tracer = provider.get_tracer(_SCOPE, ICEKEEP_VERSION)
         carrier = {key.lower(): environ[key] for key in ("TRACEPARENT", "TRACESTATE") if environ.get(key)}
         # A scheduler that traces its tasks says by these variables which span this process is a part of.
         self._outside = TraceContextTextMapPropagator().extract(carrier)
@@ -285,5 +285,5 @@ def _metrics_data(runs: Sequence[tuple[Sequence[Figure], int]], resource: Any) -
     metrics = [
         Metric(one.name, one.told, _UNITS.get(one.unit, one.unit), Gauge(found)) for one, found in points.items()
     ]
-    scope = ScopeMetrics(InstrumentationScope(_SCOPE, icekeep_version()), metrics, "")
+    scope = ScopeMetrics(InstrumentationScope(_SCOPE, ICEKEEP_VERSION), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from bench.rival.engines import Icekeep, Target
 from icekeep.catalog.base import Table
+from icekeep.formats.rewrite.proof import problem_of_rows
 from icekeep.formats.rewrite.run import rewrite
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
-from icekeep.formats.rewrite.verify import problem_of_rows
 from icekeep.formats.sort.encode import Ordering
 from icekeep.spec.sorting import SortField
 from icekeep.spec.transforms import Identity

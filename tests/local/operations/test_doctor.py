@@ -9,7 +9,7 @@ import pytest
 import icekeep
 from icekeep.catalog.open import open_catalog
 from icekeep.operations.doctor import examination
-from icekeep.operations.doctor.findings import DoctorResult
+from icekeep.operations.doctor.driver import DoctorResult
 from kit.object_store import ObjectStore
 from kit.rest_server import RestServer
 from kit.vending import Vending

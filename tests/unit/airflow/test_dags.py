@@ -175,7 +175,7 @@ def test_the_jobs_understand_what_spark_submit_is_told(conf):
     assert outcome["told"] is None
     [[name, script, words, files]] = outcome["submitted"]
     assert (name, Path(script), files) == ("icekeep compact c.db.a é", ROOT / "jobs" / "compact.py", None)
-    command = parse_command(words, "compact", 0, "")
+    command = parse_command(words, "compact", 0)
     assert (command.conf, command.output, command.table) == (str(conf), "table", "c.db.a é")
     # By its policy the job finds its settings, as they are when it begins.
     assert (command.policy, command.arguments) == ("nightly", {})
@@ -274,7 +274,7 @@ def test_defaults_and_layers_of_the_file_are_in_force(tmp_path):
         ("compact", "c.db.b", ["--option=min-input-files=5", "--dry-run"]),
     ]
     for job, table, arguments, _ in calls:
-        parse_command([f"--table={table}", *arguments], job, 0, "")
+        parse_command([f"--table={table}", *arguments], job, 0)
 
 
 def test_a_policy_of_which_only_a_catalog_knows_what_is_due_is_scheduled_too(tmp_path):

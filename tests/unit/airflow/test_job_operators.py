@@ -62,7 +62,7 @@ def test_values_are_the_words_of_the_command_line(operators):
     )
     [call] = task._all_calls()
     assert (call.job, call.table, call.submit) == ("compact", "c.d.t", True)
-    command = parse_command([f"--table={call.table}", *call.arguments], call.job, 0, "")
+    command = parse_command([f"--table={call.table}", *call.arguments], call.job, 0)
     assert command.dry_run
     assert command.arguments == {
         "where": "id > 1",

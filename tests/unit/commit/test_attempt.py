@@ -97,7 +97,7 @@ def test_no_entries_make_no_manifest(catalog):
     assert {location for location in stored(catalog) - before if "-m" in location} == set()
 
 
-def test_a_later_attempt_takes_the_manifests_of_an_earlier_one_without_asking_for_entries(catalog):
+def test_a_later_attempt_reuses_the_manifests_of_an_earlier_one(catalog):
     def entries_that_must_not_be_asked_for():
         raise AssertionError("asked")
         yield

@@ -117,7 +117,7 @@ def test_an_append_that_merges_leaves_such_manifests_as_they_are(odd):
     assert live(table).keys() == set("abcde")
 
 
-def test_a_manifest_of_version_1_with_what_is_not_known_is_not_carried_into_a_later_version():
+def test_an_unknown_manifest_of_version_1_is_not_carried_on():
     table = table_of(2)
     (manifest,) = manifests_of(table)
     data = with_metadata(table.storage.read(manifest.manifest_path), {"format-version": b"1"})

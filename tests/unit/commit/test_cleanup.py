@@ -57,7 +57,7 @@ def test_nothing_is_removed_where_the_snapshot_is_not_there_to_say_what_it_names
     assert storage.fired["delete_many"] == 0
 
 
-def test_nothing_is_removed_where_the_snapshot_has_a_list_that_this_commit_did_not_write(table, snapshot):
+def test_nothing_is_removed_for_another_writers_list(table, snapshot):
     files = written(table, table.storage, snapshot)
     before = stored(table.catalog)
     remove_unused(files, msgspec.structs.replace(snapshot, manifest_list=f"{AT}/of-somebody-else.avro"))

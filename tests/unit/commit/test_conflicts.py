@@ -146,7 +146,7 @@ def test_a_start_that_is_no_ancestor_is_a_conflict(table):
         with pytest.raises(ConflictError, match="is not known"):
             list(history.changed_files(ADDED_DATA))
         with pytest.raises(ConflictError, match="is not known"):
-            history.check_known()
+            history.check_start()
 
 
 def test_history_that_expired_is_a_conflict_where_it_is_needed(table):

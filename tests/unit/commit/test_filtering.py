@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.files import DeleteFiles
+from icekeep.commit.changes.files import DeleteFiles, MatchingFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching
+from icekeep.commit.conflicts import Matching
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, UnsupportedError
 from icekeep.spec.filters.binding import bind
@@ -218,13 +218,13 @@ def test_a_file_matches_unless_its_partition_or_its_bounds_rule_that_out(table, 
 
 
 @pytest.mark.parametrize("where", ["kind = 'x'", "id < 11", "kind = 'y' OR id >= 1", "TRUE"])
-def test_data_files_are_selected_where_partition_and_bounds_together_say_that_all_rows_match(table, where):
-    assert DataFilesOf(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
+def test_data_files_are_selected_where_all_rows_match(table, where):
+    assert MatchingFiles(rows(table, where), table.metadata).entry(entry(ids("a", 1, 10)))
 
 
 @pytest.mark.parametrize("where", ["id < 10", "score > 1", "kind = 'x' AND id > 1"])
 def test_a_data_file_that_may_match_in_part_is_refused(table, where):
-    selection = DataFilesOf(rows(table, where), table.metadata)
+    selection = MatchingFiles(rows(table, where), table.metadata)
     with pytest.raises(UnsupportedError, match="/a' may hold rows that match"):
         selection.entry(entry(ids("a", 1, 10)))
     assert not selection.entry(
@@ -234,7 +234,7 @@ def test_a_data_file_that_may_match_in_part_is_refused(table, where):
 
 @pytest.mark.parametrize(("where", "selected"), [("kind = 'x'", True), ("id < 11", False), ("TRUE", True)])
 def test_delete_files_are_selected_by_partition_alone(table, where, selected):
-    selection = DeleteFilesOf(rows(table, where), table.metadata)
+    selection = MatchingFiles(rows(table, where), table.metadata)
     deletes = [position_deletes("p", "a", partition=("x",)), equality_deletes("e", partition=("x",))]
     with_bounds = replace(ids("e", 1, 10), content=deletes[1].content, equality_ids=(1,))
     assert [selection.entry(entry(f)) for f in (*deletes, with_bounds)] == [selected] * 3

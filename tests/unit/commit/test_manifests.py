@@ -5,15 +5,24 @@ import pytest
 
 from icekeep.commit import manifests
 from icekeep.commit.attempt import Attempt, CommitFiles
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.changes.files import AppendFiles, CherryPick, OverwriteFiles
 from icekeep.commit.changes.repair_entries import live_totals
 from icekeep.commit.live_files import proven_min_number
 from icekeep.commit.manifests import EntryMemory, ManifestReader
-from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError
+from icekeep.commit.retry import commit
+from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, UnsupportedError, UsageError
+from icekeep.planning import manifest_lists as list_columns
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import Engine, Limits
+from icekeep.spec.collections import growing
 from icekeep.spec.manifests.structs import ManifestContent
+from kit.cases import for_each
 from kit.no_spark import no_spark
-from kit.tables import BY_KIND, add, data_file, entries_of, manifests_of, memory_table
+from kit.row_deletes import add_deletes, deletion_vector, equality_deletes, path_of, position_deletes
+from kit.sharing import SharingReader
+from kit.tables import BY_KIND, add, data_file, entries_of, live, manifests_of, memory_table
+from unit.commit.changes.test_cherry_pick import stage
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def test_the_head_of_a_manifest_says_what_it_is(table, reader, monkeypatch):
     assert reader.header(manifest) == header
 
 
-def test_the_manifests_that_a_version_1_snapshot_names_without_a_list_are_found_by_reading_them():
+def test_manifests_of_a_version_1_snapshot_without_a_list():
     old = add(memory_table(spec=BY_KIND, format_version=1), data_file("a", 3, ("x",)), data_file("b", 4, ("y",)))
     (listed,) = manifests_of(old)
     snapshot = msgspec.structs.replace(
@@ -84,7 +93,7 @@ def test_a_manifest_of_another_length_than_its_list_says_is_refused(table, reade
         reader.entries(msgspec.structs.replace(manifest, manifest_length=manifest.manifest_length - 1), table.metadata)
 
 
-def test_a_manifest_that_holds_fewer_entries_than_its_list_says_is_an_error_at_the_end(table, reader):
+def test_a_manifest_with_too_few_entries_is_an_error(table, reader):
     (manifest,) = manifests_of(table)
     entries = reader.entries(msgspec.structs.replace(manifest, added_files_count=3), table.metadata)
     assert len([next(entries), next(entries)]) == 2
@@ -168,7 +177,7 @@ def test_manifests_of_a_store_are_read_several_at_a_time(three, monkeypatch):
     reader.check_counts(rows, three.metadata)
 
 
-def test_what_depends_on_a_manifest_alone_is_asked_once_in_a_run_and_other_questions_in_each_commit(three, opened):
+def test_lasting_answers_are_asked_for_once_in_a_run(three, opened):
     reader, runtime = ManifestReader(three.storage, EntryMemory(0)), three.catalog.runtime
     for table, new_count in ((three, 3), (add(three, data_file("e", 5, ("x",))), 1)):
         files = CommitFiles(table.storage, "c")
@@ -190,3 +199,97 @@ def test_many_manifests_are_asked_in_tasks_however_few_their_entries(three):
     assert len(here.gathered(rows, work)) == 3
     with pytest.raises(AssertionError, match="Spark was started"):
         elsewhere.gathered(rows, work)
+
+
+class Elsewhere(SharingReader):
+    """Fails where entries are read in this process, as every manifest was, one after the other; some may be."""
+
+    def __init__(self, storage, *allowed):
+        super().__init__(storage)
+        self.allowed = {*allowed}
+
+    def entries(self, manifest, metadata):
+        assert manifest.added_snapshot_id in self.allowed, f"{manifest.manifest_path!r} is read by the driver"
+        return super().entries(manifest, metadata)
+
+
+def committed(table, change, *allowed):
+    reader = Elsewhere(table.storage, *allowed)
+    return commit(table, change, runtime=table.catalog.runtime, reader=reader).table
+
+
+def test_whether_files_of_a_pick_are_live_is_asked_of_all_manifests_at_once():
+    table = add(add(memory_table(), "a"), "b")
+    table, picked = stage(table, AppendFiles(files=(data_file("p"),)))
+    table, again = stage(add(table, "c"), AppendFiles(files=(data_file("p"), data_file("q"))))
+    table = committed(add(table, "d"), CherryPick(picked.snapshot_id), picked.snapshot_id)
+    assert live(table)["p"] == 1
+    with pytest.raises(UsageError, match=r"its data file '.*/p' is in the table already"):
+        committed(table, CherryPick(again.snapshot_id), again.snapshot_id)
+
+
+def test_what_positions_are_deleted_of_and_the_vectors_that_are_there_are_asked_for():
+    table = add(add(memory_table(format_version=3), "a", "b"), "c")
+    table = add_deletes(table, deletion_vector("v", "a"))
+    start = table.metadata.current_snapshot_id
+    of_b = RowDelta(added_deletes=(deletion_vector("w", "b"),), starting_snapshot_id=start)
+    of_a = RowDelta(added_deletes=(deletion_vector("w", "a"),), starting_snapshot_id=start)
+    of_none = RowDelta(added_deletes=(deletion_vector("w", "d"),), starting_snapshot_id=start)
+    assert live(committed(table, of_b))["w"] == 1
+    with pytest.raises(ConflictError, match=r"has positions deleted by '.*/v'"):
+        committed(table, of_a)
+    with pytest.raises(ConflictError, match="is not live any more"):
+        committed(table, of_none)
+
+
+@for_each("deletes", [position_deletes("p", "a"), equality_deletes("e")])
+@for_each("change", [OverwriteFiles, RowDelta])
+def test_deletes_that_came_meanwhile_are_asked_for(change, deletes):
+    table = add_deletes(add(memory_table(), "a", "b"), position_deletes("old", "a"), named=("a",))
+    start = table.metadata.current_snapshot_id
+    replaces = change(removed=entries_of(table, "a"), added=(data_file("a2"),), starting_snapshot_id=start)
+    assert live(committed(table, replaces))["a2"] == 1
+    newer = add_deletes(add(memory_table(), "a", "b"), position_deletes("old", "a"), named=("a",))
+    start = newer.metadata.current_snapshot_id
+    replaces = change(removed=entries_of(newer, "a"), added=(data_file("a2"),), starting_snapshot_id=start)
+    newer = add_deletes(newer, deletes, named=("a",) if deletes.file_path == path_of("p") else ())
+    with pytest.raises(ConflictError, match="now reaches data file"):
+        committed(newer, replaces)
+
+
+def test_a_file_that_the_first_manifests_have_is_not_looked_for_in_the_others():
+    table = memory_table()
+    for number in range(30):
+        table = add(table, f"f{number}")
+    asked = []
+
+    class Counting(SharingReader):
+        def gathered(self, manifests, work):
+            asked.append(len(manifests))
+            return super().gathered(manifests, work)
+
+    newest = position_deletes("p", "f29", referenced_data_file=path_of("f29"))
+    change = RowDelta(added_deletes=(newest,), starting_snapshot_id=table.metadata.current_snapshot_id)
+    commit(table, change, runtime=table.catalog.runtime, reader=Counting(table.storage))
+    assert asked == [1]
+    assert [len(some) for some in growing(range(30))] == [1, 4, 16, 9]
+
+
+def test_the_specs_of_many_snapshots_are_read_as_columns_and_few_rows_are_made(monkeypatch):
+    """Each row of each manifest list was made a value: a million rows, of a thousand manifests."""
+    table = memory_table()
+    for number in range(40):
+        table = add(table, f"f{number}")
+    made = []
+    whole = list_columns.StoredLists._decode
+
+    def noted(*arguments):
+        found = whole(*arguments)
+        made.extend(found)
+        return found
+
+    monkeypatch.setattr(list_columns.StoredLists, "_decode", noted)
+    reader = SparkManifestReader(no_spark, table.storage)
+    assert reader.spec_ids(table.metadata.snapshots) == {0}
+    assert sum(len(reader.manifests(snapshot)) for snapshot in table.metadata.snapshots) == 40 * 41 // 2
+    assert len(made) == 40

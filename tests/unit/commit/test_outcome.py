@@ -310,9 +310,7 @@ ENDS = {
 
 @pytest.mark.parametrize("answer", ["refusal", BUSY], ids=["conflict", "busy"])
 @pytest.mark.parametrize(("act", "cause"), ENDS.values(), ids=ENDS)
-def test_where_a_refused_attempt_may_land_still_every_file_stays_and_the_outcome_is_unknown(
-    catalog, table, act, cause, answer
-):
+def test_a_refused_attempt_that_may_still_land_is_unknown(catalog, table, act, cause, answer):
     undone, before = [], stored(catalog)
     catalog.follow(lands_late(10**6, answer))
     with pytest.raises(OutcomeUnknownError, match=r"that was refused may have landed or land still") as raised:

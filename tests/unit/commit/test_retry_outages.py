@@ -31,7 +31,7 @@ def table(catalog):
 
 @pytest.mark.parametrize("change", [ONE, SET], ids=["snapshot", "properties"])
 @pytest.mark.parametrize("retries", ["0", "4"])
-def test_swaps_that_are_refused_for_minutes_are_tried_again_however_few_retries_are_allowed(change, retries):
+def test_an_outage_of_swaps_counts_no_retries(change, retries):
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.num_retries": retries}), "old")
     before = stored(catalog)
@@ -88,7 +88,7 @@ def test_the_change_is_applied_to_what_others_committed_while_the_catalog_was_aw
     assert live(result.table) == {"old": 1, "theirs": 1, "new": 1}
 
 
-def test_what_stays_out_of_reach_ends_the_commit_after_the_time_that_the_table_allows():
+def test_an_outage_ends_the_commit_after_the_timeout():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog, **{"commit.retry.total_timeout_ms": "600000"}), "old")
     before = stored(catalog)
@@ -119,7 +119,7 @@ def test_two_short_outages_far_from_each_other_are_two():
     assert live(run(table, slow).table) == {"old": 1, "new": 1}
 
 
-def test_two_swaps_that_failed_with_half_an_hour_of_work_between_them_are_one_short_outage():
+def test_work_between_two_failed_swaps_is_no_outage():
     catalog = MemoryCatalog()
     table = add(memory_table(catalog), "old")
     slow = Applying(ONE, attempt_2=lambda: catalog.runtime.pass_ms(31 * A_MINUTE_MS))

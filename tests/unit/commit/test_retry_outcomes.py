@@ -24,6 +24,7 @@ from kit.changes import Applying, run, thrown
 from kit.memory_catalog import (
     COMMITS,
     CONFLICTS,
+    IS_REFUSED,
     IS_UNKNOWN,
     LANDS_BUT_IS_UNKNOWN,
     LANDS_BUT_SAYS_CONFLICT,
@@ -51,7 +52,7 @@ def table(catalog):
 
 
 @pytest.mark.parametrize("error", [NotFoundError("gone"), InvalidTableError("broken")])
-def test_an_error_of_the_swap_proves_that_nothing_landed_so_all_that_was_written_is_removed(catalog, table, error):
+def test_after_an_error_of_the_swap_nothing_is_left(catalog, table, error):
     before = stored(catalog)
     catalog.follow(CONFLICTS, fails(error))
     with pytest.raises(type(error)):
@@ -149,7 +150,7 @@ def test_a_job_that_ends_where_it_is_told_of_a_retry_leaves_nothing(catalog, tab
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bug")])
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_who_made_files_for_a_change_is_called_where_an_interrupt_proves_nothing_to_him(catalog, table, error, attempt):
+def test_undo_is_called_where_an_interrupt_comes_before_the_swap(catalog, table, error, attempt):
     undone = []
     catalog.follow(*[CONFLICTS] * (attempt - 1))
     change = Applying(ONE, **{f"attempt_{attempt}": thrown(error)})
@@ -170,14 +171,15 @@ def test_what_cannot_be_undone_hides_no_interrupt(catalog, table):
         ([IS_UNKNOWN], OutcomeUnknownError, None),
         ([LANDS_BUT_IS_UNKNOWN], None, None),
         ([COMMITS], None, None),
-        ([COMMITS], OutcomeUnknownError, Ending(SnapshotCommitted)),
+        ([COMMITS], SystemExit, Ending(SnapshotCommitted)),
+        ([CONFLICTS, LANDS_BUT_IS_UNKNOWN], SystemExit, Ending(SnapshotCommitted)),
         ([lands_but_raises(SystemExit(143))], OutcomeUnknownError, None),
         ([fails(SystemExit(143))], OutcomeUnknownError, None),
         ([CONFLICTS] * 5, ConflictError, None),
         ([fails(InvalidTableError("broken"))], InvalidTableError, None),
     ],
 )
-def test_nothing_is_undone_that_may_have_landed_or_whose_error_says_all(catalog, table, steps, error, listener):
+def test_nothing_that_may_have_landed_is_undone(catalog, table, steps, error, listener):
     undone = []
     catalog.follow(*steps)
     told = {} if listener is None else {"listener": listener}
@@ -237,7 +239,7 @@ def test_a_commit_that_is_there_has_landed_whatever_the_catalog_said_of_it(catal
 
 @for_each("error", [KeyboardInterrupt(), SystemExit(143), RuntimeError("driver gone")])
 @for_each("lands", [False, True])
-def test_an_interrupt_in_the_middle_of_the_swap_leaves_every_file_and_the_outcome_unknown(error, lands):
+def test_an_interrupt_in_the_swap_leaves_the_outcome_unknown(error, lands):
     storage = HookedStorage(MemoryStorage())
     catalog = MemoryCatalog(storage)
     table = add(memory_table(catalog), "old")
@@ -261,9 +263,11 @@ def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it(
     table = add(memory_table(catalog), "old")
     catalog.follow(CONFLICTS)
     storage.before = interrupt
-    with pytest.raises(OutcomeUnknownError):
-        run(table, ONE)
-    assert storage.fired["delete_many"] == 1
+    # It is no unknown outcome either; callers remove nothing after an interrupt.
+    undone = []
+    with pytest.raises(KeyboardInterrupt):
+        run(table, ONE, undo=lambda: undone.append(1))
+    assert (storage.fired["delete_many"], undone) == (1, [])
     assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 
@@ -385,6 +389,26 @@ def test_the_summary_is_that_of_the_snapshot_that_landed(catalog, table):
     landed = result.table.metadata.snapshot(result.snapshot_id)
     assert landed.summary["attempt"] == "1"
     assert result.summary == landed.summary
+    assert result.base.metadata == table.metadata
+
+
+def test_the_base_is_that_of_the_attempt_that_landed(catalog, table):
+    """The first attempt lands late; the second, on what another writer left meanwhile, was only refused."""
+    requests = []
+    meant_for = []
+
+    def keep_back() -> None:
+        meant_for.append(catalog.load(EVENTS).metadata)
+        requests.append(catalog.swaps[-1])
+        swap(catalog.load(EVENTS), *SET.apply(table.metadata, None))
+
+    def land() -> None:
+        swap(catalog.load(EVENTS), *requests[0][1])
+
+    catalog.follow(after(keep_back, then=IS_REFUSED), after(land, then=IS_REFUSED))
+    result = run(table, ONE)
+    assert result.base.metadata == meant_for[0] == table.metadata
+    assert live(result.table) == {"old": 1, "new": 1}
 
 
 def replaced(catalog, table, **changes):

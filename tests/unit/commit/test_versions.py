@@ -100,14 +100,14 @@ def upgraded(table: Table, version: int) -> Table:
     return swap(table, UpgradeFormatVersion(version))
 
 
-def test_files_of_version_1_have_sequence_number_0_after_an_upgrade_and_newer_ones_their_own():
+def test_files_of_version_1_have_sequence_number_0():
     table = add(upgraded(add(memory_table(format_version=1), "a"), 2), "b")
     assert {e.data_file.file_path[-1]: e.sequence_number for e in entries_of(table)} == {"a": 0, "b": 1}
     table = rewritten(table, ("b",), "c")
     assert {e.data_file.file_path[-1]: e.sequence_number for e in entries_of(table)} == {"a": 0, "c": 2}
 
 
-def test_the_first_commit_after_the_upgrade_to_version_3_numbers_the_rows_that_were_there():
+def test_the_first_commit_in_version_3_numbers_older_rows():
     old = upgraded(add(add(memory_table(), "a"), "b"), 3)
     assert old.metadata.next_row_id == 0
     assert {e.data_file.first_row_id for e in entries_of(old)} == {None}

@@ -181,7 +181,7 @@ def test_global_deletes_stay_while_an_older_data_file_is_there_whatever_the_list
     assert live(table) == {"a+": 1, "b+": 1}
 
 
-def test_deletes_stay_for_an_older_file_that_came_meanwhile_whatever_number_the_list_gave_them():
+def test_deletes_stay_for_an_older_file_that_came_meanwhile():
     table = memory_table()
     for name in ("a", "b", "c", "d"):
         table = add(table, name)
@@ -204,7 +204,7 @@ def applied(table: Table, name: str) -> dict[str, frozenset[Any]]:
     return {path_of(name): frozenset(map(applied_delete, deletes))}
 
 
-def test_equality_deletes_are_not_converted_past_a_data_file_whose_number_the_list_has_wrong():
+def test_no_conversion_past_a_data_file_with_a_wrong_number():
     table = add(add(memory_table(), "a"), "b")
     table = add_deletes(table, equality_deletes("e"))
     merged = run(table, rewrite_manifests(table, chosen=lambda m: m.content is ManifestContent.DATA, each=1)).table

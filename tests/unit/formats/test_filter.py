@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import IcekeepBug
-from icekeep.formats.filter import matches, rows_that_match
+from icekeep.formats.evaluate import matches, rows_that_match
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.evaluators import row_matches
 from icekeep.spec.filters.expressions import (

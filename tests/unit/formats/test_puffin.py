@@ -12,13 +12,13 @@ from icekeep.formats.puffin import (
     BlobMetadata,
     PuffinWriter,
     VectorTarget,
+    frame,
     read_deletion_vector,
     read_puffin_footer,
     read_range,
     write_deletion_vectors,
 )
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.reach import frame
 from kit.storage import MemoryStorage
 
 LOCATION = "memory://lake/wh/db/events/metadata/a.puffin"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import FIELD_ID_KEY, arrow_field, arrow_schema
-from icekeep.formats.rewrite.verify import hash_of_files
+from icekeep.formats.rewrite.proof import hash_of_files
 from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
 from icekeep.spec.types import (
     BINARY,

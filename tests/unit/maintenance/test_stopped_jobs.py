@@ -11,8 +11,7 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.orphans.job import remove_orphan_files
-from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.job_interrupts import JobInterrupts
+from icekeep.operations.interrupts import Interrupted, JobInterrupts
 from icekeep.spec.types import DAY_MS
 from kit.job_world import World, reached_files
 from kit.lake import events

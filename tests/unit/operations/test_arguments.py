@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.arguments import OutputOptions, job_parser, named_command, output_options, parse_command
+from icekeep.operations.arguments import OutputOptions, named_command, output_options, parse_command, parser_of
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import VERBS
 from kit.cases import for_each
@@ -15,7 +15,7 @@ NOW_MS = 1_767_225_600_000
 
 
 def parse(*words, job=None):
-    return parse_command(words, job, NOW_MS, "1.2")
+    return parse_command(words, job, NOW_MS)
 
 
 def test_a_job_s_script_and_the_command_take_the_same_flags():
@@ -38,7 +38,7 @@ def test_every_flag_with_one_value_is_refused_where_it_is_given_twice():
     """Also on the scripts of jobs; a flag without a value says the same twice."""
     given = {"--output": "json", "--log-format": "json", "--color": "never"}
     for name in (*JOBS, *VERBS):
-        parser = job_parser(name, NOW_MS)
+        parser = parser_of(name, NOW_MS)
         valued = [
             action.option_strings[0]
             for action in parser._actions
@@ -320,20 +320,19 @@ def test_how_an_answer_is_wanted_is_told_from_a_wrong_command_line_too(words, ou
 
 
 def test_a_job_may_be_named_with_dashes():
-    command = parse_command(["rewrite-manifests", "--table", "db.t"], None, 0, "1")
+    command = parse_command(["rewrite-manifests", "--table", "db.t"], None, 0)
     assert command.name == named_command(["rewrite-manifests"]) == "rewrite_manifests"
 
 
 def test_the_configuration_s_flag_has_two_names():
     assert {
-        parse_command(["compact", "--table", "db.t", flag, "x.yaml"], None, 0, "1").conf
-        for flag in ("--conf", "--config")
+        parse_command(["compact", "--table", "db.t", flag, "x.yaml"], None, 0).conf for flag in ("--conf", "--config")
     } == {"x.yaml"}
 
 
 def test_a_setting_of_spark_is_not_taken_for_a_file():
     with pytest.raises(UsageError, match=r"is a setting of Spark, and this flag names icekeep's configuration"):
-        parse_command(["compact", "--table", "db.t", "--conf", "spark.executor.memory=8g"], None, 0, "1")
+        parse_command(["compact", "--table", "db.t", "--conf", "spark.executor.memory=8g"], None, 0)
 
 
 @pytest.mark.slow
@@ -341,9 +340,9 @@ def test_a_setting_of_spark_is_not_taken_for_a_file():
 def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
     assert job.examples
     for example in job.examples:
-        assert parse_command([job.name, *shlex.split(example)], None, 0, "1").name == job.name
+        assert parse_command([job.name, *shlex.split(example)], None, 0).name == job.name
     with pytest.raises(SystemExit):
-        parse_command([job.name, "--help"], None, 0, "1")
+        parse_command([job.name, "--help"], None, 0)
     # A command that is longer than a line goes on behind a backslash.
     shown = re.sub(r" \\\n +", " ", capsys.readouterr().out)
     assert all(f"  icekeep {job.name} {example}\n" in shown for example in job.examples)
@@ -351,7 +350,7 @@ def test_the_examples_in_a_job_s_help_are_command_lines_of_it(job, capsys):
 
 def test_the_command_alone_shows_its_help_and_is_a_mistake(capsys):
     with pytest.raises(SystemExit) as ended:
-        parse_command([], None, NOW_MS, "1")
+        parse_command([], None, NOW_MS)
     shown = capsys.readouterr()
     assert (ended.value.code, shown.out) == (2, "")
     assert "many tables:" in shown.err
@@ -362,7 +361,7 @@ def test_the_command_alone_shows_its_help_and_is_a_mistake(capsys):
 def test_help_fits_the_terminal(name, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     with pytest.raises(SystemExit):
-        parse_command([*(name.split() if name else ()), "--help"], None, NOW_MS, "1")
+        parse_command([*(name.split() if name else ()), "--help"], None, NOW_MS)
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > max(width, 66)] == []
 
 
@@ -371,7 +370,7 @@ def test_the_examples_in_a_command_s_help_are_command_lines_of_it(name, capsys):
     assert VERBS[name].examples
     for example in VERBS[name].examples:
         words = shlex.split(example.partition(" > ")[0])
-        assert parse_command([name, *words], None, NOW_MS, "").name == name
+        assert parse_command([name, *words], None, NOW_MS).name == name
     shown = helped(name, capsys)
     assert all(f"  icekeep {name} {example}".rstrip() + "\n" in shown for example in VERBS[name].examples)
     assert "  4    a safety check refused, or a plan does not hold any more" in shown
@@ -386,13 +385,13 @@ def test_help_says_what_forms_of_output_need(capsys):
 
 def helped(name, capsys):
     with pytest.raises(SystemExit):
-        parse_command([name, "--help"], None, NOW_MS, "")
+        parse_command([name, "--help"], None, NOW_MS)
     return capsys.readouterr().out
 
 
 def test_help_says_the_options_and_their_defaults(capsys):
     with pytest.raises(SystemExit):
-        parse_command(["compact", "--help"], None, 0, "1")
+        parse_command(["compact", "--help"], None, 0)
     words = capsys.readouterr().out.partition("options of --option")[2].replace(",", " ").split()
     assert {"min-input-files=5", "rewrite-all=false", "rewrite-job-order=none", "target-file-size-bytes"} <= {*words}
     assert "delete-file-threshold" in words  # without a limit
@@ -400,7 +399,7 @@ def test_help_says_the_options_and_their_defaults(capsys):
 
 def test_help_says_what_exit_statuses_mean_and_the_readme_has_the_same(capsys):
     with pytest.raises(SystemExit):
-        parse_command(["compact", "--help"], None, 0, "1")
+        parse_command(["compact", "--help"], None, 0)
     help_ = capsys.readouterr().out
     assert "3    part of it is committed" in help_
     readme = (Path(__file__).parents[3] / "README.md").read_text()

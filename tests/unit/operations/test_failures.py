@@ -3,7 +3,7 @@ from threading import Thread
 import pytest
 
 from icekeep.errors import ConflictError, IcekeepError, InvalidTableError, JobFailedError, OptionError, one_line
-from icekeep.operations.failures import describe_error, our_error
+from icekeep.operations.outcomes import describe_error, our_error
 from icekeep.planning.spark.failures import known_error, spark_failed
 from kit.cases import for_each
 

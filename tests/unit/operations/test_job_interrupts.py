@@ -15,8 +15,7 @@ from icekeep.events import (
     StepStarted,
     Warned,
 )
-from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.job_interrupts import JobInterrupts
+from icekeep.operations.interrupts import Interrupted, JobInterrupts
 from icekeep.runtime import SYSTEM, SystemRuntime, cleaning_up
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime

@@ -13,12 +13,12 @@ from icekeep.errors import JobFailedError, NotFoundError, SafetyError, Unavailab
 from icekeep.events import InRun, StepAdvanced
 from icekeep.fleet import choosing as ranking
 from icekeep.fleet.values import DueJob, DueList, DueTable, Failing, JobDone, MaintainResult, TableDone
-from icekeep.operations import one_of_many
 from icekeep.operations.commands import maintain as maintain_verb
-from icekeep.operations.commands.maintaining import maintain, plan_maintain
+from icekeep.operations.commands import matching as one_of_many
+from icekeep.operations.commands.maintain import maintain, plan_maintain
 from icekeep.operations.commands.runs import list_runs
-from icekeep.operations.running_jobs import run_job
-from icekeep.operations.shown.maintain import maintain_shown
+from icekeep.operations.job_run import JobRun
+from icekeep.operations.shown.results import maintain_shown
 from icekeep.reports.values import NotRead
 from icekeep.runtime import SYSTEM
 from icekeep.tables.verbs import append, create_table
@@ -99,7 +99,7 @@ def test_a_job_that_fails_since_the_jvm_is_gone_is_tried_again_and_does_not_coun
         raise JobFailedError("cannot rewrite 10 files") from ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr("icekeep.maintenance.compact.job.compact", fail)
-    monkeypatch.setattr("icekeep.operations.watchdog._own_jvm_has_ended", lambda: True)
+    monkeypatch.setattr("icekeep.operations.interrupts._own_jvm_has_ended", lambda: True)
     _, document, _ = run(capsys, "--match", "db.a")
     jobs = {job["job"]: job for job in document["result"]["tables"][0]["jobs"]}
     assert jobs["compact"]["error_kind"] == UnavailableError.kind
@@ -436,9 +436,9 @@ def after_the_first_job(monkeypatch, act):
         if not done:
             done.append(command.table)
             act({"a", "b", "c"} - {command.table.rpartition(".")[2]})
-        return run_job(command, *arguments)
+        return JobRun(command, *arguments)
 
-    monkeypatch.setattr(one_of_many, "run_job", run)
+    monkeypatch.setattr(one_of_many, "JobRun", run)
 
 
 @pytest.mark.slow

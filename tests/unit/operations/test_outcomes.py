@@ -7,9 +7,10 @@ import pytest
 from icekeep.errors import JobFailedError, OutcomeUnknownError, SafetyError, UnavailableError, UnsupportedError
 from icekeep.events import SILENT, RunEnded, SnapshotCommitted
 from icekeep.operations.interrupts import Interrupted, Interrupts
+from icekeep.operations.jobs import Seams
 from icekeep.operations.outcomes import Begun, how_it_ended
 from icekeep.operations.recording import recorded
-from icekeep.operations.surroundings import JobSurroundings, Seams, Surroundings
+from icekeep.operations.surroundings import JobSurroundings, Surroundings
 from kit.cases import for_each
 from kit.changes import Recorder
 from kit.fake_jobs import SEAMS

@@ -9,8 +9,7 @@ import pytest
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.errors import NotFoundError
-from icekeep.operations.commands.policy_check import check_policies
-from icekeep.operations.commands.policy_explanation import explain_policies
+from icekeep.operations.commands.policy import check_policies, explain_policies
 from icekeep.operations.loading import load_catalog
 from icekeep.tables.verbs import create_table
 from kit.runtime import FakeRuntime

@@ -5,8 +5,7 @@ import pytest
 from icekeep.operations.arguments import parse_command
 from icekeep.operations.commands.maintain import Wishes
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.verb_values import About
-from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS
+from icekeep.operations.verbs import GROUP_SUMMARIES, HELP_GROUPS, VERBS, About
 from kit.cases import for_each
 
 TAKEN_FIRST = {
@@ -48,7 +47,7 @@ def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
     listed = [name for names in HELP_GROUPS.values() for name in names]
     assert sorted(listed) == sorted({*(words.split(" ")[0] for words in VERBS), "config"})
     with pytest.raises(SystemExit):
-        parse_command(["--help"], None, 0, "1")
+        parse_command(["--help"], None, 0)
     out = capsys.readouterr().out
     places = [out.index(f"\n  {name} ") for name in listed]
     assert places == sorted(places)
@@ -58,7 +57,7 @@ def test_help_lists_each_command_once_what_many_tables_need_first(capsys):
 @pytest.mark.parametrize("words", VERBS)
 def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     with pytest.raises(SystemExit):
-        parse_command([*words.split(" "), "--help"], None, 0, "1")
+        parse_command([*words.split(" "), "--help"], None, 0)
     out = capsys.readouterr().out
     summary = VERBS[words].summary
     assert summary[1:] in " ".join(out.split())
@@ -75,10 +74,10 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
 
 def test_the_command_s_help_lists_everything(capsys):
     with pytest.raises(SystemExit):
-        parse_command(["--help"], None, 0, "1")
+        parse_command(["--help"], None, 0)
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert {*JOBS, *(words.split(" ")[0] for words in VERBS), "config"} <= {*listed}
     with pytest.raises(SystemExit):
-        parse_command(["ref", "--help"], None, 0, "1")
+        parse_command(["ref", "--help"], None, 0)
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert {words.removeprefix("ref ") for words in VERBS if words.startswith("ref ")} <= {*listed}

@@ -12,8 +12,7 @@ import pytest
 
 from icekeep.errors import IcekeepBug, InvalidTableError, JobFailedError, NotFoundError, UnavailableError
 from icekeep.events import SILENT
-from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.watchdog import ending_when_abandoned
+from icekeep.operations.interrupts import Interrupted, ending_when_abandoned
 from icekeep.planning.spark.failures import known_error, spark_failed
 from kit.changes import Recorder
 from kit.runtime import FakeRuntime
@@ -28,7 +27,7 @@ subprocess.run([sys.executable, "-c", *sys.argv[1:]])
 DRIVER = """
 import os, sys, threading
 from icekeep.operations.interrupts import interrupts
-from icekeep.operations.watchdog import ending_when_abandoned
+from icekeep.operations.interrupts import ending_when_abandoned
 from icekeep.runtime import SYSTEM
 
 class Telling:

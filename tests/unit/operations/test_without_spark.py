@@ -29,10 +29,10 @@ from icekeep.cli import main
 from icekeep.operations.commands import demo
 from icekeep.playground.states import skewed
 from icekeep.operations.serving import LocalServer
-from icekeep.playground.states import State
+from icekeep.playground.states import PlaygroundState
 def ended(self): raise KeyboardInterrupt
 LocalServer.serve_forever = ended
-demo.STATES = (State(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000),)
+demo.STATES = (PlaygroundState(name="skewed", what="one is large", make=skewed, age_ms=2 * 86_400_000),)
 print(json.dumps([main([*words, "--result-file", f"{number}.json"]) for number, words in enumerate(json.loads(sys.argv[1]))]))
 """
 SAID = (

@@ -15,8 +15,8 @@ from icekeep.planning.deletes import reaching
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.planning.manifests import ENTRIES
 from icekeep.spec.manifests.structs import ManifestEntry
+from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import may_name, own_path
-from icekeep.spec.reached_files import reaches
 from kit.cases import cases, for_each
 from kit.reaching import (
     CODECS,
@@ -220,18 +220,18 @@ def test_deletes_that_are_not_for_one_data_file_are_counted_by_partition():
         equality("e", 3, referenced_data_file="a"),
         equality("g", 3, spec_id=0, partition=()),
     ]
-    halves = [planned._Counts(), planned._Counts()]
+    halves = [planned.SharedDeleteCounts(), planned.SharedDeleteCounts()]
     for number, half in enumerate(halves):
         for batch in table_of(deletes[number::2]).to_batches():
             half.add(DecodedEntries(batch, PruningStats()))
     halves[0].merge(halves[1])
     keys = {name: (1, CODECS[1].encode((name,))) for name in ("x", "y")}
-    assert halves[0].by_partition == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}
+    assert halves[0] == {keys["x"]: 4, keys["y"]: 2, (0, CODECS[0].encode(())): 1}
 
 
 @pytest.mark.parametrize(("most", "shared"), [(0, None), (2_000, None), (2_001, 2_004)])
 def test_a_partition_with_more_than_two_thousand_is_crowded(monkeypatch, most, shared):
-    counts = planned._Counts()
-    counts.by_partition.update({(1, b"x"): most, (1, b"y"): 3})
+    counts = planned.SharedDeleteCounts()
+    counts.update({(1, b"x"): most, (1, b"y"): 3})
     monkeypatch.setattr(planned, "folded", lambda *asked: counts)
     assert planned.crowded_count(None, None, [], None) == shared

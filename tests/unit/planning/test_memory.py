@@ -18,7 +18,7 @@ from icekeep.planning import manifests as reader
 from icekeep.planning.decoder import ManifestDecoder, NotReadError
 from icekeep.planning.entries import DecodeTask, EntryFilter, PruningStats, SpecFilter, decode, entries_schema
 from icekeep.planning.manifests import METRICS, STORED
-from icekeep.planning.memory import ColumnMemory, Memory, RememberedStorage, copied
+from icekeep.planning.memory import Memory, RememberedStorage, copied
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.schema import Schema
@@ -202,7 +202,10 @@ def task(storage, manifests, columns, where="true"):
 def read(asked):
     found = [*decode(asked)]
     rows = pa.Table.from_batches([one.entries for one in found], entries_schema(asked.columns))
-    return rows.to_pylist(), sum((one.steps for one in found), PruningStats())
+    steps = PruningStats()
+    for one in found:
+        steps.add(one)
+    return rows.to_pylist(), steps
 
 
 @cases(60)
@@ -224,7 +227,7 @@ def test_remembered_entries_are_those_that_are_read(counts, room, asked):
         manifests = [rows[number] for number in numbers if number < len(rows)]
         plain = read(task(storage, manifests, columns, where))
         assert read(task(RememberedStorage(storage, memory, "c"), manifests, columns, where)) == plain
-        assert memory.columns.bytes <= room
+        assert memory.columns_bytes <= room
 
 
 def test_what_was_decoded_is_not_read_again_and_another_column_or_field_is():
@@ -261,7 +264,7 @@ def test_a_manifest_whose_name_may_come_again_is_read_each_time():
     for _ in range(2):
         read(task(RememberedStorage(storage, memory, "c"), rows, {"file_path"}))
     assert len(storage.reads) == 2
-    assert memory.columns.bytes == 0
+    assert memory.columns_bytes == 0
 
 
 def test_of_a_manifest_that_is_not_whole_nothing_is_remembered():
@@ -271,7 +274,7 @@ def test_of_a_manifest_that_is_not_whole_nothing_is_remembered():
     for _ in range(2):
         with pytest.raises(InvalidTableError, match="entries"):
             read(task(RememberedStorage(storage, memory, "c"), wrong, {"file_path"}))
-    assert memory.columns.bytes == 0
+    assert memory.columns_bytes == 0
 
 
 def test_what_the_fast_decoder_fails_on_is_told_each_time(monkeypatch):
@@ -287,21 +290,27 @@ def test_what_the_fast_decoder_fails_on_is_told_each_time(monkeypatch):
 
 def test_of_a_table_that_has_no_room_as_a_whole_most_is_known_the_next_time():
     batch = pa.record_batch({"file_path": pa.array(["x" * 100] * 10)})
-    memory = ColumnMemory(8 * batch.get_total_buffer_size())
+    memory = Memory(batch.get_total_buffer_size() * 8 * 8 // 7 + 1)
     _, row = write_manifest([added()])
-    rows = [msgspec.structs.replace(row, manifest_path=f"memory://lake/{number}") for number in range(10)]
+    rows, others = (
+        [
+            msgspec.structs.replace(row, manifest_path=f"memory://lake/{name}/metadata/{UUID[:-2]}{n:02d}.avro")
+            for n in range(count)
+        ]
+        for name, count in (("one", 10), ("other", 5))
+    )
 
     def misses(manifests):
-        before = memory.misses_count
+        count = 0
         for manifest in manifests:
             for stretch in memory.stretches("c", [manifest], DAY, {"file_path": None}):
                 if stretch.batches is None:
+                    count += 1
                     memory.keep("c", [manifest], [10], DAY, {"file_path": None}, [batch])
-        return memory.misses_count - before
+        return count
 
     assert [misses(rows) for _ in range(3)] == [10, 2, 2]
     # Another table takes the room of what nobody asks for.
-    others = [msgspec.structs.replace(row, manifest_path=f"memory://lake/other-{number}") for number in range(5)]
     missed = [misses(others) for _ in range(10)]
     assert missed[-1] == 0
     assert all(later <= earlier for earlier, later in pairwise(missed))
@@ -313,18 +322,18 @@ def test_what_is_kept_has_memory_of_its_own_and_of_maps_the_fields_that_are_aske
         [pa.array(["a", "b", "c", "d"]), pa.array(pairs, METRICS.field("lower_bounds").type)],
         names=["file_path", "lower_bounds"],
     )
-    found = copied(batch.slice(1), {"file_path": None, "lower_bounds": frozenset({3})})
-    assert found.to_pydict() == {"file_path": ["b", "c", "d"], "lower_bounds": [None, [], [(3, b"d")]]}
+    sliced = batch.slice(1)
+    found = [copied(sliced["file_path"], None), copied(sliced["lower_bounds"], frozenset({3}))]
+    assert [column.to_pylist() for column in found] == [["b", "c", "d"], [None, [], [(3, b"d")]]]
     addresses = [
-        {part.address for column in one.columns for part in column.buffers() if part} for one in (batch, found)
+        {part.address for column in columns for part in column.buffers() if part} for columns in (batch.columns, found)
     ]
     assert not addresses[0] & addresses[1]
 
 
 def test_of_a_slice_of_maps_the_nulls_are_where_they_were():
     maps = pa.array([None, [(1, 10), (2, 20)], None, [(2, 21)], []], STORED.field("value_counts").type)
-    batch = pa.record_batch({"value_counts": maps})
     for start in range(5):
-        kept = copied(batch.slice(start), {"value_counts": frozenset({2})})["value_counts"]
+        kept = copied(maps.slice(start), frozenset({2}))
         kept.validate(full=True)
         assert kept.to_pylist() == [None, [(2, 20)], None, [(2, 21)], []][start:]

@@ -30,7 +30,7 @@ from icekeep.planning.prune import (
 )
 from icekeep.spec.filters import evaluators
 from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import file_may_match, partition_matches
+from icekeep.spec.filters.evaluators import file_may_match, partition_matches, project_inclusive, project_strict
 from icekeep.spec.filters.expressions import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -42,7 +42,6 @@ from icekeep.spec.filters.expressions import (
     Predicate,
 )
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive, project_strict
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import partition_type
 from icekeep.spec.types import (

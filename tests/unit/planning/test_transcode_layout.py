@@ -104,7 +104,10 @@ def rewritten(
 def repacked(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """A manifest whose blocks hold other bytes."""
     header = read_header(data, "")
-    blocks = (encode_block(change(p), n, header.codec, header.sync) for n, p in read_blocks(data, header))
+    blocks = (
+        encode_block(change(p), n, header.metadata["avro.codec"].decode(), header.sync)
+        for n, p in read_blocks(data, header)
+    )
     return data[: header.length_bytes] + b"".join(blocks)
 
 

@@ -27,7 +27,7 @@ def test_the_page_has_a_row_for_each_table() -> None:
 
 @for_each("line", sorted({*COMMANDS}))
 def test_a_command_of_the_pages_can_be_run(line: str) -> None:
-    parse_command(shlex.split(line)[1:], None, 0, "1")
+    parse_command(shlex.split(line)[1:], None, 0)
 
 
 def test_there_are_commands() -> None:

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from icekeep.catalog.base import StoredPolicy
 from icekeep.operations.configuration.layers import layer_of_told
-from icekeep.policies.polaris import OWNERS_SETTINGS, told_by_polaris
+from icekeep.policies.polaris import settings_of_polaris
+from icekeep.policies.table_properties import OWNERS_SETTINGS
 from icekeep.policies.values import LayerKind
 from kit.cases import cases, for_each
 
@@ -22,7 +23,7 @@ def stored(kind: str, content: object, **others: object) -> StoredPolicy:
 
 
 def said(policy: StoredPolicy) -> dict[str, str]:
-    return {one.key: one.text for one in told_by_polaris([policy]).told}
+    return {one.key: one.text for one in settings_of_polaris([policy]).told}
 
 
 # As in the schemas of Polaris, and in its documentation.
@@ -63,7 +64,7 @@ EXAMPLES = [
 
 @for_each(("kind", "content", "expected"), EXAMPLES)
 def test_each_type_says_what_its_job_is_told(kind, content, expected):
-    heard = told_by_polaris([stored(kind, content)])
+    heard = settings_of_polaris([stored(kind, content)])
     assert {one.key: one.text for one in heard.told} == expected
     assert {one.job for one in heard.told} == {TYPES[f"system.{kind}"]}
     assert heard.problems == ()
@@ -73,12 +74,12 @@ def test_each_type_says_what_its_job_is_told(kind, content, expected):
 
 
 def test_a_policy_says_that_it_is_inherited():
-    (one,) = told_by_polaris([stored("data-compaction", {"enable": True}, is_inherited=True)]).told
+    (one,) = settings_of_polaris([stored("data-compaction", {"enable": True}, is_inherited=True)]).told
     assert one.source == "stored policy 'p' (inherited)"
 
 
 def test_free_keys_that_are_not_known_are_told_and_passed_over():
-    heard = told_by_polaris(
+    heard = settings_of_polaris(
         [
             stored("data-compaction", {"enable": True, "config": {"my-key": "my-value"}}),
             stored(
@@ -127,7 +128,7 @@ def test_free_keys_that_are_not_known_are_told_and_passed_over():
     ],
 )
 def test_one_that_cannot_be_read_holds_its_job(content, problem):
-    layer, problems = layer_of_told(told_by_polaris([stored("snapshot-expiry", content)]), LayerKind.STORED)
+    layer, problems = layer_of_told(settings_of_polaris([stored("snapshot-expiry", content)]), LayerKind.STORED)
     assert [problem in one.problem for one in problems] == [True]
     assert (layer.is_doubtful, layer.doubtful_jobs) == (False, {"expire_snapshots"})
 
@@ -135,7 +136,7 @@ def test_one_that_cannot_be_read_holds_its_job(content, problem):
 def test_of_two_of_one_type_none_is_taken_for_the_one_that_holds():
     both = [stored("data-compaction", {"enable": False}), stored("data-compaction", {"enable": True})]
     for some in (both, both[::-1]):
-        layer, problems = layer_of_told(told_by_polaris(some), LayerKind.STORED)
+        layer, problems = layer_of_told(settings_of_polaris(some), LayerKind.STORED)
         assert layer.doubtful_jobs == {"compact"}
         assert [one.problem for one in problems] == [
             "is a second one of type 'system.data-compaction'; only one can hold"
@@ -146,7 +147,7 @@ def test_keys_that_say_the_same_are_no_contradiction():
     policy = stored(
         "snapshot-expiry", {"enable": True, "max_snapshot_age_days": 3, "config": {"max_snapshot_age_days": "3"}}
     )
-    assert layer_of_told(told_by_polaris([policy]), LayerKind.STORED)[1] == ()
+    assert layer_of_told(settings_of_polaris([policy]), LayerKind.STORED)[1] == ()
 
 
 JSON = st.recursive(
@@ -179,7 +180,7 @@ KNOWN = st.sampled_from(
 )
 def test_whatever_is_stored_is_read_or_told_and_says_no_more_than_it_may(kind, enable, own, config):
     policy = StoredPolicy(kind, "p", json.dumps({**own, "config": config, "enable": enable}))
-    layer, problems = layer_of_told(told_by_polaris([policy]), LayerKind.STORED)
+    layer, problems = layer_of_told(settings_of_polaris([policy]), LayerKind.STORED)
     job = TYPES[kind]
     assert {*layer.jobs} <= {job}
     names = {key.partition(".")[0] for key in layer.said_of(job)}

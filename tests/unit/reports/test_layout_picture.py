@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.console.html import html_of
+from icekeep.operations.console.notebook import html_of
 from icekeep.reports import layout_picture as module
 from icekeep.reports.layout_picture import (
     FILES_SHOWN,

@@ -7,13 +7,14 @@ import pytest
 
 from icekeep.errors import UnavailableError, UsageError
 from icekeep.events import Warned
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records import keeping
 from icekeep.run_records.keeping import RunKeeper, new_record
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter
-from icekeep.runs import Run, icekeep_version
+from icekeep.runs import Run
 from icekeep.spec.types import DAY_MS
+from icekeep.version import ICEKEEP_VERSION
 from kit.runtime import START_MS, FakeRuntime
 
 RUN = Run(run_id="compact-1", job="compact", policy="nightly", parent_id="maintain-1")
@@ -72,7 +73,7 @@ def test_a_run_is_written_at_its_beginning_and_at_its_end(records, heard):
     (begun,) = all_of(records)
     assert (begun.run_id, begun.job, begun.policy, begun.parent_id) == ("compact-1", "compact", "nightly", "maintain-1")
     assert (begun.status, begun.snapshot_id_before, begun.table) == ("running", 7, "lake.db.t")
-    assert (begun.process, begun.version) == (process_name(), icekeep_version())
+    assert (begun.process, begun.version) == (process_name(), ICEKEEP_VERSION)
     runtime.pass_ms(500)
     kept.end(status="done", exit_status=0)
     (ended,) = all_of(records)

@@ -7,7 +7,8 @@ from icekeep.errors import UnavailableError
 from icekeep.run_records import iceberg_table as lost_runs
 from icekeep.run_records.iceberg_table import append_with_lost
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import SILENT_MS, SKEW_MS, UNFINISHED, RunFilter, RunRecord
+from icekeep.run_records.values import SILENT_MS, SKEW_MS, RunFilter, RunRecord
+from icekeep.runs import UNFINISHED
 from icekeep.tables.read import read_table
 from kit.changes import thrown
 from kit.memory_catalog import MemoryCatalog

@@ -10,23 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import ConfigError, UnavailableError, UnsupportedError, UsageError
-from icekeep.maintenance.delete.lease import process_name
+from icekeep.processes import process_name
 from icekeep.run_records import store
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import (
     CUT_OFF_MS,
-    INTERRUPTED,
     LEFT_ALONE_MS,
-    RUNNING,
     SILENT_MS,
     SKEW_MS,
-    UNFINISHED,
     JobPace,
     LastRuns,
     Paces,
     RunFilter,
     RunRecord,
 )
+from icekeep.runs import INTERRUPTED, RUNNING, UNFINISHED
 from icekeep.spec.types import DAY_MS, HOUR_MS
 from kit.cases import cases, for_each
 from kit.runtime import FakeRuntime

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling
 from icekeep.errors import IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, Status
+from icekeep.spec.matched_deletes import reaches, reaching_deletes
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
 from icekeep.spec.reach import (
     AppliedDelete,
@@ -20,7 +21,6 @@ from icekeep.spec.reach import (
     partition_key,
     path_digest,
 )
-from icekeep.spec.reached_files import reaches, reaching_deletes
 from icekeep.spec.schema import DELETE_FILE_PATH
 from icekeep.spec.transforms import Identity, Void
 from icekeep.spec.types import STRING
@@ -86,8 +86,7 @@ A = entry("a", 5)
 def dangling_deletes(deletes, data, parts=1):
     """As a commit finds them: deletes and data files come in several manifests, and are looked at one by one."""
     asked = DeleteScopes.union(DeleteScopes.of(deletes[n::parts], SPECS) for n in range(parts))
-    rows = [(e.data_file, e.sequence_number) for e in data]
-    least = MinNumbers.union(MinNumbers.of(rows[n::parts], asked) for n in range(parts))
+    least = MinNumbers.union(MinNumbers.of(asked, data[n::parts]) for n in range(parts))
     of_table = min((e.sequence_number for e in data), default=9)
     return tuple(delete for delete in deletes if is_dangling(delete, least, of_table, SPECS))
 
@@ -379,7 +378,7 @@ def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
     asked = DeleteScopes.of(deletes, SPECS)
     narrow = [d for d in deletes if not (d.data_file.content is EQUALITY and d.data_file.spec_id in (0, 3))]
     assert set(asked.partitions) == {partition_key(d.data_file) for d in narrow}
-    assert asked.paths == {path_digest(p) for d in narrow if (p := d.data_file.referenced_data_file) is not None}
+    assert asked.paths == {path_digest(p) for d in narrow if (p := own_path(d.data_file)) is not None}
     for partition, number in asked.partitions.items():
         # A data file with a greater number than that is reached by none of them.
         there = [d for d in narrow if partition_key(d.data_file) == partition]
@@ -397,7 +396,7 @@ def test_what_is_asked_of_data_files_is_no_more_than_deletes_need(table):
                 for d in loose
             )
             assert reached == (data_number <= number)
-    least = MinNumbers.of(((e.data_file, e.sequence_number) for e in data), asked)
+    least = MinNumbers.of(asked, data)
     assert set(least.partitions) <= set(asked.partitions)
     assert set(least.paths) <= asked.paths
 

@@ -19,12 +19,12 @@ from icekeep.spec.collections import (
     balanced,
     cut_evenly,
     each_once,
-    is_span,
+    is_stretch,
     narrowed,
-    of_spans,
+    of_stretches,
     packed,
     packed_positions,
-    spans,
+    stretches,
     unpacked_positions,
 )
 from kit.cases import for_each
@@ -235,16 +235,16 @@ class Packed(msgspec.Struct):
 
 @given(POSITIONS)
 def test_spans_are_the_stretches_of_neighbours_in_order(positions):
-    found = spans(PositionSet(positions))
+    found = stretches(PositionSet(positions))
     assert [n for start, stop in found for n in range(start, stop)] == sorted(positions)
     assert all(stop < start for (_, stop), (start, _) in pairwise(found))
-    assert of_spans(reversed(found)) == PositionSet(positions)
-    assert is_span(PositionSet(positions)) == (len(found) == 1)
+    assert of_stretches(reversed(found)) == PositionSet(positions)
+    assert is_stretch(PositionSet(positions)) == (len(found) == 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5))))
 def test_spans_that_touch_or_overlap_become_one(some):
-    positions = of_spans((start, start + length) for start, length in some)
+    positions = of_stretches((start, start + length) for start, length in some)
     assert {*positions} == {n for start, length in some for n in range(start, start + length)}
 
 
@@ -255,7 +255,7 @@ def test_a_set_is_read_back_from_its_bytes(positions):
 
 
 def test_a_long_stretch_takes_few_bytes():
-    assert len(packed_positions(of_spans([(500, 60_000)]))) < 20
+    assert len(packed_positions(of_stretches([(500, 60_000)]))) < 20
 
 
 @pytest.mark.parametrize("packed", [b"", b"nonsense", 7])
@@ -283,7 +283,7 @@ def test_members_are_found_in_another_list_where_it_has_them(places, positions):
 def test_long_stretches_are_found_in_another_list(places):
     for start in range(20):
         for stop in range(start + 1, 21):
-            found = Renumbering(places).moved(of_spans([(start, stop)]))
+            found = Renumbering(places).moved(of_stretches([(start, stop)]))
             assert {*found} == {n for n in places[start:stop] if n >= 0}
 
 

@@ -25,7 +25,6 @@ from icekeep.spec.evolution import (
     UpdateColumnType,
     evolve_schema,
     keeps_partition_values,
-    promote_default,
     promote_value,
     validate_promotion,
 )
@@ -69,6 +68,7 @@ from icekeep.spec.types import (
     Type,
     decimal,
 )
+from icekeep.spec.values import value_from_json, value_to_json
 from kit.cases import for_each
 from kit.evolution import COLUMNS, POINT, committed, evolved, field, ids, refused, table
 from kit.strategies import decimal_types, primitive_types, values_of
@@ -780,7 +780,7 @@ def test_numbers_and_calendar_units_are_not_affected():
     ids=str,
 )
 def test_a_stored_default_stays_the_same_value(old: Type, new: Type, stored: Any, promoted: Any):
-    assert promote_default(old, new, stored) == promoted
+    assert value_to_json(new, promote_value(old, new, value_from_json(old, stored))) == promoted
 
 
 def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fields_left_out():
@@ -790,7 +790,8 @@ def test_values_in_lists_maps_and_structs_are_promoted_and_those_of_dropped_fiel
     dropped, added = (NestedField(field_id=i, name=f"f{i}", type=STRING) for i in (2, 3))
     old = ListType(element_id=9, element=row(FLOAT, dropped))
     new = ListType(element_id=9, element=row(DOUBLE, added))
-    assert promote_default(old, new, [{"1": 1.1, "2": "gone"}, None]) == [{"1": 1.100000023841858}, None]
+    value = value_from_json(old, [{"1": 1.1, "2": "gone"}, None])
+    assert value_to_json(new, promote_value(old, new, value)) == [{"1": 1.100000023841858}, None]
     old_map = MapType(key_id=1, key=STRING, value_id=2, value=DATE)
     new_map = MapType(key_id=1, key=STRING, value_id=2, value=TIMESTAMP)
     assert promote_value(old_map, new_map, (("k", 1), ("n", None))) == (("k", 86_400_000_000), ("n", None))

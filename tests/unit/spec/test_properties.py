@@ -12,7 +12,7 @@ from icekeep.commit.live_files import MergePolicy
 from icekeep.commit.manifest_writer import manifest_compression, manifest_target_bytes
 from icekeep.commit.retry import RetryPolicy
 from icekeep.errors import PropertyError, UnsupportedError, UsageError
-from icekeep.formats.deletes.positions import delete_format, delete_granularity
+from icekeep.formats.deletes.rewrite import delete_format, delete_granularity
 from icekeep.formats.options import write_options
 from icekeep.maintenance.delete.reachable import is_gc_enabled
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, delete_file_sizes

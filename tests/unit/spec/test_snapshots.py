@@ -14,9 +14,9 @@ from icekeep.spec.snapshots import (
     checked_properties,
     is_reserved,
     moved,
+    object_from_json,
+    object_to_json,
     validated_ref,
-    view_from_json,
-    view_to_json,
 )
 from kit.cases import for_each
 from kit.table_strategies import json_values
@@ -88,7 +88,7 @@ STATISTICS = {"snapshot-id": 1, "statistics-path": "s3://b/s", "file-size-in-byt
 
 def test_keys_of_the_spec_are_read_into_attributes_of_the_same_name():
     full = {**SNAPSHOT, "parent-snapshot-id": 3, "sequence-number": 4, "manifest-list": "s3://b/l", "schema-id": 5}
-    snapshot = view_from_json(Snapshot, {**full, "summary": {"operation": "append"}, "key-id": "k"}, "snapshot")
+    snapshot = object_from_json(Snapshot, {**full, "summary": {"operation": "append"}, "key-id": "k"}, "snapshot")
     assert snapshot == Snapshot(
         snapshot_id=1,
         timestamp_ms=2,
@@ -102,14 +102,14 @@ def test_keys_of_the_spec_are_read_into_attributes_of_the_same_name():
 
 
 def test_null_and_absent_are_the_same():
-    with_null = view_from_json(Snapshot, {**SNAPSHOT, "schema-id": None, "sequence-number": None}, "snapshot")
-    assert with_null == view_from_json(Snapshot, SNAPSHOT, "snapshot")
-    assert "schema-id" not in view_to_json(with_null)
+    with_null = object_from_json(Snapshot, {**SNAPSHOT, "schema-id": None, "sequence-number": None}, "snapshot")
+    assert with_null == object_from_json(Snapshot, SNAPSHOT, "snapshot")
+    assert "schema-id" not in object_to_json(with_null)
 
 
 def test_keys_that_are_not_known_come_back_as_they_were():
     unknown = {"x-new": {"deep": [1, None, {"a": 2.5}]}, "x-null": None, "extra": "mine"}
-    assert view_to_json(view_from_json(Snapshot, {**SNAPSHOT, **unknown}, "snapshot")) == {
+    assert object_to_json(object_from_json(Snapshot, {**SNAPSHOT, **unknown}, "snapshot")) == {
         **SNAPSHOT,
         "sequence-number": 0,
         **unknown,
@@ -119,19 +119,19 @@ def test_keys_that_are_not_known_come_back_as_they_were():
 @given(st.dictionaries(st.text(max_size=8).map(lambda name: f"x-{name}"), json_values(), max_size=4))
 def test_any_unknown_keys_come_back(unknown: dict[str, Any]):
     given_object = {**STATISTICS, "blob-metadata": [{"type": "ndv", **unknown}], **unknown}
-    assert view_to_json(view_from_json(StatisticsFile, given_object, "statistics[0]")) == given_object
+    assert object_to_json(object_from_json(StatisticsFile, given_object, "statistics[0]")) == given_object
 
 
 def test_a_list_stays_a_list():
-    snapshot = view_from_json(Snapshot, {**SNAPSHOT, "manifests": ["a", "b"]}, "snapshot")
+    snapshot = object_from_json(Snapshot, {**SNAPSHOT, "manifests": ["a", "b"]}, "snapshot")
     assert snapshot.manifests == ("a", "b")
-    assert view_to_json(snapshot)["manifests"] == ["a", "b"]
+    assert object_to_json(snapshot)["manifests"] == ["a", "b"]
 
 
 @for_each("value", [None, 3, "text", [], [SNAPSHOT]])
 def test_what_is_no_object_is_refused(value: Any):
     with pytest.raises(InvalidTableError) as raised:
-        view_from_json(Snapshot, value, "snapshots[4]")
+        object_from_json(Snapshot, value, "snapshots[4]")
     assert raised.value.message == f"snapshots[4] is {value!r}; it must be an object"
 
 
@@ -140,7 +140,7 @@ def test_a_required_key_must_be_there_and_not_null(missing: str):
     without = {key: value for key, value in SNAPSHOT.items() if key != missing}
     for value in (without, {**SNAPSHOT, missing: None}):
         with pytest.raises(InvalidTableError, match=f"snapshots\\[4\\]: .*`{missing}`"):
-            view_from_json(Snapshot, value, "snapshots[4]")
+            object_from_json(Snapshot, value, "snapshots[4]")
 
 
 @for_each(
@@ -158,21 +158,21 @@ def test_a_required_key_must_be_there_and_not_null(missing: str):
 )
 def test_a_value_of_a_wrong_type_is_refused_with_its_key(key: str, value: Any):
     with pytest.raises(InvalidTableError, match=f"^snapshots\\[4\\]: expected .*{key}") as raised:
-        view_from_json(Snapshot, {**SNAPSHOT, key: value}, "snapshots[4]")
+        object_from_json(Snapshot, {**SNAPSHOT, key: value}, "snapshots[4]")
     assert "\n" not in raised.value.message
 
 
 def test_a_value_in_a_summary_that_is_no_text_is_refused_with_its_own_key():
     with pytest.raises(InvalidTableError) as raised:
-        view_from_json(Snapshot, {**SNAPSHOT, "summary": {"operation": 5}}, "snapshots[4]")
+        object_from_json(Snapshot, {**SNAPSHOT, "summary": {"operation": 5}}, "snapshots[4]")
     assert raised.value.message == "snapshots[4]: 'operation' of its 'summary' is 5; it must be text"
 
 
 def test_a_reference_is_a_branch_or_a_tag():
-    assert view_from_json(SnapshotRef, {"snapshot-id": 1, "type": "branch"}, "ref 'a'").is_branch
-    assert not view_from_json(SnapshotRef, {"snapshot-id": 1, "type": "tag"}, "ref 'a'").is_branch
+    assert object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "branch"}, "ref 'a'").is_branch
+    assert not object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "tag"}, "ref 'a'").is_branch
     with pytest.raises(InvalidTableError, match=r"^ref 'a': invalid enum value 'bookmark'"):
-        view_from_json(SnapshotRef, {"snapshot-id": 1, "type": "bookmark"}, "ref 'a'")
+        object_from_json(SnapshotRef, {"snapshot-id": 1, "type": "bookmark"}, "ref 'a'")
 
 
 BRANCH = SnapshotRef(snapshot_id=1, type="branch")

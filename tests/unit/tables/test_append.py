@@ -87,7 +87,7 @@ def test_rows_go_into_one_snapshot_with_a_file_for_each_partition(catalog, table
     names = sorted(location.removeprefix(f"{table.metadata.location}/data/") for location in data_files(catalog))
     uuid_ = r"[0-9a-f-]{36}"
     assert re.fullmatch(
-        rf"kind=x/00000-0-{uuid_}-00000\.parquet kind=y/00000-0-{uuid_}-00001\.parquet", " ".join(names)
+        rf"kind=x/00000-0-{uuid_}-00001\.parquet kind=y/00000-0-{uuid_}-00002\.parquet", " ".join(names)
     )
     assert catalog.runtime.sleeps_ms == []
 
@@ -205,7 +205,7 @@ def test_a_missing_column_takes_its_write_default_and_not_its_initial_default(ca
     assert len(done.metadata.snapshots) == 1
 
 
-def test_a_missing_required_column_without_a_write_default_is_named_and_nothing_is_written(catalog, storage, table):
+def test_a_missing_required_column_is_named_and_nothing_is_written(catalog, storage, table):
     field = NestedField(field_id=3, name="n", type=LONG, required=True, initial_default=5)
     with pytest.raises(UsageError, match="column 'n' is required and missing from the data"):
         put(with_columns(table, field))

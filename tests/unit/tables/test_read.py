@@ -102,9 +102,7 @@ def test_batches_have_the_rows_of_the_model_and_of_the_table(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [2, 3])
-def test_pyiceberg_reads_the_same_rows_after_deletes_and_changes_of_columns_and_partitions(
-    lake: Lake, version: int
-) -> None:
+def test_pyiceberg_reads_the_same_rows_after_changes(lake: Lake, version: int) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("number", pa.int32())])
 
     def rows(first: int, schema: pa.Schema) -> pa.Table:

@@ -161,7 +161,7 @@ def test_if_not_exists_makes_what_is_not_there_and_leaves_what_is(memory, kind):
 
 
 @for_each("kind", MAKE)
-def test_or_replace_makes_what_is_not_there_and_moves_what_is_with_the_limits_that_are_given(memory, kind):
+def test_or_replace_creates_or_moves_with_the_limits(memory, kind):
     first, second, third = ids(memory)
     limits = {"min_snapshots_to_keep": 2} if kind == "branch" else {}
     table = MAKE[kind](memory, kind, first, max_ref_age=7, **limits, or_replace=True)
@@ -183,7 +183,7 @@ def test_or_replace_makes_what_is_not_there_and_moves_what_is_with_the_limits_th
 
 
 @for_each("kind", MAKE)
-def test_what_has_the_name_and_is_of_the_other_kind_is_neither_kept_nor_moved_nor_dropped(memory, kind):
+def test_a_reference_of_the_other_kind_is_left_alone(memory, kind):
     other = {"branch": "tag", "tag": "branch"}[kind]
     table = MAKE[kind](memory, kind)
     for flag in ("if_not_exists", "or_replace"):
@@ -251,13 +251,13 @@ def test_a_fast_forward_to_what_is_behind_is_refused_and_to_the_same_snapshot_is
     assert fast_forward(table, "main", "same").metadata.current_snapshot_id == third
 
 
-def test_others_who_bring_the_snapshot_to_the_branch_meanwhile_are_no_reason_to_refuse(memory):
+def test_a_branch_that_others_fast_forward_is_no_conflict(memory):
     table = add(create_branch(memory, "audit"), "audited", branch="audit")
     add(fast_forward(table, "main", "audit"), "more")
     assert len(ids(fast_forward(table, "main", "audit"))) == 5
 
 
-def test_a_branch_goes_to_where_another_reference_is_and_is_made_where_it_is_not_there(memory):
+def test_a_branch_goes_to_where_another_reference_is(memory):
     first, _, third = ids(memory)
     table = create_branch(create_tag(memory, "v1", first), "dev", min_snapshots_to_keep=2)
     table = replace_branch(table, "dev", to="v1")
@@ -287,7 +287,7 @@ def test_a_name_that_is_not_there_is_said_before_anything_is_asked_of_the_catalo
     assert memory.catalog.loads_count == loads
 
 
-def test_a_branch_that_others_committed_to_since_the_table_was_loaded_is_neither_moved_nor_dropped(memory):
+def test_a_branch_that_has_moved_is_neither_moved_nor_dropped(memory):
     table = create_branch(memory, "dev")
     add(table, "theirs", branch="dev")
     for act in (lambda: drop_branch(table, "dev"), lambda: replace_branch(table, "dev", ids(table)[0])):

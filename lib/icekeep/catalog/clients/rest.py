@@ -26,7 +26,7 @@ from icekeep.catalog.base import (
     table_exists,
     validate_table_identifier,
 )
-from icekeep.catalog.clients import rest_client as protocol
+from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.adapter import ClientCatalog, require
 from icekeep.catalog.clients.errors import (
     AUTH_TYPE,
@@ -55,7 +55,7 @@ from icekeep.spec.metadata import TableMetadata, parse_metadata
 from icekeep.spec.partitioning import PartitionSpec, spec_to_json
 from icekeep.spec.properties import is_true
 from icekeep.spec.schema import Schema, schema_to_json
-from icekeep.spec.snapshots import View, view_to_json
+from icekeep.spec.snapshots import JsonObject, object_to_json
 from icekeep.spec.sorting import SortOrder, sort_order_to_json
 from icekeep.spec.updates import (
     LAST_ADDED,
@@ -133,7 +133,7 @@ def creation_updates(metadata: TableMetadata) -> list[Update]:
 def _update_to_json(base: TableMetadata | None, update: Update) -> dict[str, Any]:
     match update:
         case SetSnapshotRef():
-            return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **view_to_json(update.ref)}
+            return {"action": "set-snapshot-ref", "ref-name": update.ref_name, **object_to_json(update.ref)}
         case AddSchema():
             # Deprecated, since servers work it out; but Nessie 0.99 takes no schema without it.
             highest = max(update.schema.highest_field_id, base.last_column_id if base is not None else 0)
@@ -174,8 +174,8 @@ def _item_to_json(item: Any) -> Any:
             return spec_to_json(item)
         case SortOrder():
             return sort_order_to_json(item)
-        case View():
-            return view_to_json(item)
+        case JsonObject():
+            return object_to_json(item)
         case tuple():
             return list(item)
         case Mapping():

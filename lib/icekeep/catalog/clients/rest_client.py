@@ -1,13 +1,10 @@
-"""Iceberg's REST protocol as far as it is spoken here: the requests, what refusals of them mean, and the answers.
-
-The requests that we make of a REST catalog's server, and what we take from its answers.
+"""The requests that we make of a REST catalog's server, and what we take from its answers.
 
 Of a table an answer says where its metadata is, and it is read from there: what a server makes of it on the way is not
 used. Imported only when such a catalog is used, since requests is an optional extra.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -16,217 +13,21 @@ from uuid import UUID
 import msgspec
 
 from icekeep.catalog.base import Description, Identifier, StoredPolicy, format_identifier
-from icekeep.catalog.clients import rest_client as protocol
+from icekeep.catalog.clients import rest_protocol as protocol
 from icekeep.catalog.clients.errors import (
     AUTH,
     CommitRefused,
-    NamespaceExists,
-    NamespaceNotEmpty,
-    NoSuchNamespace,
-    NoSuchTable,
     Refusal,
     Settings,
-    TableExists,
     protocol_error,
     proved_rejection,
     read_failure,
 )
 from icekeep.catalog.clients.rest_session import HttpRefusal, RestSession
 from icekeep.catalog.resending import StatusChecks, resends
-from icekeep.decoding import from_json, from_plain
+from icekeep.decoding import from_json
 from icekeep.errors import IcekeepError, UnavailableError, UnsupportedError, UsageError
 from icekeep.runtime import Runtime
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """One kind of request; its text is how a server's list of endpoints names it.
-
-    `refusals` are what statuses mean; `is_newer` says that only a server which lists it has it; `root` is before the version,
-    of what is not Iceberg's.
-    """
-
-    method: str
-    path: str
-    refusals: Mapping[int, type[Refusal]] = {}
-    is_newer: bool = False
-    root: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.method} /{self.root}v1/{{prefix}}/{self.path}"
-
-
-_NAMESPACE = "namespaces/{namespace}"
-_TABLES = f"{_NAMESPACE}/tables"
-_TABLE = f"{_TABLES}/{{table}}"
-
-LIST_NAMESPACES = Endpoint("GET", "namespaces", {404: NoSuchNamespace})
-CREATE_NAMESPACE = Endpoint("POST", "namespaces", {409: NamespaceExists})
-LOAD_NAMESPACE = Endpoint("GET", _NAMESPACE, {404: NoSuchNamespace})
-DROP_NAMESPACE = Endpoint("DELETE", _NAMESPACE, {404: NoSuchNamespace, 409: NamespaceNotEmpty})
-LIST_TABLES = Endpoint("GET", _TABLES, {404: NoSuchNamespace})
-CREATE_TABLE = Endpoint("POST", _TABLES, {404: NoSuchNamespace, 409: TableExists})
-LOAD_TABLE = Endpoint("GET", _TABLE, {404: NoSuchTable})
-UPDATE_TABLE = Endpoint("POST", _TABLE, {409: CommitRefused})
-DROP_TABLE = Endpoint("DELETE", _TABLE, {404: NoSuchTable})
-LOAD_CREDENTIALS = Endpoint("GET", f"{_TABLE}/credentials", {404: NoSuchTable}, is_newer=True)
-UNREGISTER_TABLE = Endpoint("POST", f"{_TABLE}/unregister", {404: NoSuchTable}, is_newer=True)
-REGISTER_TABLE = Endpoint("POST", f"{_NAMESPACE}/register", {404: NoSuchNamespace, 409: TableExists})
-RENAME_TABLE = Endpoint("POST", "tables/rename", {404: NoSuchTable, 409: TableExists})
-
-APPLICABLE_POLICIES = Endpoint("GET", "applicable-policies", {404: NoSuchTable}, is_newer=True, root="polaris/")
-"""Of Polaris: its stored policies that hold for a table."""
-
-
-class ResponseBody(msgspec.Struct, rename="kebab"):
-    """What is read of a JSON object; all else in it is passed over."""
-
-
-class ConfigResponse(ResponseBody):
-    """What a server wants its clients to know."""
-
-    defaults: dict[str, Any] | None = None
-    overrides: dict[str, Any] | None = None
-    endpoints: list[str] | None = None
-    idempotency_key_lifetime: Any = None
-
-    @property
-    def key_lifetime_ms(self) -> int | None:
-        """For how long a request may be sent again with its key; `None` where the server serves no keys.
-
-        >>> Config(idempotency_key_lifetime="PT30M").key_lifetime_ms, Config(idempotency_key_lifetime="soon").key_lifetime_ms
-        (1800000, None)
-        """
-        try:
-            lifetime = from_plain(self.idempotency_key_lifetime, timedelta)
-        except msgspec.ValidationError:
-            return None
-        return int(lifetime.total_seconds() * 1000)
-
-
-class StorageCredential(ResponseBody):
-    """What the files below a prefix are reached with."""
-
-    prefix: str
-    config: dict[str, Any]
-
-
-class Credentials(ResponseBody):
-    """What a table's files are reached with."""
-
-    storage_credentials: list[StorageCredential]
-
-
-class Loaded(ResponseBody):
-    """A table, its metadata aside."""
-
-    metadata_location: str | None = None
-    config: dict[str, Any] | None = None
-    storage_credentials: list[StorageCredential] | None = None
-    read_restrictions: Any = None
-
-
-class Described(ResponseBody):
-    """A table, with metadata that may make no sense."""
-
-    metadata: Any = None
-    metadata_location: Any = None
-
-
-class Landed(ResponseBody):
-    """A table after a commit, or when it was unregistered."""
-
-    metadata_location: str
-
-
-class TableLocation(ResponseBody):
-    """Where a table is."""
-
-    location: str
-
-
-class Staged(ResponseBody):
-    """A table that was prepared and is not there."""
-
-    metadata: TableLocation
-
-
-class Namespace(ResponseBody):
-    """A namespace."""
-
-    properties: dict[str, Any] | None = None
-
-
-class ListPage(ResponseBody, kw_only=True):
-    """A part of a list."""
-
-    next_page_token: str | None = None
-
-
-class Namespaces(ListPage):
-    """Namespaces, each with its parents."""
-
-    namespaces: list[tuple[str, ...]]
-
-
-class TableName(ResponseBody):
-    """A table's name."""
-
-    namespace: tuple[str, ...]
-    name: str
-
-
-class TableNames(ListPage):
-    """Tables."""
-
-    identifiers: list[TableName]
-
-
-class ApplicablePolicy(ResponseBody):
-    """A stored policy; its content is a text, or the JSON that the text would be."""
-
-    policy_type: str
-    name: str
-    content: str | dict[str, Any] | None = None
-    inherited: bool = False
-
-
-class ApplicablePolicies(ListPage):
-    """Those that hold for a table."""
-
-    applicable_policies: list[ApplicablePolicy]
-
-
-def texts(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Properties as text; what is neither a text nor a number nor a switch is passed over."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in (given or {}).items()
-        if isinstance(value, str | int | float)
-    }
-
-
-def restrictions(read_restrictions: Any) -> list[str]:
-    """What an answer restricts of reads, by the names of the protocol; what this client does not know restricts, too.
-
-    >>> restrictions({"required-row-filter": True, "required-column-projections": []}), restrictions({"later": "x"})
-    ([], ['later'])
-    """
-    if not isinstance(read_restrictions, dict):
-        return [] if read_restrictions is None else ["read-restrictions"]
-    return [name for name, value in read_restrictions.items() if not _is_no_restriction(name, value)]
-
-
-def _is_no_restriction(name: str, value: Any) -> bool:
-    """Whether a part of the restrictions lets everything through: it is empty, or a filter that is always true."""
-    is_true = value is True or value == {"type": "true"}
-    return value is None or value == [] or value == {} or (name == "required-row-filter" and is_true)
-
-
-def chosen(credentials: Iterable[StorageCredential] | None, location: str | None) -> dict[str, str]:
-    """The credentials for a location: those of the longest prefix."""
-    fitting = [one for one in credentials or () if location is not None and location.startswith(one.prefix)]
-    return texts(max(fitting, key=lambda one: len(one.prefix)).config) if fitting else {}
-
 
 A = TypeVar("A", bound=protocol.ResponseBody)
 P = TypeVar("P", bound=protocol.ListPage)
@@ -290,9 +91,9 @@ class RestClient:
                 of columns, so that no work on them is free of what is hidden.
         """
         answer = _read(protocol.Loaded, self._send(protocol.LOAD_TABLE, self._path(identifier)))
-        properties = {**self.properties, **texts(answer.config)}
+        properties = {**self.properties, **protocol.texts(answer.config)}
         self._refuse_restricted(identifier, answer, properties)
-        vended = chosen(answer.storage_credentials, answer.metadata_location)
+        vended = protocol.chosen(answer.storage_credentials, answer.metadata_location)
         return LoadedTable(answer.metadata_location, {**properties, **vended})
 
     def describe(self, identifier: Identifier) -> Description | None:
@@ -310,7 +111,7 @@ class RestClient:
         if not self.has(protocol.LOAD_CREDENTIALS):
             return {}
         answer = _read(protocol.Credentials, self._send(protocol.LOAD_CREDENTIALS, self._path(identifier)))
-        return chosen(answer.storage_credentials, location)
+        return protocol.chosen(answer.storage_credentials, location)
 
     def send_commit(
         self, identifier: Identifier, request: Mapping[str, Any], checks: StatusChecks = _CHECKS
@@ -378,7 +179,7 @@ class RestClient:
     def namespace_properties(self, namespace: Identifier) -> dict[str, str]:
         """What a namespace says of itself."""
         answer = self._send(protocol.LOAD_NAMESPACE, self._namespace(namespace))
-        return texts(_read(protocol.Namespace, answer).properties)
+        return protocol.texts(_read(protocol.Namespace, answer).properties)
 
     def create_namespace(self, namespace: Identifier, properties: Mapping[str, str]) -> None:
         """Create a namespace."""
@@ -555,7 +356,7 @@ class RestClient:
 
 def _told(properties: Mapping[str, Any] | None) -> dict[str, str]:
     """What a server says of properties, but for logins that have a type: one of these names code that is run."""
-    return {key: value for key, value in texts(properties).items() if not key.startswith(AUTH)}
+    return {key: value for key, value in protocol.texts(properties).items() if not key.startswith(AUTH)}
 
 
 def _config(settings: Settings, session: RestSession) -> protocol.ConfigResponse:

@@ -81,7 +81,7 @@ class RaiseLowCounters(msgspec.Struct, frozen=True):
     names: frozenset[str]
 
     def apply(self, base: TableMetadata, attempt: Attempt) -> tuple[Update, ...]:
-        low = {one.name: one.least for one in low_counters(base) if one.name in self.names}
+        low = {name: least for name, least in low_counters(base).items() if name in self.names}
         return (RaiseCounters(**low),) if low else ()
 
 

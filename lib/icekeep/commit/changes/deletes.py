@@ -22,7 +22,6 @@ from icekeep.commit.attempt import Attempt
 from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, Isolation, Since, live_at, position_deletes_of
 from icekeep.commit.dangling import DeleteScopes, MinNumbers, is_dangling, min_numbers_in
 from icekeep.commit.file_sets import Digest, digest_of_all, entry_digest
-from icekeep.commit.filtering import Selection
 from icekeep.commit.live_files import (
     HeadManifests,
     add,
@@ -39,6 +38,7 @@ from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, Unsuppo
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import (
     DIGEST_BYTES,
@@ -57,7 +57,6 @@ from icekeep.spec.reach import (
     path_digest,
     sequence_number,
 )
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
 
@@ -305,12 +304,9 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
         new = [*manifests.data, *added, *kept.manifests]
         return attempt.snapshot_updates("replace", new, summary, branch=self.branch)
 
-    @property
-    def _makes_vectors(self) -> bool:
-        return self.format_version > 2
-
     def _check_base(self, base: TableMetadata) -> None:
         require_format_version(base, self.format_version)
+        makes_vectors = self.format_version > 2
         if self.added and not self.rewritten:
             raise IcekeepBug("delete files are added, and none is rewritten")
         for entry in self.rewritten:
@@ -318,7 +314,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 raise IcekeepBug(f"{entry.data_file.file_path!r} is rewritten, and is no position delete file")
         greatest = max(map(sequence_number, self.rewritten), default=0)
         for added in self.added:
-            if is_deletion_vector(added.file) is not self._makes_vectors:
+            if is_deletion_vector(added.file) is not makes_vectors:
                 raise IcekeepBug(
                     f"{added.file.file_path!r} is not of the kind that format version {self.format_version} has"
                 )
@@ -333,7 +329,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _check_data_files(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt) -> None:
-        specs = base.specs_by_id
+        specs, makes_vectors = base.specs_by_id, self.format_version > 2
         asked = DeleteScopes.union([DeleteScopes({}, frozenset(self.named)), DeleteScopes.of(self.dangling, specs)])
         least = MinNumbers.union(attempt.gathered(manifests.data, min_numbers_in(asked, base)))
         for entry in self.dangling:
@@ -343,14 +339,14 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                     f"delete file {entry.data_file.file_path!r}, which reached no data file, reaches one again"
                 )
         with_vectors: frozenset[PathDigest] = frozenset()
-        if self._makes_vectors and self.named:
+        if makes_vectors and self.named:
             paths, removed = frozenset(self.named), frozenset(map(entry_digest, self.dangling))
             key = "vectors", digest_of_all(paths), digest_of_all(removed)
             answer = partial(_files_with_vectors, paths, removed)
             with_vectors = with_vectors.union(*attempt.ask_live_files(manifests.deletes, key, answer))
         for digest, named in self.named.items():
             problem = named.problem(
-                least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=self._makes_vectors
+                least.paths.get(digest), has_vector=digest in with_vectors, makes_vectors=makes_vectors
             )
             if problem is not None:
                 # Of the data files only digests are known, so the error names the delete files.
@@ -359,7 +355,7 @@ class RewriteDeletes(msgspec.Struct, frozen=True, kw_only=True):
                     f"delete file {first!r}" if count == 1 else f"one of {count} delete files, {first!r} among them,"
                 )
                 raise ConflictError(f"a data file, of which {names} deletes rows, {problem}")
-        if self._makes_vectors and self.added:
+        if makes_vectors and self.added:
             self._check_left_out(manifests, least, attempt)
 
     def _check_left_out(self, manifests: HeadManifests, least: MinNumbers, attempt: Attempt) -> None:
@@ -429,17 +425,17 @@ class EntryDigests(msgspec.Struct, frozen=True):
         return cls.of(digest for one in some for digest in one)
 
     def __iter__(self) -> Iterator[Digest]:
-        return map(self._at, range(len(self)))
+        return map(self.__getitem__, range(len(self)))
 
     def __len__(self) -> int:
         return len(self.packed) // DIGEST_BYTES
 
-    def __contains__(self, digest: Digest) -> bool:
-        place = bisect_left(range(len(self)), digest, key=self._at)
-        return place < len(self) and self._at(place) == digest
-
-    def _at(self, number: int) -> Digest:
+    def __getitem__(self, number: int) -> Digest:
         return self.packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+
+    def __contains__(self, digest: Digest) -> bool:
+        place = bisect_left(self, digest)
+        return place < len(self) and self[place] == digest
 
 
 class ConvertedFile(msgspec.Struct, frozen=True):
@@ -492,9 +488,10 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
         self._check_reached(manifests, base, attempt)
         if base.format_version > 2:
             self._check_position_deletes(manifests, base, attempt)
-        given = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
+        with_vectors = {file.referenced_data_file for file in self.added if is_deletion_vector(file)}
         entries = {one.entry.data_file.file_path: one.entry for one in self.named}
-        old = _OldVectors({path: sequence_number(entry) for path, entry in entries.items() if path in given})
+        numbers = {path: sequence_number(entry) for path, entry in entries.items() if path in with_vectors}
+        old = _OldVectors(numbers, digest_of_all(numbers.items()))
         kept = remove(manifests.deletes, attempt, as_read=(*self.converted, *self.replaced), selected=old)
         summary = SummaryBuilder(self.summary, kept.summary)
         added = add(self.added, attempt, summary, content=ManifestContent.DELETES)
@@ -526,15 +523,13 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_reached(self, manifests: HeadManifests, base: TableMetadata, attempt: Attempt) -> None:
         """Each live data file that is reached was searched, and each that is named is live."""
-        reached = ReachedNumbers.of(self.converted, base.specs_by_id)
         named = {entry_digest(one.entry): one.entry.data_file.file_path for one in self.named}
-        answer = partial(
-            _unsearched_and_named, reached, self.data_files, EntryDigests.of(named), self.starting_sequence_number
-        )
+        start = self.starting_sequence_number
+        files = SearchedFiles.of(self.converted, base.specs_by_id, self.data_files, named, start)
         # Chosen by spec alone: sequence numbers may be wrong in the list.
-        spec_ids = {spec_id for spec_id, _ in reached.partitions}
-        matter = [m for m in manifests.data if reached.anywhere >= 0 or m.partition_spec_id in spec_ids]
-        answers = attempt.ask_live_files(matter, "converted", answer)
+        spec_ids = {spec_id for spec_id, _ in files.partitions}
+        matter = [m for m in manifests.data if files.anywhere >= 0 or m.partition_spec_id in spec_ids]
+        answers = attempt.ask_live_files(matter, "converted", files.unsearched_and_named)
         for unsearched, _ in answers:
             if unsearched is not None:
                 raise ConflictError(
@@ -562,56 +557,59 @@ class ConvertDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConflictError(f"other positions of data file {path!r} are deleted than when it was read")
 
 
-class _OldVectors(Selection):
-    """The deletion vectors that are older than their data files, of those given by path with their data sequence number.
+class _OldVectors(msgspec.Struct, frozen=True):
+    """A `Selection` of the deletion vectors that are older than their data files, given by path with data sequence number.
 
     They delete no row, but a data file may have only one vector (spec, "Delete Formats").
     """
 
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers, self._digest = numbers, digest_of_all(numbers.items())
+    numbers: Mapping[str, int]
+    digest: Digest
 
     def key(self, manifest: ManifestFile) -> Hashable:
-        return ("old vectors", self._digest) if self._numbers else None
+        return ("old vectors", self.digest) if self.numbers else None
 
     def entry(self, entry: ManifestEntry) -> bool:
-        number = self._numbers.get(entry.data_file.referenced_data_file or "")
+        number = self.numbers.get(entry.data_file.referenced_data_file or "")
         return number is not None and is_deletion_vector(entry.data_file) and not is_newer(entry, number)
 
 
-class ReachedNumbers(msgspec.Struct, frozen=True):
-    """The greatest data sequence numbers that equality deletes reach: in the whole table, and in single partitions."""
+class SearchedFiles(msgspec.Struct, frozen=True):
+    """The data files that were searched for rows of equality deletes, and how far these reach.
+
+    Attributes:
+        anywhere: the greatest data sequence number that they reach in the whole table.
+        partitions: the greatest that they reach in single partitions.
+        searched: every data file that one of them reaches, as it was read.
+        named: those with deleted rows.
+        starting_sequence_number: of the snapshot that was read.
+    """
 
     anywhere: int
     partitions: Mapping[PartitionKey, int]
+    searched: EntryDigests
+    named: EntryDigests
+    starting_sequence_number: int
 
     @classmethod
-    def of(cls, deletes: Sequence[ManifestEntry], specs: Specs) -> "ReachedNumbers":
+    def of(
+        cls, deletes: Sequence[ManifestEntry], specs: Specs, searched: EntryDigests, named: Iterable[Digest], start: int
+    ) -> "SearchedFiles":
         """Raises `InvalidTableError` where the partition spec of a delete file is missing."""
         anywhere = max((max_reached(one) for one in deletes if is_global(one.data_file, specs)), default=-1)
-        return cls(anywhere, DeleteScopes.of(deletes, specs).partitions)
+        return cls(anywhere, DeleteScopes.of(deletes, specs).partitions, searched, EntryDigests.of(named), start)
 
-    def has(self, data: ManifestEntry) -> bool:
-        return sequence_number(data) <= max(self.anywhere, self.partitions.get(partition_key(data.data_file), -1))
-
-
-def _unsearched_and_named(
-    reached: ReachedNumbers,
-    searched_files: EntryDigests,
-    named: EntryDigests,
-    starting_sequence_number: int,
-    live: Iterator[ManifestEntry],
-) -> tuple[str | None, tuple[Digest, ...]]:
-    """The path of a reached file that was not searched, if there is one; and which of the named files are reached."""
-    live_and_named: list[Digest] = []
-    for entry in live:
-        if not reached.has(entry):
-            continue
-        digest = entry_digest(entry)
-        # A file that was removed and added again may be another one by the same name.
-        is_old = (entry.file_sequence_number or 0) <= starting_sequence_number
-        if not is_old or digest not in searched_files:
-            return entry.data_file.file_path, ()
-        if digest in named:
-            live_and_named.append(digest)
-    return None, tuple(live_and_named)
+    def unsearched_and_named(self, live: Iterator[ManifestEntry]) -> tuple[str | None, tuple[Digest, ...]]:
+        """The path of a reached file that was not searched, if there is one; and which of the named files are reached."""
+        live_and_named: list[Digest] = []
+        for entry in live:
+            if sequence_number(entry) > max(self.anywhere, self.partitions.get(partition_key(entry.data_file), -1)):
+                continue
+            digest = entry_digest(entry)
+            # A file that was removed and added again may be another one by the same name.
+            is_old = (entry.file_sequence_number or 0) <= self.starting_sequence_number
+            if not is_old or digest not in self.searched:
+                return entry.data_file.file_path, ()
+            if digest in self.named:
+                live_and_named.append(digest)
+        return None, tuple(live_and_named)

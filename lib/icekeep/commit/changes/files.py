@@ -10,14 +10,14 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from icekeep.commit.attempt import Attempt
-from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Since, live_at
-from icekeep.commit.filtering import DataFilesOf, DeleteFilesOf, Matching, Selection
+from icekeep.commit.conflicts import ADDED_DATA, ADDED_DELETES, REMOVED_DATA, Isolation, Matching, Since, live_at
 from icekeep.commit.live_files import KeptManifests, add, live_manifests, merged, remove, remove_deletes, require_spec
-from icekeep.commit.summary import SummaryBuilder
-from icekeep.errors import ConflictError, SafetyError, UsageError
+from icekeep.commit.manifests import Selection
+from icekeep.commit.summary import PUBLISHED_WAP_ID, SOURCE_SNAPSHOT_ID, STAGED_WAP_ID, SummaryBuilder
+from icekeep.errors import ConflictError, SafetyError, UnsupportedError, UsageError
 from icekeep.spec.filters.binding import bind
 from icekeep.spec.filters.expressions import ALWAYS_FALSE, ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import DataFile, ManifestContent, ManifestEntry, ManifestFile, Status
+from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.metadata import TableMetadata, is_ancestor
 from icekeep.spec.reach import partition_key, path_digest
 from icekeep.spec.snapshots import MAIN, Snapshot, SnapshotRef, moved
@@ -44,6 +44,38 @@ class AppendFiles(msgspec.Struct, frozen=True, kw_only=True):
         data = [*added, *kept.data]
         data = merged(data, attempt) if self.merges_manifests else data
         return attempt.snapshot_updates("append", [*data, *kept.deletes], summary, branch=self.branch)
+
+
+class MatchingFiles(Selection):
+    """Data files at these paths, and files of either content all of whose rows match a filter, bound to the current schema.
+
+    Delete files match by partition alone: the bounds of an equality delete file are of the rows that its writer deleted, not
+    of all that it applies to.
+    """
+
+    def __init__(self, rows: Expression, base: TableMetadata, paths: frozenset[str] = frozenset()) -> None:
+        self._matching, self._schema_id, self._paths = Matching(base, rows), base.current_schema_id, paths
+
+    def key(self, manifest: ManifestFile) -> Hashable:
+        if self._paths and manifest.content is ManifestContent.DATA:
+            return "rows and paths", self._schema_id
+        return ("rows", self._schema_id) if self._matching.manifest(manifest) else None
+
+    def entry(self, entry: ManifestEntry) -> bool:
+        """Raises `UnsupportedError` for a data file of which some rows, but perhaps not all, match."""
+        file = entry.data_file
+        if file.content is not FileContent.DATA:
+            return self._matching.residual(file) is ALWAYS_TRUE
+        if file.file_path in self._paths:
+            return True
+        if not self._matching.entry(entry):
+            return False
+        if self._matching.holds_only(file):
+            return True
+        raise UnsupportedError(
+            f"data file {file.file_path!r} may hold rows that match the filter and rows that do not; it cannot be "
+            "removed as a whole, so nothing was changed: rewrite the file, or filter by partition"
+        )
 
 
 class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +113,9 @@ class OverwriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         manifests = live_manifests(attempt, self.branch)
         if self.removed and (self.added or self.isolation is not None):
             since.check_not_reached(self.removed, manifests.deletes, attempt)
-        kept = remove(manifests.data, attempt, as_read=self.removed, selected=DataFilesOf(rows, base))
-        deletes = remove_deletes(manifests, kept, attempt, selected=DeleteFilesOf(rows, base))
+        selected = MatchingFiles(rows, base)
+        kept = remove(manifests.data, attempt, as_read=self.removed, selected=selected)
+        deletes = remove_deletes(manifests, kept, attempt, selected=selected)
         removes = kept.removed_count or deletes.removed_count
         if not self.added and not removes:
             return ()
@@ -132,22 +165,16 @@ class DeleteFiles(msgspec.Struct, frozen=True, kw_only=True):
         if not self.paths and rows is ALWAYS_FALSE:
             return ()
         manifests = live_manifests(attempt, self.branch)
-        kept = remove(manifests.data, attempt, selected=DataFilesOf(rows, base, self.paths))
+        selected = MatchingFiles(rows, base, self.paths)
+        kept = remove(manifests.data, attempt, selected=selected)
         missing = [path for path in self.paths if path_digest(path) not in kept.paths]
         if missing and self.must_exist:
             raise ConflictError(f"data file {min(missing)!r} ({len(missing)} in all) is not live in the table")
-        deletes = remove_deletes(manifests, kept, attempt, selected=DeleteFilesOf(rows, base))
+        deletes = remove_deletes(manifests, kept, attempt, selected=selected)
         if not kept.removed_count and not deletes.removed_count:
             return ()
         summary = SummaryBuilder(self.summary, kept.summary, deletes.summary)
         return attempt.snapshot_updates("delete", [*kept.manifests, *deletes.manifests], summary, branch=self.branch)
-
-
-STAGED_WAP_ID = "wap.id"
-"""Summary key of a staged snapshot: the name that its writer gave it."""
-
-_PUBLISHED_WAP_ID = "published-wap-id"
-_SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 
 
 class CherryPick(msgspec.Struct, frozen=True):
@@ -183,11 +210,11 @@ def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
     wap_id = (picked.summary or {}).get(STAGED_WAP_ID)
     for ancestor in base.ancestors(base.current_snapshot_id):
         summary = ancestor.summary or {}
-        if summary.get(_SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
+        if summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id):
             raise UsageError(
                 f"snapshot {picked.snapshot_id} was cherry-picked already, as snapshot {ancestor.snapshot_id}"
             )
-        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(_PUBLISHED_WAP_ID)):
+        if wap_id and wap_id in (summary.get(STAGED_WAP_ID), summary.get(PUBLISHED_WAP_ID)):
             raise UsageError(
                 f"cannot cherry-pick snapshot {picked.snapshot_id}: its {STAGED_WAP_ID} {wap_id!r} was published already, "
                 f"by snapshot {ancestor.snapshot_id}"
@@ -196,9 +223,9 @@ def _check_unpublished(base: TableMetadata, picked: Snapshot) -> None:
 
 def _replayed(base: TableMetadata, picked: Snapshot, attempt: Attempt) -> tuple[Update, ...]:
     """A new snapshot on main that adds and removes the same files as the picked one."""
-    extra = {_SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
+    extra = {SOURCE_SNAPSHOT_ID: str(picked.snapshot_id)}
     if wap_id := (picked.summary or {}).get(STAGED_WAP_ID):
-        extra[_PUBLISHED_WAP_ID] = wap_id
+        extra[PUBLISHED_WAP_ID] = wap_id
     _check_history(base, picked)
     files, replaced_paths = _differences(base, picked, attempt)
     manifests = live_manifests(attempt, MAIN)

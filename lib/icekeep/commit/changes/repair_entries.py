@@ -8,9 +8,8 @@ import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
-from icekeep.commit.filtering import LiveFilesQuestion, identity
 from icekeep.commit.live_files import FileKey, add, file_key, require_format_version
-from icekeep.commit.manifests import refuse_encrypted_manifest
+from icekeep.commit.manifests import LiveFilesQuestion, manifest_key, refuse_encrypted_manifest
 from icekeep.commit.summary import SummaryBuilder, totals_of
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.spec.manifests.read import lacks_counts, read_manifest
@@ -102,7 +101,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             entries = self._repaired(row, repairs[row.manifest_path], used, base, attempt)
             totals.update(totals_of(entry.data_file for entry in entries if entry.is_live))
-            of_row = ("repaired", identity(row), row.sequence_number, used)
+            of_row = ("repaired", manifest_key(row), row.sequence_number, used)
             manifests += attempt.write_manifests(of_row, entries, row.partition_spec_id, row.content)
         for one in self.entries:
             if one.file is None and one.is_deleted:
@@ -121,7 +120,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
             unchanged = [row for row in rows if row.manifest_path not in repairs]
             for of_manifest in attempt.gathered(unchanged, live_totals(base)):
                 totals.update(of_manifest)
-            summary.set_totals(totals)
+            summary.totals = totals
         return attempt.snapshot_updates(self._operation, [*added, *manifests], summary, branch=self.branch)
 
     @property
@@ -139,7 +138,7 @@ class RepairEntries(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_entries(self) -> None:
         if len({(one.manifest, one.index) for one in self.entries}) < len(self.entries):
-            raise IcekeepBug("an entry is to be mended in two ways")
+            raise IcekeepBug("an entry is to be repaired in two ways")
         for one in self.entries:
             old, new = one.planned.data_file, one.file
             if new is None:

@@ -1,23 +1,14 @@
 """Replace data files by others with the same rows (compaction), and manifests by others with the same live files."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from typing import Protocol
 
 import msgspec
 
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.dangling import dangling
-from icekeep.commit.file_sets import (
-    ChangedDeletes,
-    DeleteCarrier,
-    Digest,
-    FileSet,
-    FilesToFind,
-    StoredFileSet,
-    digest_of_all,
-    live_twice,
-)
-from icekeep.commit.filtering import Among, EntryReader, Identity, RemovalChecks, Selection, identity, without_history
+from icekeep.commit.file_sets import Digest, FileSet, FilesToFind, StoredFileSet, digest_of_all, live_twice
 from icekeep.commit.live_files import (
     HeadManifests,
     KeptManifests,
@@ -32,14 +23,45 @@ from icekeep.commit.live_files import (
     require_format_version,
     require_spec,
 )
+from icekeep.commit.manifests import (
+    ChangedDeletes,
+    ManifestKey,
+    ManifestReader,
+    RemovalChecks,
+    Selection,
+    manifest_key,
+    without_history,
+)
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import Comparison, Difference, MatchedDeletes, match_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.reach import AppliedDelete, is_newer, sequence_number
-from icekeep.spec.reached_files import Comparison, Difference, ReachedFiles, reached_files
 from icekeep.spec.snapshots import MAIN
 from icekeep.spec.updates import Update
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """Deletes of rows of the new files, and the reasons for data files whose deletes cannot be carried, by path."""
+
+    deletes: tuple[DataFile, ...] = ()
+    refusals: Mapping[str, str] = {}
+
+
+class DeleteCarrier(Protocol):
+    """Knows where each row of the replaced files went; each attempt of a commit asks with its own base."""
+
+    def carried(
+        self, changed: Mapping[str, ChangedDeletes], base: TableMetadata, noted: Callable[[str], None]
+    ) -> Carried:
+        """Write deletes that others committed since the rewrite read, as deletes of the same rows in the new files.
+
+        Args:
+            changed: by the path of a replaced data file.
+            base: its format version decides the kind of delete files.
+            noted: called with each location once it is written, so that files which no snapshot names are removed.
+        """
 
 
 class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +186,7 @@ class RewriteFiles(msgspec.Struct, frozen=True, kw_only=True):
         data = [manifest for manifest in kept.manifests if manifest.may_have_live_files]
         number = self.data_sequence_number if self.added else None
         selected = dangling(manifests.deletes, data, self.added, base, attempt, added_number=number, proof=self.proof)
-        return selected if selected is None or self.only_dangling is None else Among(selected, self.only_dangling)
+        return selected and selected.limited_to(self.only_dangling)
 
 
 class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,9 +213,9 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Hashable:
-        return digest_of_all(map(identity, self.deletes))
+        return digest_of_all(map(manifest_key, self.deletes))
 
-    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: EntryReader) -> RemovalChecks:
+    def checked(self, removed: Sequence[ManifestEntry], named: FilesToFind, reader: ManifestReader) -> RemovalChecks:
         for entry in removed:
             self._check_number(entry)
         spec_ids = {entry.data_file.file_path: entry.data_file.spec_id for entry in removed}
@@ -202,7 +224,7 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
         if moved and (problem := self._problem_of_moving(reader)):
             refusals.update(dict.fromkeys(moved, problem))
         changed: dict[str, ChangedDeletes] = {}
-        reached = reached_files(removed, self._live_deletes(reader), self.base.specs_by_id)
+        reached = match_deletes(removed, self._live_deletes(reader), self.base.specs_by_id)
         comparison = Comparison(reached)
         for path in reached.positions:
             applied = self.applied.get(path) or named.applied.get(path, frozenset())
@@ -224,14 +246,14 @@ class AppliedDeletes(msgspec.Struct, frozen=True, kw_only=True):
                 file_path=entry.data_file.file_path,
             )
 
-    def _live_deletes(self, reader: EntryReader) -> Iterator[ManifestEntry]:
+    def _live_deletes(self, reader: ManifestReader) -> Iterator[ManifestEntry]:
         for manifest in self.deletes:
             for entry in reader.entries(manifest, self.base):
                 if entry.is_live:
                     self._check_number(entry)
                     yield entry
 
-    def _problem_of_moving(self, reader: EntryReader) -> str | None:
+    def _problem_of_moving(self, reader: ManifestReader) -> str | None:
         """An equality delete that others committed meanwhile may reach the rows in one of the two specs alone.
 
         Partitions of two specs cannot be compared to decide this, so any is a conflict.
@@ -275,7 +297,7 @@ def _is_of_positions(delete: ManifestEntry) -> bool:
     return delete.data_file.content is FileContent.POSITION_DELETES
 
 
-def _changed(reached: ReachedFiles, path: str, difference: Difference) -> ChangedDeletes | None:
+def _changed(reached: MatchedDeletes, path: str, difference: Difference) -> ChangedDeletes | None:
     """The deletes of positions to compare, where a file's deletes are not those that were applied."""
     if not difference.gone:
         positions = tuple(filter(_is_of_positions, difference.new))
@@ -315,26 +337,26 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         """Manifests that others have added stay; it is a conflict where they have removed one of `replaced`."""
         if not self.replaced and not self.added and not self.drop_dangling_deletes:
             return ()
-        if self.format_version not in (None, base.format_version):
-            raise ConflictError(f"the table has format version {base.format_version} now")
+        if self.format_version is not None:
+            require_format_version(base, self.format_version)
         _check_counts(self.replaced, self.added)
         current = head_manifests(attempt, self.branch)
-        here = {identity(m) for m in current}
+        here = {manifest_key(m) for m in current}
         replaced = self._replaced(here)
         _check_counts(replaced, self.added)
-        gone = {identity(m) for m in replaced}
+        gone = {manifest_key(m) for m in replaced}
         new = [msgspec.structs.replace(m, added_snapshot_id=attempt.snapshot_id) for m in self.added]
         # Manifests without live files are dropped: in a version 1 snapshot without a list they may lack `added_snapshot_id`.
-        kept = (m for m in current if identity(m) not in gone and m.may_have_live_files)
+        kept = (m for m in current if manifest_key(m) not in gone and m.may_have_live_files)
         rows, dropped = [*new, *kept], SummaryBuilder()
         if self.drop_dangling_deletes:
             rows, dropped = self._without_dangling(rows, current, attempt)
-        listed = {identity(m) for m in rows}
-        attempt.leave_out(m for m in self.added if identity(m) not in listed)
+        listed = {manifest_key(m) for m in rows}
+        attempt.leave_out(m for m in self.added if manifest_key(m) not in listed)
         if listed == here:
             return ()
-        created = [m for m in rows if identity(m) not in here]
-        unchanged = [m for m in rows if identity(m) in here]
+        created = [m for m in rows if manifest_key(m) not in here]
+        unchanged = [m for m in rows if manifest_key(m) in here]
         # Iceberg's keys; `entries-processed` counts written entries, where Iceberg's actions always write zero.
         counts = {
             "manifests-created": str(len(created)),
@@ -345,11 +367,11 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         summary = SummaryBuilder({**self.summary, **counts}, dropped)
         return attempt.snapshot_updates("replace", [*created, *unchanged], summary, branch=self.branch)
 
-    def _replaced(self, here: Set[Identity]) -> list[ManifestFile]:
+    def _replaced(self, here: Set[ManifestKey]) -> list[ManifestFile]:
         """The manifests to remove from a base; raises `ConflictError` where it lacks one."""
         # Most commits drop manifests without live files.
-        replaced = [m for m in self.replaced if m.may_have_live_files or identity(m) in here]
-        if missing := {identity(m) for m in replaced} - here:
+        replaced = [m for m in self.replaced if m.may_have_live_files or manifest_key(m) in here]
+        if missing := {manifest_key(m) for m in replaced} - here:
             path = min(path for path, _ in missing)
             raise ConflictError(f"manifest {path!r} ({len(missing)} in all) is no longer in the table as it was read")
         return replaced
@@ -362,16 +384,13 @@ class RewriteManifests(msgspec.Struct, frozen=True, kw_only=True):
         The manifests of the base are asked, which list the same live files and whose answers later attempts reuse.
         """
         live = live_among(current)
-        dangling_files = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
-        if dangling_files is None:
+        selected = dangling(live.deletes, live.data, (), attempt.base, attempt, proof=self.proof)
+        if selected is None:
             return list(rows), SummaryBuilder()
-        selected: Selection = (
-            dangling_files if self.only_dangling is None else Among(dangling_files, self.only_dangling)
-        )
         deletes = live_among(rows).deletes
-        kept = remove(deletes, attempt, selected=selected)
-        filtered = {identity(m) for m in deletes}
-        return [*(m for m in rows if identity(m) not in filtered), *kept.manifests], kept.summary
+        kept = remove(deletes, attempt, selected=selected.limited_to(self.only_dangling))
+        filtered = {manifest_key(m) for m in deletes}
+        return [*(m for m in rows if manifest_key(m) not in filtered), *kept.manifests], kept.summary
 
 
 def _check_counts(replaced: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> None:

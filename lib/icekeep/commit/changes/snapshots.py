@@ -8,13 +8,12 @@ history of `main` conflicts as soon as `main` has moved: commits of other writer
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from icekeep.commit.attempt import Attempt
-from icekeep.commit.filtering import EntryReader, Gatherer, LastingKey, LiveFilesQuestion, identity
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.attempt import Attempt, Gatherer
+from icekeep.commit.manifests import LastingKey, LiveFilesQuestion, ManifestReader, manifest_key
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import ConflictError, InvalidTableError, NotFoundError, UsageError
 from icekeep.spec.collections import growing
@@ -109,7 +108,7 @@ def _with_unused(base: TableMetadata, expired: Expired, reader: ManifestReader, 
 
 
 def _manifests_of(snapshots: Sequence[Snapshot], reader: ManifestReader) -> list[ManifestFile]:
-    return [*{identity(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
+    return [*{manifest_key(manifest): manifest for one in snapshots for manifest in reader.manifests(one)}.values()]
 
 
 def _used_spec_ids(spec_ids: Iterable[int], snapshots: Sequence[Snapshot], reader: ManifestReader) -> frozenset[int]:
@@ -131,7 +130,7 @@ class _WrittenSpec(msgspec.Struct, frozen=True):
 
     key: Hashable = LastingKey("written spec")
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> int | None:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> int | None:
         return reader.header(manifest).partition_spec_id
 
 
@@ -260,7 +259,8 @@ class CreateOrReplaceRef(msgspec.Struct, frozen=True, kw_only=True):
         new, current = self.ref, base.refs.get(self.name)
         if current is not None:
             current = existing_ref(base, self.name, self.ref.type)
-            new = msgspec.structs.replace(current, **_given(self.ref))
+            limits = {k: v for k, v in msgspec.structs.asdict(self.ref).items() if v is not None}
+            new = msgspec.structs.replace(current, **limits)
             if new == current:
                 return ()
             if self.expected_id is None:
@@ -315,7 +315,7 @@ class RenameBranch(msgspec.Struct, frozen=True, kw_only=True):
         taken = base.refs.get(self.new_name)
         is_free = self.name not in base.refs
         if is_free and taken and taken.is_branch and is_ancestor(base, self.snapshot_id, of=taken.snapshot_id):
-            # An attempt of ours whose answer was lost has renamed it; others may have committed to it since.
+            # An earlier attempt whose answer was lost has renamed it; others may have committed to it since.
             return ()
         ref = existing_ref(base, self.name, "branch")
         if taken is not None:
@@ -360,14 +360,9 @@ class SetRefRetention(msgspec.Struct, frozen=True, kw_only=True):
         ref = base.refs.get(self.name)
         if ref is None:
             raise no_such_ref(base, self.name, "branch or tag")
-        limits = {name: limit for name, limit in _given(self).items() if name != "name"}
+        limits = {k: v for k, v in msgspec.structs.asdict(self).items() if v is not None and k != "name"}
         new = validated_ref(self.name, msgspec.structs.replace(ref, **limits))
         return () if new == ref else (SetSnapshotRef(self.name, new),)
-
-
-def _given(value: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a value that are not null."""
-    return {name: field for name, field in msgspec.structs.asdict(value).items() if field is not None}
 
 
 def existing_ref(base: TableMetadata, name: str, kind: RefType) -> SnapshotRef:

@@ -11,24 +11,12 @@ import msgspec
 import pyarrow as pa
 
 from icekeep.errors import UnsupportedError, UsageError
-from icekeep.spec.schema import NameMapping, Schema, assign_fresh_ids, find_mapped_field
+from icekeep.spec.schema import NameMapping, Schema, assign_fresh_ids
 from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    OPAQUE,
-    STRING,
     TIME,
     TIMESTAMP,
-    TIMESTAMP_NS,
     TIMESTAMPTZ,
-    TIMESTAMPTZ_NS,
     UNKNOWN,
-    UUID,
     DecimalType,
     FixedType,
     ListType,
@@ -48,31 +36,32 @@ FIELD_ID_KEY = b"PARQUET:field_id"
 
 Metadata = Mapping[bytes, bytes]
 
-_ARROW_TYPES: dict[Type, pa.DataType] = {
-    BOOLEAN: pa.bool_(),
-    INT: pa.int32(),
-    LONG: pa.int64(),
-    FLOAT: pa.float32(),
-    DOUBLE: pa.float64(),
-    DATE: pa.date32(),
-    TIME: pa.time64("us"),
-    TIMESTAMP: pa.timestamp("us"),
-    TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-    TIMESTAMP_NS: pa.timestamp("ns"),
-    TIMESTAMPTZ_NS: pa.timestamp("ns", "UTC"),
-    STRING: pa.string(),
-    OPAQUE: pa.string(),
-    UUID: pa.uuid(),
-    BINARY: pa.binary(),
-    UNKNOWN: pa.null(),
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "string": pa.string(),
+    "uuid": pa.uuid(),
+    "binary": pa.binary(),
 }
-
-_ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
-    **{_ARROW_TYPES[type_]: type_ for type_ in (BOOLEAN, INT, LONG, FLOAT, DOUBLE, DATE, STRING, UUID, BINARY)},
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.uint8(), pa.uint16()), INT),
-    pa.uint32(): LONG,
-    **dict.fromkeys((pa.large_string(), pa.string_view()), STRING),
-    **dict.fromkeys((pa.large_binary(), pa.binary_view()), BINARY),
+_ICEBERG_TYPES: dict[pa.DataType, str] = {
+    **{arrow: name for name, arrow in _ARROW_TYPES.items()},
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.uint8(), pa.uint16()), "int"),
+    pa.uint32(): "long",
+    **dict.fromkeys((pa.large_string(), pa.string_view()), "string"),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), "binary"),
+}
+_ARROW_TYPES |= {
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "opaque": pa.string(),
+    "unknown": pa.null(),
 }
 
 
@@ -104,11 +93,9 @@ def arrow_type(type_: Type, path: str = "") -> pa.DataType:
             return pa.decimal128(type_.precision, type_.scale)
         case FixedType():
             return pa.binary(type_.length)
-    if type_ not in _ARROW_TYPES:
-        raise UnsupportedError(
-            f"column {path!r} has type '{type_}', whose values icekeep cannot interpret", column=path
-        )
-    return _ARROW_TYPES[type_]
+    if isinstance(type_, PrimitiveType) and type_.name in _ARROW_TYPES:
+        return _ARROW_TYPES[type_.name]
+    raise UnsupportedError(f"column {path!r} has type '{type_}', whose values icekeep cannot interpret", column=path)
 
 
 def stored_schema(schema: Schema) -> Schema:
@@ -145,11 +132,8 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
 
     Whole numbers of up to 16 bits become `int`, `uint32` becomes `long`, times and timestamps of any unit become
     microseconds (format v2 has no others), dictionaries become what they encode. A field is required where Arrow says
-    that it is not nullable.
-
-    Raises:
-        UnsupportedError: Iceberg v2 has no type for a column; its full name is in the message.
-        UsageError: two columns of one level have the same name.
+    that it is not nullable. Raises `UnsupportedError` if Iceberg v2 has no type for a column, `UsageError` if two columns of one
+    level have the same name.
     """
     return assign_fresh_ids(Schema(fields=_iceberg_fields(list(schema), "")))
 
@@ -180,7 +164,7 @@ def _iceberg_type(type_: pa.DataType, path: str) -> Type:
         key, value = below
         return MapType(key_id=0, key=key.type, value_id=0, value=value.type, value_required=value.required)
     if type_ in _ICEBERG_TYPES:
-        return _ICEBERG_TYPES[type_]
+        return PrimitiveType(_ICEBERG_TYPES[type_])
     if pa.types.is_timestamp(type_):
         return TIMESTAMP if type_.tz is None else TIMESTAMPTZ
     if pa.types.is_time(type_):
@@ -204,12 +188,12 @@ def has_ids(schema: pa.Schema) -> bool:
 
 
 def all_have_ids(schema: pa.Schema) -> bool:
-    """Whether each field at each level has an id."""
+    """Whether each field at each level has one."""
     return all(field_id(field) is not None for field in _all_fields(schema))
 
 
 def field_ids(schema: pa.Schema) -> set[int]:
-    """The ids of all fields at every level."""
+    """At every level."""
     return {id_ for id_ in map(field_id, _all_fields(schema)) if id_ is not None}
 
 
@@ -232,11 +216,7 @@ def with_mapped_ids(schema: pa.Schema, mapping: NameMapping, without: Collection
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> Metadata:
         names, id_, metadata = below[path[:-1]], field_id(field), field.metadata or {}
-        entry = (
-            find_mapped_field(names, path[-1])
-            if id_ is None
-            else next((one for one in names if one.field_id == id_), None)
-        )
+        entry = next((one for one in names if (path[-1] in one.names if id_ is None else one.field_id == id_)), None)
         below[path] = () if entry is None else entry.fields
         if id_ is not None or entry is None or entry.field_id is None or entry.field_id in taken:
             return metadata
@@ -254,10 +234,8 @@ def map_fields(
 ) -> pa.Schema:
     """The schema with other metadata for each field, parents before their children.
 
-    Args:
-        metadata: makes the metadata of a field from the field and its path, with `element`, `key` and `value` in lists and maps.
-        nullable: whether all fields shall be nullable, but for the keys of maps.
-        leaf_type: replaces each type that has no fields below it.
+    `metadata` makes that of a field from the field and its path, with `element`, `key` and `value` in lists and maps; with
+    `nullable` all fields are, but for the keys of maps; `leaf_type` replaces each type that has no fields below it.
     """
 
     def mapped(field: pa.Field, path: tuple[str, ...]) -> pa.Field:
@@ -301,5 +279,5 @@ def with_children(type_: pa.DataType, children: list[pa.Field]) -> pa.DataType:
 
 
 def join_names(parent: str, name: str) -> str:
-    """The full name of a field below another, which is empty for a top-level column."""
+    """`parent` is empty for a top-level column."""
     return f"{parent}.{name}" if parent else name

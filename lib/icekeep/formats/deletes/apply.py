@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.arrow.arrays import Mask, leaf_schema, leaf_values
+from icekeep.formats.arrow.projection import Mask, leaf_schema, leaf_values
 from icekeep.formats.base import BatchChoice, parts_beginning_in
 from icekeep.formats.deletes.read import (
     DeleteCache,
@@ -30,12 +30,12 @@ from icekeep.formats.deletes.read import (
     read_position_deletes,
     validate_plain,
 )
-from icekeep.formats.filter import rows_that_match
+from icekeep.formats.evaluate import rows_that_match
 from icekeep.formats.machine import PartSize
 from icekeep.formats.puffin import read_deletion_vector
 from icekeep.formats.reader import FileColumns, SourceFile, read_positioned
 from icekeep.formats.row_moves import ORIGIN, NotedRows, ReadNotes, note_dropped, positions_in
-from icekeep.spec.collections import Part, PositionSet, is_span, of_spans, packed
+from icekeep.spec.collections import Part, PositionSet, is_stretch, of_stretches, packed
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression, predicates
 from icekeep.spec.manifests.structs import DataFile, FileContent
 from icekeep.spec.reach import is_deletion_vector, path_pair_digest
@@ -43,27 +43,18 @@ from icekeep.spec.schema import DELETED, NameMapping, Schema
 from icekeep.spec.types import MAX_COLUMN_ID, MIB
 from icekeep.storage.base import Storage
 
-BATCH_ROWS = 1_048_576
+BATCH_ROWS, BATCH_BYTES = 1_048_576, 32 * MIB
 """Deletes in one lookup: small files together, large ones in pieces. Each lookup goes through every row."""
 
-BATCH_BYTES = 32 * MIB
-"""The same limit in bytes, for long keys."""
-
-PIECE_ROWS = 1_048_576
+PIECE_ROWS, PIECE_BYTES = 1_048_576, 128 * MIB
 """Rows to which equality deletes are applied at a time: more take more memory, and read the deletes less often."""
-
-PIECE_BYTES = 128 * MIB
-"""The same limit in bytes."""
 
 _POSITION_BYTES = 8
 _MAX_SHARED = 64
 
 
 def key_columns(table: pa.Table, schema: Schema, field_ids: Sequence[int]) -> pa.Table:
-    """Key columns in forms for which Arrow's equality is the spec's, in the order of their ids.
-
-    `table` has the columns of `schema`, a `leaf_schema`.
-    """
+    """Key columns in forms for which Arrow's equality is the spec's; `schema` of the table is a `leaf_schema`."""
     columns = [
         pa.chunked_array([comparable_bits(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]])
         for column in (leaf_values(table, schema, id_) for id_ in field_ids)
@@ -83,13 +74,10 @@ def comparable_bits(values: pa.Array) -> pa.Array:
 
 
 def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.int64] | None = None) -> Mask:
-    """Which rows equal some delete in all columns.
+    """Which rows, of which these are the key columns, equal some delete in all of them.
 
-    Args:
-        rows: their key columns.
-        deletes: tables of the same columns, of any size; at most a batch of them is in memory. With `since` they have a last
-            column with the number of each delete.
-        since: by row, the least number of a delete that reaches it; null: all reach it.
+    `deletes` are tables of the same columns, of any size; at most a batch of them is in memory. With `since`, the least number of
+    a delete that reaches each row, they have a last column with the number of each delete; else all reach all rows.
     """
     deleted = np.zeros(rows.num_rows, dtype=bool)
     live, remaining = np.arange(rows.num_rows), rows
@@ -108,15 +96,18 @@ def rows_deleted(rows: pa.Table, deletes: Iterable[pa.Table], since: NDArray[np.
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of about the size of a batch, and no larger."""
 
-    def pieces() -> Iterator[pa.Table]:
-        for table in tables:
-            row_bytes = table.nbytes / max(1, table.num_rows)
-            step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
-            for start in range(0, table.num_rows, step):
-                yield table.slice(start, step)
+    def step(table: pa.Table) -> int:
+        row_bytes = table.nbytes / max(1, table.num_rows)
+        return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
 
+    pieces = (
+        table.slice(start, rows)
+        for table in tables
+        for rows in [step(table)]
+        for start in range(0, table.num_rows, rows)
+    )
     limits = (lambda piece: piece.num_rows, BATCH_ROWS), (lambda piece: piece.nbytes, BATCH_BYTES)
-    return map(pa.concat_tables, packed(pieces(), *limits))
+    return map(pa.concat_tables, packed(pieces, *limits))
 
 
 def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -155,9 +146,8 @@ def _matches(rows: pa.Table, deletes: pa.Table, since: NDArray[np.int64] | None)
 
 
 def _places(values: Any, dictionary: pa.Array) -> NDArray[np.int64]:
-    """The index of each value, or null, in a dictionary; -1 for those not in it."""
-    indices = pc.index_in(values, value_set=dictionary)
-    places: NDArray[np.int64] = indices.fill_null(-1).to_numpy().astype(np.int64)
+    # Of each value, or null, in a dictionary; -1 for those not in it.
+    places: NDArray[np.int64] = pc.index_in(values, value_set=dictionary).fill_null(-1).to_numpy().astype(np.int64)
     return places
 
 
@@ -174,8 +164,7 @@ class DeletesByKind(msgspec.Struct, frozen=True):
 
     Attributes:
         by_position: position delete files and deletion vectors.
-        by_equality: equality delete files by their sorted `equality_ids`.
-        run: all of these, if they are one slice of a list.
+        by_equality: equality delete files by their sorted `equality_ids`; `run` has all of them, if they are one slice of a list.
     """
 
     by_position: Sequence[DataFile]
@@ -220,14 +209,13 @@ class SharedDeletes:
         self._by_equality: dict[PositionSet, dict[tuple[int, ...], list[DataFile]]] = {}
 
     def by_kind(self, deletes: Sequence[DataFile]) -> DeletesByKind:
-        """Raises as `DeletesByKind.of`."""
         if not isinstance(deletes, Part):
             return DeletesByKind.of(deletes)
         if deletes.whole is not self._whole:
             self._whole, self._by_equality = deletes.whole, {}
             first = takewhile(lambda one: one.content is FileContent.EQUALITY_DELETES, deletes.whole)
             self._places = {one.file_path: place for place, one in enumerate(first)}
-        of_equality = deletes.positions & of_spans([(0, len(self._places))])
+        of_equality = deletes.positions & of_stretches([(0, len(self._places))])
         rest = DeletesByKind.of(Part(self._whole, deletes.positions - of_equality))
         if rest.by_equality:
             # Equality deletes are not first in the list.
@@ -237,7 +225,7 @@ class SharedDeletes:
                 self._by_equality.clear()
             self._by_equality[of_equality] = DeletesByKind.of(Part(self._whole, of_equality)).by_equality
         run = None
-        if is_span(of_equality):
+        if is_stretch(of_equality):
             run = EqualityRun(self._places, of_equality.min(), of_equality.max() + 1)
         return DeletesByKind(rest.by_position, self._by_equality[of_equality], run)
 
@@ -245,9 +233,7 @@ class SharedDeletes:
 def deleted_positions(storage: Storage, files: Sequence[DataFile], path: str, cache: DeleteCache) -> Positions:
     """The positions that one or more delete files delete in the data file at `path`.
 
-    Raises:
-        InvalidTableError: there are two deletion vectors; and as `read_position_deletes`, `read_deletion_vector`.
-        UnsupportedError: a delete file is encrypted.
+    Raises `InvalidTableError` for two deletion vectors; and as `read_position_deletes`, `read_deletion_vector`.
     """
     vectors = [file for file in files if is_deletion_vector(file)]
     if len(vectors) > 1:
@@ -329,8 +315,8 @@ class LivePiece(msgspec.Struct, frozen=True, kw_only=True):
         deletes: the delete files that reach the data file, and no others: sequence numbers are not compared. For many data
             files they should be parts of one list, `Part`, since these may share a thousand.
         split: the first byte and the number of bytes of the row groups or stripes in the piece. An Avro file is one part at 0.
-        record_count: of the piece, with deleted rows; null if it is not known.
-        first_ordinal: the origin of the file's first row, if rows have origins.
+        record_count: of the piece, with deleted rows.
+        first_ordinal: the origin of the file's first row.
     """
 
     source: SourceFile
@@ -370,14 +356,11 @@ class LiveRowsReader:
             origins, these are the last column.
         """
         self.read_count = 0
+        self._storage, self._schema, self._table_schemas, self._notes = storage, schema, table_schemas, notes
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
-        self._storage = storage
-        self._schema = schema
-        self._table_schemas = table_schemas
         self._cache = DeleteCache() if cache is None else cache
         self._shared = SharedDeletes()
         self._kept_dictionaries = frozenset(kept_dictionaries)
-        self._notes = notes
         self._columns: dict[tuple[bool, frozenset[int]], _Columns] = {}
 
     def read(
@@ -389,8 +372,7 @@ class LiveRowsReader:
     ) -> Iterator[pa.Table]:
         """Read pieces in order, in batches of `batch_rows`; only rows that match `residual`, a bound filter.
 
-        Raises:
-            InvalidTableError: a data file has the wrong number of rows; and as `read_positioned`, `deleted_positions`.
+        Raises `InvalidTableError` if a data file has the wrong number of rows; and as `read_positioned`, `deleted_positions`.
         """
         for plan, table, noted in _joined(self._tables(pieces, residual, batch_rows), self._piece_bytes):
             if plan.by_equality or plan.columns.marks or plan.columns.has_more:
@@ -404,8 +386,7 @@ class LiveRowsReader:
         """The rows of pieces that match a filter, before equality deletes."""
         filtered_ids = {predicate.field.field_id for predicate in predicates(residual)}
         for piece in pieces:
-            source = piece.source
-            kinds = self._shared.by_kind(piece.deletes)
+            source, kinds = piece.source, self._shared.by_kind(piece.deletes)
             by_position, by_equality = kinds.by_position, kinds.by_equality
             self._cache.begin_file()
             columns = self._columns_for(bool(by_position), by_equality, filtered_ids)
@@ -420,22 +401,21 @@ class LiveRowsReader:
                 self._notes.begin(source.location, piece.first_ordinal, has_key_deletes=bool(by_equality))
             # There is no filter if all rows are counted, or dropped rows are recorded.
             for first, table in read_positioned(
-                self._storage,
-                source,
-                columns.file,
-                parts,
-                batch_rows=choice,
-                needed=residual,
+                self._storage, source, columns.file, parts, batch_rows=choice, needed=residual
             ):
                 read_count += table.num_rows
                 self.read_count += table.num_rows
                 noted: tuple[NotedRows, ...] = ()
                 if self._notes is not None:
                     noted = (self._notes.add(first, table.num_rows),)
-                    if self._notes.origin_type is not None:
-                        table = _with_origins(table, piece, first, self._notes.origin_type)
+                    if (type_ := self._notes.origin_type) is not None:
+                        if piece.first_ordinal is None:
+                            raise IcekeepBug(f"the rows of {source.location!r} have no ordinals")
+                        start = piece.first_ordinal + first
+                        origins = np.arange(start, start + table.num_rows, dtype=type_.to_pandas_dtype())
+                        table = table.append_column(pa.field(ORIGIN, type_, nullable=False), pa.array(origins))
                 if residual != ALWAYS_TRUE:
-                    table = table.filter(rows_that_match(residual, columns.compared(table)))
+                    table = table.filter(rows_that_match(residual, table.select(columns.positions)))
                 yield plan, table, noted
             if piece.record_count is not None and read_count != piece.record_count:
                 raise InvalidTableError(
@@ -449,7 +429,7 @@ class LiveRowsReader:
         deleted = by_position = columns.deleted(table)
         for ids, files in plan.by_equality.items():
             live = np.flatnonzero(~deleted)
-            rows = columns.compared(table)
+            rows = table.select(columns.positions)
             if len(live) < table.num_rows:
                 rows = rows.take(pa.array(live))
             if rows.num_rows:
@@ -489,13 +469,9 @@ class LiveRowsReader:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How deletes are applied to rows that were read.
+    """How deletes are applied to rows that were read; `by_equality` and `run` are those of `DeletesByKind`.
 
-    Attributes:
-        columns: of the rows.
-        by_equality, run: of their `DeletesByKind`.
-        name_mapping: the table's.
-        since: if `run` is not that of all rows: the first of it that reaches each row.
+    `since`: the first of `run` that reaches each row, if not all of it reaches all rows.
     """
 
     columns: "_Columns"
@@ -536,7 +512,7 @@ class _Columns:
 
     Attributes:
         file: all of them.
-        leaves: the `leaf_schema` of those that deletes and the filter compare.
+        leaves: the `leaf_schema` of those that deletes and the filter compare; `positions` are theirs.
         schemas: where columns are looked up.
         marks: whether deleted rows are returned and marked.
         has_more: whether there are columns that were not requested.
@@ -556,11 +532,11 @@ class _Columns:
         fields = list(requested.fields)
         if has_positions and not self.marks:
             fields.append(DELETED)
-        self._positions = []
+        self.positions = []
         for leaf in self.leaves.fields:
             # It may be another part of a requested struct, which is then projected twice, but read once.
             same = [n for n, f in enumerate(requested.fields) if f.field_id == leaf.field_id and f.type == leaf.type]
-            self._positions.append(same[0] if same else len(fields))
+            self.positions.append(same[0] if same else len(fields))
             if not same:
                 fields.append(leaf)
         # Compared columns are not dictionary-encoded, since files have different dictionaries.
@@ -571,15 +547,10 @@ class _Columns:
         self._deleted_position = next((n for n, f in enumerate(fields) if f.field_id == DELETED.field_id), None)
 
     def deleted(self, table: pa.Table) -> Mask:
-        """The rows that position deletes remove."""
         if self._deleted_position is None:
             return np.zeros(table.num_rows, dtype=bool)
         marks: Mask = table.column(self._deleted_position).to_numpy()
         return marks
-
-    def compared(self, table: pa.Table) -> pa.Table:
-        """The columns of `leaves`."""
-        return table.select(self._positions)
 
     def emitted(self, table: pa.Table, deleted: Mask) -> pa.Table:
         """The requested columns, with marks of deleted rows if these are returned."""
@@ -591,15 +562,6 @@ class _Columns:
             return out
         assert self._deleted_position is not None
         return out.set_column(self._deleted_position, out.schema.field(self._deleted_position), pa.array(deleted))
-
-
-def _with_origins(table: pa.Table, piece: LivePiece, first_position: int, type_: pa.DataType) -> pa.Table:
-    """The table with a last column, the number of each row among those of all files."""
-    if piece.first_ordinal is None:
-        raise IcekeepBug(f"the rows of {piece.source.location!r} have no ordinals")
-    first = piece.first_ordinal + first_position
-    origins = np.arange(first, first + table.num_rows, dtype=type_.to_pandas_dtype())
-    return table.append_column(pa.field(ORIGIN, type_, nullable=False), pa.array(origins))
 
 
 def _joined(tables: Iterator[_Read], piece_bytes: int) -> Iterator[_Read]:

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, PropertyError, UnsupportedError
-from icekeep.formats.arrow.arrays import leaf_path
-from icekeep.formats.arrow.projection import cast_to_schema
+from icekeep.formats.arrow.projection import cast_to_schema, leaf_path
 from icekeep.formats.arrow.schema import field_id, field_ids
 from icekeep.formats.base import FileReader, PartChoice
 from icekeep.formats.options import WriteOptions, write_options
@@ -66,17 +65,9 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
 ) -> DataFile:
     """Write one position delete file; duplicates are written once.
 
-    Args:
-        file_format: `PARQUET`, `ORC` or `AVRO`.
-        positions: in any order, each with the path of its data file as in the manifest entry; a table has them as `file_path`
-            and `pos`, and values of deleted rows as `row`.
-        spec_id, partition: of the data files.
-        properties: of the table; `write.delete.*` overrides `write.*`.
-        row_type: the columns in `row`; null if values are not stored.
-
-    Raises:
-        FileExistsError: the name is taken.
-        UsageError: only some rows have values, or a table property is invalid.
+    `positions` are in any order, each with the path of its data file as in the manifest entry; a table has them as `file_path`
+    and `pos`, and values of deleted rows, of columns `row_type`, as `row`. Table properties `write.delete.*` override `write.*`.
+    Raises `FileExistsError` if the name is taken, `UsageError` if only some rows have values, or a property is invalid.
     """
     properties = properties or {}
     fields = POSITION_COLUMNS.fields
@@ -95,13 +86,18 @@ def write_position_deletes(  # noqa: PLR0913 - what the caller knows and the ent
     if (least := pc.min(table.column(1)).as_py()) < 0:
         raise IcekeepBug(f"there is no row at position {least}")
     options = msgspec.structs.replace(delete_write_options(properties, file_format, schema), metrics_modes=modes)
-    file = _write(storage, location, options, table, schema, spec_id, partition)
-    first, last = table.column(0)[0].as_py(), table.column(0)[-1].as_py()
+    return as_position_deletes(_write(storage, location, options, table, schema, spec_id, partition))
+
+
+def as_position_deletes(file: DataFile) -> DataFile:
+    """A file that was written with full bounds of paths as a position delete file."""
+    lower = (file.lower_bounds or {}).get(DELETE_FILE_PATH.field_id)
+    upper = (file.upper_bounds or {}).get(DELETE_FILE_PATH.field_id)
     return msgspec.structs.replace(
         file,
         content=FileContent.POSITION_DELETES,
         sort_order_id=None,
-        referenced_data_file=first if first == last else None,
+        referenced_data_file=lower.decode() if lower is not None and lower == upper else None,
     )
 
 
@@ -129,21 +125,9 @@ def write_equality_deletes(  # noqa: PLR0913 - what the caller knows and the ent
 ) -> DataFile:
     """Write one equality delete file, in the order of its rows.
 
-    Floating point columns may be compared, although the spec does not let them identify rows: other engines write such deletes,
-    and agree on their meaning.
-
-    Args:
-        file_format: `PARQUET`, `ORC` or `AVRO`.
-        rows: one per delete, in the columns of `schema` as `project` or `cast_to_schema` returns them.
-        equality_ids: ids of the columns to compare; the others only describe the deleted row.
-        schema: the columns of the file.
-        spec_id, partition: of the data files; of an unpartitioned spec for deletes in all partitions.
-        properties: as for `write_position_deletes`.
-        sort_order_id: of the order of the rows.
-
-    Raises:
-        FileExistsError: the name is taken.
-        PropertyError: a table property is invalid.
+    Columns that are not in `equality_ids` only describe the deleted row. `rows` are in the columns of `schema`, as `project` or
+    `cast_to_schema` returns them. Floating point columns may be compared, although the spec does not let them identify rows:
+    other engines write such deletes, and agree on their meaning. An unpartitioned spec is for deletes in all partitions.
     """
     ids = tuple(dict.fromkeys(equality_ids))
     if not ids:
@@ -206,12 +190,9 @@ def delete_write_options(
 def read_position_deletes(storage: Storage, file: DataFile, path: str) -> Positions:
     """The positions that a position delete file deletes in one data file: ascending, each once.
 
-    Paths are compared as they are: that of the manifest entry and that of the delete file must agree in each character.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it is damaged, has the wrong number of rows, or is no position delete file.
-        UnsupportedError: it is encrypted, or its format is unknown.
+    Paths are compared as they are: that of the manifest entry and that of the delete file must agree in each character. Raises
+    `InvalidTableError` if the file is damaged, has the wrong number of rows, or is no position delete file, and
+    `UnsupportedError` if it is encrypted, or its format is unknown.
     """
     parts = [
         table.column(1).filter(pc.equal(table.column(0), path)).to_numpy()
@@ -270,9 +251,7 @@ def position_tables(
 ) -> Iterator[pa.Table]:
     """The rows of a position delete file, one batch at a time; raises as `read_position_deletes`.
 
-    Args:
-        columns: `file_path`, `pos` and perhaps more.
-        first_path, end_path: parts without paths in this range, which excludes the end, may be skipped; null: no bound.
+    Parts without paths from `first_path` to before `end_path` may be skipped.
     """
 
     def choose(reader: FileReader) -> Sequence[int] | None:
@@ -318,12 +297,7 @@ def read_equality_keys(
     """The rows of an equality delete file in some columns, one batch at a time; raises as `read_position_deletes`.
 
     A missing column is read as in a data file, as its `initial-default` or null, but is an error if it is in `equality_ids`: the
-    file would delete every row without a value there.
-
-    Args:
-        columns: the compared columns, a `leaf_schema`.
-        name_mapping: the table's.
-        batch_rows: the most rows of a batch, if the format can read less than a row group or stripe.
+    file would delete every row without a value there. `columns` are a `leaf_schema`.
     """
     source = delete_source(file.file_path, file.file_format, file.content, name_mapping)
 
@@ -374,7 +348,6 @@ def _counted(
 
 
 def validate_plain(file: DataFile) -> None:
-    """Raise `UnsupportedError` if a delete file is encrypted."""
     if file.key_metadata is not None:
         raise UnsupportedError(
             f"delete file {file.file_path!r} is encrypted, which icekeep does not read", location=file.file_path
@@ -413,11 +386,10 @@ class DeleteCache:
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
-        self._budget_bytes = budget_bytes
+        self._budget_bytes, self.held_bytes = budget_bytes, 0
         self._entries: dict[Hashable, tuple[Any, int]] = {}
         self._used: dict[Hashable, None] = {}
         self._idle: dict[Hashable, None] = {}
-        self.held_bytes = 0
         self.proven: set[PathDigest] = set()
 
     def begin_file(self) -> None:
@@ -434,7 +406,6 @@ class DeleteCache:
         return self.held_bytes + size_bytes <= self._budget_bytes
 
     def get(self, key: Hashable) -> Any:
-        """The value kept under a key, or null."""
         if key not in self._entries:
             return None
         self._idle.pop(key, None)
@@ -442,7 +413,7 @@ class DeleteCache:
         return self._entries[key][0]
 
     def keep(self, key: Hashable, value: Any, size_bytes: int) -> None:
-        """Keep a value if there is room for it."""
+        """If there is room."""
         if key not in self._entries and self.make_room(size_bytes):
             self._entries[key] = (value, size_bytes)
             self._used[key] = None

@@ -1,9 +1,7 @@
 """The footer of a Parquet file, as far as copying its row groups needs it (Parquet, "File Format"), and its schema.
 
-It is read with one request, or two if it is long, and without a library, so that file offsets can be replaced where they are.
-
-Columns are compared with a table's by field id and type, at every level; names, order, comments and whether a column is
-required do not matter.
+It is read without a library, so that file offsets can be replaced where they are. Columns are compared with a table's by field id
+and type, at every level; names, order, comments and whether a column is required do not matter.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -16,21 +14,8 @@ from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.parquet.thrift import Damaged, Integer, Struct, structs_at
 from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, Schema
 from icekeep.spec.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
     MAX_NESTING,
     MIB,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMP_NS,
-    TIMESTAMPTZ,
-    TIMESTAMPTZ_NS,
     UNKNOWN,
     UUID,
     DecimalType,
@@ -75,35 +60,28 @@ _MICROS, _NANOS = 2, 3
 Annotation = tuple[str | int, ...]
 """The name of a node's logical type, and its parameters."""
 
-_TYPES: dict[tuple[int, Annotation], PrimitiveType] = {
-    (0, ()): BOOLEAN,
-    (_INT32, ()): INT,
-    (_INT32, ("integer", 32, True)): INT,
-    (_INT32, ("date",)): DATE,
-    (_INT64, ()): LONG,
-    (_INT64, ("integer", 64, True)): LONG,
-    (_INT64, ("time", _MICROS)): TIME,
-    (_INT64, ("timestamp", _MICROS, False)): TIMESTAMP,
-    (_INT64, ("timestamp", _MICROS, True)): TIMESTAMPTZ,
-    (_INT64, ("timestamp", _NANOS, False)): TIMESTAMP_NS,
-    (_INT64, ("timestamp", _NANOS, True)): TIMESTAMPTZ_NS,
-    (4, ()): FLOAT,
-    (5, ()): DOUBLE,
-    (_BYTE_ARRAY, ()): BINARY,
-    (_BYTE_ARRAY, ("string",)): STRING,
+_TYPES: dict[tuple[int, Annotation], str] = {
+    (0, ()): "boolean",
+    (_INT32, ()): "int",
+    (_INT32, ("integer", 32, True)): "int",
+    (_INT32, ("date",)): "date",
+    (_INT64, ()): "long",
+    (_INT64, ("integer", 64, True)): "long",
+    (_INT64, ("time", _MICROS)): "time",
+    (_INT64, ("timestamp", _MICROS, False)): "timestamp",
+    (_INT64, ("timestamp", _MICROS, True)): "timestamptz",
+    (_INT64, ("timestamp", _NANOS, False)): "timestamp_ns",
+    (_INT64, ("timestamp", _NANOS, True)): "timestamptz_ns",
+    (4, ()): "float",
+    (5, ()): "double",
+    (_BYTE_ARRAY, ()): "binary",
+    (_BYTE_ARRAY, ("string",)): "string",
 }
 _DECIMALS = (_INT32, _INT64, _BYTE_ARRAY, _FIXED)
 _CONVERTED: dict[int, Annotation] = {
-    0: ("string",),
-    1: ("map",),
-    2: ("map",),
-    3: ("list",),
-    6: ("date",),
-    8: ("time", _MICROS),
-    10: ("timestamp", _MICROS, True),
-    17: ("integer", 32, True),
-    18: ("integer", 64, True),
-}
+    0: ("string",), 1: ("map",), 2: ("map",), 3: ("list",), 6: ("date",), 8: ("time", _MICROS),
+    10: ("timestamp", _MICROS, True), 17: ("integer", 32, True), 18: ("integer", 64, True),
+}  # fmt: skip
 """The logical types of `ConvertedType`, as far as Iceberg has them."""
 
 _LOGICAL: dict[int, str] = {
@@ -146,9 +124,7 @@ class ColumnChunk(msgspec.Struct, frozen=True):
     """A column chunk.
 
     Attributes:
-        codec: Parquet's number.
-        start: of its first page.
-        compressed_bytes: of its pages with their headers.
+        start, compressed_bytes: of its pages with their headers.
         positions: file offsets in its metadata.
         offset_index: the offset and the length of its offset index, as the footer has them.
         null_count: of its statistics.
@@ -178,22 +154,16 @@ class ColumnChunk(msgspec.Struct, frozen=True):
 
 
 class RowGroup(msgspec.Struct, frozen=True):
-    """A row group; `data_start` and `data_end` are the bounds of its metadata in the footer."""
+    """A row group; `data_start` and `data_end` are the bounds of its metadata in the footer, `start` that of its first page."""
 
     data_start: int
     data_end: int
     row_count: int
     chunks: tuple[ColumnChunk, ...]
+    start: int
+    compressed_bytes: int
     file_offset: Integer | None
     ordinal: Integer | None
-
-    @property
-    def compressed_bytes(self) -> int:
-        return sum(chunk.compressed_bytes for chunk in self.chunks)
-
-    @property
-    def start(self) -> int:
-        return self.chunks[0].start if self.chunks else 0
 
 
 class Footer(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,33 +171,19 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         data: its bytes, at `start` of the file.
-        schema, key_values, created_by, column_orders: the encoded fields; null where they are missing.
+        common_fields: all that row groups share: the version, and the encoded schema, key-values, writer and column orders. The
+            writer is part of it because it decides how statistics are read.
+        full_groups: the row groups that have rows; writers leave the offsets of an empty one undefined, and it is never copied.
     """
 
     data: bytes
     start: int
-    version: int
     row_count: int
-    schema: bytes
-    key_values: bytes | None
-    created_by: bytes | None
-    column_orders: bytes | None
+    common_fields: tuple[int, bytes, bytes | None, bytes | None, bytes | None]
     stored: StoredSchema
     row_groups: tuple[RowGroup, ...]
-
-    @property
-    def full_groups(self) -> list[RowGroup]:
-        """The row groups that have rows; writers leave the offsets of an empty one undefined, and it is never copied."""
-        return [group for group in self.row_groups if group.row_count]
-
-    @property
-    def codecs(self) -> set[int]:
-        return {chunk.codec for group in self.row_groups for chunk in group.chunks}
-
-    @property
-    def common_fields(self) -> tuple[int, bytes, bytes | None, bytes | None, bytes | None]:
-        """All that row groups share; the writer is part of it because it decides how statistics are read."""
-        return self.version, self.schema, self.key_values, self.created_by, self.column_orders
+    full_groups: tuple[RowGroup, ...]
+    codecs: frozenset[int]
 
     def chunks_of(self, field_id: int) -> Sequence[ColumnChunk] | None:
         """The chunks of the first column with a field id, one per row group; null if there is no such column."""
@@ -245,13 +201,10 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_footer(storage: Storage, location: str, size_bytes: int) -> Footer:
-    """Read the footer of a file that has `size_bytes` by its metadata.
+    """Read the footer of a file that has `size_bytes` by its metadata; it is one request, or two if the footer is long.
 
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it has another length, or is damaged.
-        UnsupportedError: it is encrypted, has columns in other files, or its footer is too large or has unknown fields; the
-            fact `reason` says which.
+    Raises `InvalidTableError` if the file has another length or is damaged, and `UnsupportedError` with the fact `reason` if it
+    is encrypted, has columns in other files, or its footer is too large or has unknown fields.
     """
     with storage.open(location) as stream, footer_errors(location):
         tail = bytes_at(stream, max(0, size_bytes - _FIRST_READ_BYTES), min(size_bytes, _FIRST_READ_BYTES))
@@ -321,14 +274,12 @@ def _footer(data: bytes, start: int) -> Footer:
     return Footer(
         data=data,
         start=start,
-        version=struct.value(1),
         row_count=row_count,
-        schema=schema,
-        key_values=struct.raw(5),
-        created_by=struct.raw(6),
-        column_orders=struct.raw(7),
+        common_fields=(struct.value(1), schema, struct.raw(5), struct.raw(6), struct.raw(7)),
         stored=stored,
         row_groups=row_groups,
+        full_groups=tuple(group for group in row_groups if group.row_count),
+        codecs=frozenset(chunk.codec for group in row_groups for chunk in group.chunks),
     )
 
 
@@ -339,7 +290,9 @@ def _row_group(struct: Struct, leaves_count: int, file_end: int) -> RowGroup:
     if len(columns) != leaves_count or row_count < 0:
         raise Damaged(f"a row group has {row_count} rows and {len(columns)} columns, its schema has {leaves_count}")
     chunks = tuple(_chunk(column, file_end if row_count else None) for column in columns)
-    return RowGroup(struct.start, struct.end, row_count, chunks, struct.integer(5), struct.integer(7))
+    start, size_bytes = chunks[0].start if chunks else 0, sum(chunk.compressed_bytes for chunk in chunks)
+    offset, ordinal = struct.integer(5), struct.integer(7)
+    return RowGroup(struct.start, struct.end, row_count, chunks, start, size_bytes, offset, ordinal)
 
 
 def _chunk(struct: Struct, file_end: int | None) -> ColumnChunk:
@@ -459,7 +412,8 @@ def _primitive(node: Struct, annotation: Annotation) -> PrimitiveType | None:
         if annotation == ("uuid",) and length == 16:
             return UUID
         return fixed(length) if annotation == () else None
-    return _TYPES.get((physical, annotation))
+    name = _TYPES.get((physical, annotation))
+    return None if name is None else PrimitiveType(name)
 
 
 def _annotation(node: Struct) -> Annotation:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID as UUIDValue
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,7 +15,7 @@ from icekeep.errors import InvalidTableError
 from icekeep.formats.arrow.schema import arrow_type, child_fields, field_id
 from icekeep.formats.base import FileMetrics
 from icekeep.formats.parquet.pages import value_bytes
-from icekeep.formats.parquet.thrift import LIST, Damaged, Struct, walk_struct, walk_structs
+from icekeep.formats.parquet.thrift import Damaged, Struct
 from icekeep.spec.properties import NONE, MetricsMode
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import DOUBLE, LONG, UUID, DecimalType, PrimitiveType
@@ -38,14 +37,8 @@ def file_metrics(
     """The metrics of a file that was written with `arrow_schema(schema)`.
 
     Fields inside lists and maps have sizes only: a footer counts stored values and nulls there, an empty list being one null,
-    which are neither rows nor values. Iceberg Java keeps no counts either.
-
-    Args:
-        modes: by field id.
-        nan_counts: the sums of `count_nans`, by field id.
-
-    Raises:
-        InvalidTableError: the file's columns are not those of its schema.
+    which are neither rows nor values. Iceberg Java keeps no counts either. `modes`, and the sums of `count_nans`, are by field
+    id. Raises `InvalidTableError` if the file's columns are not those of its schema.
     """
     # pyarrow has field ids only in the Arrow schema.
     leaves = [leaf for field in metadata.schema.to_arrow_schema() for leaf in _leaves(field, repeated=False)]
@@ -86,32 +79,18 @@ def file_metrics(
         nan_value_counts={id_: count for id_, count in (nan_counts or {}).items() if id_ in values},
         lower_bounds=lower,
         upper_bounds=upper,
-        split_offsets=split_offsets(metadata),
+        # Ascending (spec, field 132).
+        split_offsets=tuple(sorted(row_group_offset(group) for group in groups if group.num_columns)),
     )
-
-
-class PartMetrics(msgspec.Struct, frozen=True):
-    """The metrics of a row group in the form of manifests; maps lack what the footer does not have."""
-
-    record_count: int
-    value_counts: dict[int, int] = {}
-    null_value_counts: dict[int, int] = {}
-    nan_value_counts: dict[int, int] = {}
-    lower_bounds: dict[int, bytes] = {}
-    upper_bounds: dict[int, bytes] = {}
 
 
 def row_group_metrics(
     metadata: pq.FileMetaData, columns: pa.Schema, types: Mapping[int, PrimitiveType], footer: Callable[[], bytes]
-) -> list[PartMetrics] | None:
+) -> list[FileMetrics] | None:
     """The metrics of some columns in each row group, from the footer of any writer; null if columns cannot be located.
 
-    Left out are columns that are repeated, whose statistics are not values of the table's type, or whose id is not unique.
-
-    Args:
-        columns: of the file, with the field ids of the table.
-        types: of the requested columns, by field id.
-        footer: returns the bytes of the footer.
+    `columns` are those of the file with the field ids of the table, `types` those of the requested columns; `footer` returns its
+    bytes. Left out are columns that are repeated, whose statistics are not values of the table's type, or whose id is not unique.
     """
     leaves = [leaf for field in columns for leaf in _leaves(field, repeated=False)]
     if len(leaves) != metadata.num_columns:
@@ -123,32 +102,43 @@ def row_group_metrics(
             places.setdefault(id_, []).append(position)
     positions = {id_: of_column[0] for id_, of_column in places.items() if len(of_column) == 1}
     unreadable = _unreadable_bounds(metadata, positions.values(), footer)
-    parts = []
-    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
-        metrics = PartMetrics(group.num_rows)
-        for id_, position in positions.items():
-            if (number, position) not in unreadable:
-                _add_chunk(metrics, id_, types[id_], group.column(position))
-        parts.append(metrics)
-    return parts
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [
+        _group_metrics(group, types, {id_: n for id_, n in positions.items() if (number, n) not in unreadable})
+        for number, group in enumerate(groups)
+    ]
 
 
-def _add_chunk(metrics: PartMetrics, id_: int, type_: PrimitiveType, chunk: pq.ColumnChunkMetaData) -> None:
-    null_count = _null_count(chunk)
-    metrics.value_counts[id_] = chunk.num_values
-    if null_count is not None:
-        metrics.null_value_counts[id_] = null_count
-    # Parquet defines no order for timestamps of 96 bits.
-    if chunk.physical_type == "INT96":
-        return
-    lower, upper = _bounds([chunk], [null_count], type_, None)
-    if lower is not None and upper is not None:
-        metrics.lower_bounds[id_] = lower
-        if type_.name == "string":
-            # Some writers cut an upper bound and forget to increment it.
-            metrics.upper_bounds[id_] = upper + _HIGHEST
-        elif type_.name != "binary":
-            metrics.upper_bounds[id_] = upper
+def _group_metrics(
+    group: pq.RowGroupMetaData, types: Mapping[int, PrimitiveType], positions: Mapping[int, int]
+) -> FileMetrics:
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for id_, position in positions.items():
+        chunk, type_ = group.column(position), types[id_]
+        values[id_] = chunk.num_values
+        if (null_count := _null_count(chunk)) is not None:
+            nulls[id_] = null_count
+        # Parquet defines no order for timestamps of 96 bits.
+        least, greatest = None, None
+        if chunk.physical_type != "INT96":
+            least, greatest = _bounds([chunk], [null_count], type_, None)
+        if least is not None and greatest is not None:
+            lower[id_] = least
+            if type_.name == "string":
+                # Some writers cut an upper bound and forget to increment it.
+                upper[id_] = greatest + _HIGHEST
+            elif type_.name != "binary":
+                upper[id_] = greatest
+    return FileMetrics(
+        record_count=group.num_rows,
+        value_counts=values,
+        null_value_counts=nulls,
+        lower_bounds=lower,
+        upper_bounds=upper,
+    )
 
 
 def _unreadable_bounds(
@@ -165,38 +155,18 @@ def _unreadable_bounds(
     chunks = {(number, position) for number in range(metadata.num_row_groups) for position in lengths}
     if not chunks:
         return chunks
-    data = footer()
-    number, position = -1, 0
-
-    def row_group(start: int) -> int:
-        nonlocal number, position
-        number, position = number + 1, -1
-        return walk_struct(data, start, {1: (LIST, lambda columns: walk_structs(data, columns, chunk))})
-
-    def chunk(start: int) -> int:
-        nonlocal position
-        position += 1
-        if position not in lengths:
-            return walk_struct(data, start, {})
-        opened = Struct(data, start)
-        column = opened.struct(3)
-        statistics = None if column is None else column.struct(12)
-        bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
-        if all(bound is None or len(bound) == lengths[position] for bound in bounds):
-            readable.add((number, position))
-        return opened.end
-
     try:
-        walk_struct(data, 0, {4: (LIST, lambda groups: walk_structs(data, groups, row_group))})
+        for number, group in enumerate(Struct(footer()).structs(4)):
+            for position, chunk in enumerate(group.structs(1)):
+                if position in lengths:
+                    column = chunk.struct(3)
+                    statistics = None if column is None else column.struct(12)
+                    bounds = [] if statistics is None else [statistics.binary(id_) for id_ in _BOUND_FIELDS]
+                    if all(bound is None or len(bound) == lengths[position] for bound in bounds):
+                        readable.add((number, position))
     except Damaged:
         return chunks
     return chunks - readable
-
-
-def split_offsets(metadata: pq.FileMetaData) -> tuple[int, ...]:
-    """The offset of each row group in the file, ascending (spec, field 132)."""
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return tuple(sorted(row_group_offset(group) for group in groups if group.num_columns))
 
 
 def row_group_offset(group: pq.RowGroupMetaData) -> int:

@@ -4,7 +4,7 @@ The position of every value is kept, so that a few numbers can be replaced while
 be damaged or hostile: the work is bounded by their number, and anything wrong with them raises `Damaged`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,8 +12,7 @@ from icekeep.spec.avro import encode_long, encode_varint
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
 
-_INTEGERS = (I16, I32, I64)
-_BOOLEANS = (TRUE, FALSE)
+_INTEGERS, _BOOLEANS = (I16, I32, I64), (TRUE, FALSE)
 _WIDTHS = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
 _MAX_DEPTH = 64
 _MAX_VARINT_BYTES = 10
@@ -22,8 +21,7 @@ _LONG_LIST = 15
 _ELEMENT_KINDS = (0, BYTE, BYTE, *range(BYTE, 16))
 """The kind whose width an element of each kind has: a boolean takes no byte as a field, but one as an element."""
 
-_CUT_SHORT = "it is cut short"
-_TOO_DEEP = f"values are nested more than {_MAX_DEPTH} levels deep"
+_CUT_SHORT, _TOO_DEEP = "it is cut short", f"values are nested more than {_MAX_DEPTH} levels deep"
 
 
 class Damaged(ValueError):
@@ -95,8 +93,7 @@ class Struct:
         return None if span is None else Integer(integer_at(self._data, span.start)[0], span.start, span.end)
 
     def required_integer(self, field_id: int) -> Integer:
-        number = self.integer(field_id)
-        if number is None:
+        if (number := self.integer(field_id)) is None:
             raise Damaged(f"field {field_id} is not there")
         return number
 
@@ -117,8 +114,7 @@ class Struct:
         return self._structs.get(field_id)
 
     def required_struct(self, field_id: int) -> "Struct":
-        struct = self.struct(field_id)
-        if struct is None:
+        if (struct := self.struct(field_id)) is None:
             raise Damaged(f"field {field_id} is not there")
         return struct
 
@@ -146,9 +142,7 @@ class Struct:
         span = self._span(field_id, LIST)
         if span is None:
             return []
-        count, kind, position = _list_head(self._data, span.start)
-        if count and kind not in kinds:
-            raise Damaged(f"field {field_id} is a list of kind {kind}")
+        count, kind, position = _list_head(self._data, span.start, *kinds)
         ends = [position]
         for _ in range(count):
             ends.append(_skip(self._data, ends[-1], _ELEMENT_KINDS[kind], 0))
@@ -162,47 +156,12 @@ class Struct:
 
 
 def structs_at(data: bytes, position: int) -> list[Struct]:
-    count, kind, position = _list_head(data, position)
-    if count and kind != STRUCT:
-        raise Damaged(f"a list of structs has elements of kind {kind}")
+    count, _, position = _list_head(data, position, STRUCT)
     structs: list[Struct] = []
     for _ in range(count):
         structs.append(Struct(data, position))
         position = structs[-1].end
     return structs
-
-
-def walk_struct(data: bytes, position: int, opened: Mapping[int, tuple[int, Callable[[int], int]]]) -> int:
-    """Skip the struct at a position and return its end.
-
-    Args:
-        opened: by field id, the kind a field must have, and a function that reads the value at a position and returns its end.
-    """
-    field_id = 0
-    try:
-        while head := data[position]:
-            position += 1
-            if head >> 4:
-                field_id += head >> 4
-            else:
-                field_id, position = integer_at(data, position)
-            kind, walk = opened.get(field_id, (head & 15, None))
-            if kind != head & 15:
-                raise Damaged(f"field {field_id} is of kind {head & 15}")
-            position = _skip(data, position, kind, 0) if walk is None else walk(position)
-    except IndexError:
-        raise Damaged(_CUT_SHORT) from None
-    return position + 1
-
-
-def walk_structs(data: bytes, position: int, walk: Callable[[int], int]) -> int:
-    """Call `walk` for each struct of the list at a position and return the list's end."""
-    count, kind, position = _list_head(data, position)
-    if count and kind != STRUCT:
-        raise Damaged(f"a list of structs has elements of kind {kind}")
-    for _ in range(count):
-        position = walk(position)
-    return position
 
 
 def varint_at(data: bytes, position: int) -> tuple[int, int]:
@@ -231,11 +190,8 @@ def integer_at(data: bytes, position: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), end
 
 
-# Numbers with a sign are encoded as Avro's longs are: `encode_long`.
-
-
 def binary_bytes(value: bytes) -> bytes:
-    """The encoding of bytes or text."""
+    """The encoding of bytes or text; numbers with a sign are encoded as Avro's longs are (`encode_long`)."""
     return encode_varint(len(value)) + value
 
 
@@ -320,8 +276,8 @@ def _skip_nested(data: bytes, position: int, kind: int, depth: int) -> int:
     return position
 
 
-def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
-    """The length of a list, the kind of its elements, and the start of the first."""
+def _list_head(data: bytes, position: int, *kinds: int) -> tuple[int, int, int]:
+    """The length of a list, the kind of its elements, which may have to be one of some, and the start of the first."""
     try:
         head = data[position]
         count, position = (head >> 4, position + 1) if head >> 4 < _LONG_LIST else varint_at(data, position + 1)
@@ -330,4 +286,7 @@ def _list_head(data: bytes, position: int) -> tuple[int, int, int]:
     # Every element takes at least one byte.
     if count > len(data) - position:
         raise Damaged(_CUT_SHORT)
-    return count, head & 15, position
+    kind = head & 15
+    if count and kinds and kind not in kinds:
+        raise Damaged(f"a list has elements of kind {kind}")
+    return count, kind, position

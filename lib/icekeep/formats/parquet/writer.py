@@ -6,16 +6,14 @@ with `element`, `key` and `value`.
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icekeep.errors import IcekeepError
-from icekeep.formats.base import FileMetrics, count_nans
+from icekeep.formats.base import FileMetrics, NewFile, count_nans
 from icekeep.formats.options import ParquetColumns, ParquetOptions
 from icekeep.formats.parquet.metrics import file_metrics
 from icekeep.spec.properties import MetricsMode
@@ -107,7 +105,7 @@ def _leaves(name: str, path: str, type_: pa.DataType) -> Iterator[tuple[str, str
         yield from _leaves(f"{name}.{child_name}", f"{path}.{child_path}", child_type)
 
 
-class ParquetWriter:
+class ParquetWriter(NewFile):
     """Writes a Parquet file; each table becomes a row group."""
 
     def __init__(
@@ -121,20 +119,15 @@ class ParquetWriter:
         repeating: Collection[str],
     ) -> None:
         """`first` is the first row group, `repeating` the result of `repeating_columns`."""
-        self._schema = schema
-        self._modes = modes
+        self._schema, self._modes = schema, modes
         self._nan_counts: dict[int, int] = {}
         self._footers: list[pq.FileMetaData] = []
-        self.is_made = False
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            settings = _settings(options, first.schema, repeating)
-            self._writer = pq.ParquetWriter(self._stream, first.schema, metadata_collector=self._footers, **settings)
-            self._stack = stack.pop_all()
 
-    @property
-    def written_bytes(self) -> float:
-        return self._stream.tell()
+        def begin(stream: BinaryIO) -> pq.ParquetWriter:
+            settings = _settings(options, first.schema, repeating)
+            return pq.ParquetWriter(stream, first.schema, metadata_collector=self._footers, **settings)
+
+        super().__init__(storage, location, begin)
 
     def write(self, table: pa.Table) -> None:
         """Write a table as one row group."""
@@ -143,24 +136,10 @@ class ParquetWriter:
             self._nan_counts[id_] = self._nan_counts.get(id_, 0) + count
 
     def finish(self) -> tuple[int, FileMetrics]:
-        """Write the footer; returns the size of the file in bytes and its metrics."""
-        self._writer.close()
-        size_bytes = self._stream.tell()
-        self._stack.close()
-        self.is_made = True
-        return size_bytes, file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
-
-    def abandon(self, error: BaseException) -> None:
-        """Give the file up because of `error`; further errors are ignored."""
-        # After a failed row group pyarrow has no footer for its collector and raises RuntimeError.
-        with suppress(IcekeepError, pa.ArrowException, OSError, ValueError, RuntimeError):
-            self._writer.close()
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, error.__traceback__)
+        return self.end(), file_metrics(self._footers[0], self._schema, self._modes, self._nan_counts)
 
 
 def _settings(options: ParquetOptions, schema: pa.Schema, repeating: Collection[str]) -> dict[str, Any]:
-    """The arguments of pyarrow's writer."""
     statistics: bool | list[str] = True
     by_column = options.columns.statistics
     if False in by_column.values():

@@ -1,30 +1,38 @@
 """Small Parquet files merged without decoding all columns: data pages that need no dictionary are moved.
 
-New row groups are made of whole files. A column that all files of a row group store as the table's writer would (`page_sources`)
-is moved page by page; the others are decoded and encoded as in any rewrite, at least one of them, which counts the rows. The
+New row groups are made of whole files. A column that all files of a row group store as the table's writer would is moved page by
+page (`parquet.pages`); the others are decoded and encoded as in any rewrite, at least one of them, which counts the rows. The
 encoded columns are a file of one row group, in memory; the new file has the schema and the conventions of the writer. It is done
 for rows that do not change, and where it pays.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import pairwise
-from types import TracebackType
-from typing import Self
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekeep.errors import IcekeepBug, IcekeepError, InvalidTableError, UnsupportedError
+from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.schema import arrow_schema, stored_schema
-from icekeep.formats.base import FileMetrics
+from icekeep.formats.base import FileMetrics, NewFile
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import ParquetOptions, WriteOptions
 from icekeep.formats.parquet.footer import CODECS, MAGIC, Footer, page_range, read_footer
 from icekeep.formats.parquet.metrics import file_metrics
-from icekeep.formats.parquet.pages import DataPage, Order, PageBounds, footer_bytes, moved_offset_index
+from icekeep.formats.parquet.pages import (
+    COLUMN_INDEX,
+    OFFSET_INDEX,
+    DataPage,
+    MovableChunk,
+    MovableColumn,
+    PageExaminer,
+    PageSource,
+    column_index_bytes,
+    footer_bytes,
+    moved_offset_index,
+    statistics_bytes,
+)
 from icekeep.formats.parquet.thrift import (
     BINARY,
     I16,
@@ -32,38 +40,27 @@ from icekeep.formats.parquet.thrift import (
     I64,
     LIST,
     STRUCT,
-    TRUE,
     Damaged,
     Struct,
-    binary_bytes,
     list_bytes,
     struct_bytes,
     structs_at,
     with_integers,
 )
 from icekeep.formats.parquet.writer import ParquetWriter
-from icekeep.formats.rewrite.copy_proof import PageProof
-from icekeep.formats.rewrite.moves import reported_moves, whole_pieces
-from icekeep.formats.rewrite.page_sources import (
-    ASCENDING,
-    COLUMN_INDEX,
-    DESCENDING,
-    MAX_VALUE,
-    MIN_VALUE,
-    NULL_COUNT,
-    OFFSET_INDEX,
-    UNORDERED,
-    ChunkBounds,
-    MovableChunk,
-    MovableColumn,
-    PageExaminer,
-    PageSource,
-    bounds_of_all,
+from icekeep.formats.rewrite.proof import PageProof
+from icekeep.formats.rewrite.task import (
+    FilePiece,
+    RewriteOutcome,
+    RewriteTask,
+    TaskRows,
+    columns_to_write,
+    removed_on_failure,
+    reported_moves,
+    task_options,
 )
-from icekeep.formats.rewrite.rows import TaskRows, columns_to_write, removed_on_failure, task_options
-from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask
 from icekeep.formats.row_hash import RowSequence
-from icekeep.formats.writer import ROW_GROUP_ROWS, DataFileWriter, next_row_group_bytes
+from icekeep.formats.writer import ROW_GROUP_ROWS, DataFileWriter, RollingWriter, next_row_group_bytes
 from icekeep.spec.avro import encode_long
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.properties import MetricsMode, metrics_modes
@@ -89,7 +86,16 @@ _RLE = 3
 
 def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | None:
     """`rewrite` by moving pages; null, with nothing written, if that is not possible or does not pay. Raises as `rewrite`."""
-    if not _may_move_pages(task):
+    keeps_rows = task.ordering is None and task.key_range is None and task.files_count in (None, 1)
+    are_small = all(
+        piece.file_format.upper() == "PARQUET"
+        and not piece.deletes
+        and piece.split is None
+        and piece.size_bytes <= MAX_SOURCE_BYTES
+        and piece.record_count <= ROW_GROUP_ROWS
+        for piece in task.pieces
+    )
+    if not task.moves_pages or not task.pieces or not keeps_rows or not are_small:
         return None
     options = task_options(task)
     largest = max(task.pieces, key=lambda piece: piece.size_bytes)
@@ -97,7 +103,7 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
         return None
     with _PageCopier(task, options, options.encoding, storage) as copier:
         # The largest file stands for all: where it misleads, only time is lost.
-        if not copier.moved_columns([copier.source(largest)]):
+        if not copier.moved_columns([(largest, copier.source(largest))]):
             return None
         for group in copier.groups():
             copier.write(group)
@@ -107,7 +113,7 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
         if row_count != sum(piece.record_count for piece in task.pieces):
             raise IcekeepBug(f"a rewrite of {len(task.pieces)} files wrote {row_count} rows; its files are deleted")
         proved = None if copier.proof is None else copier.proof.check(files, storage)
-        moves = reported_moves(task, storage, whole_pieces(task), None)
+        moves = reported_moves(task, storage)
     return RewriteOutcome(
         files=files,
         read_count=row_count,
@@ -116,25 +122,6 @@ def rewrite_by_pages(task: RewriteTask, storage: Storage) -> RewriteOutcome | No
         moves=moves,
         hash_in=proved,
         hash_out=proved,
-    )
-
-
-def _may_move_pages(task: RewriteTask) -> bool:
-    """Whether no row changes and all are in small Parquet files."""
-    return (
-        task.moves_pages
-        and task.ordering is None
-        and task.key_range is None
-        and task.files_count in (None, 1)
-        and bool(task.pieces)
-        and all(
-            piece.file_format.upper() == "PARQUET"
-            and not piece.deletes
-            and piece.split is None
-            and piece.size_bytes <= MAX_SOURCE_BYTES
-            and piece.record_count <= ROW_GROUP_ROWS
-            for piece in task.pieces
-        )
     )
 
 
@@ -156,21 +143,28 @@ def _may_pay(piece: FilePiece, encoding: ParquetOptions, storage: Storage) -> bo
     return moved_bytes >= MIN_SHARE * piece.size_bytes
 
 
-class _PageCopier:
-    """Writes row groups of whole files into new files, which are deleted unless `close` was reached.
+_Source = tuple[FilePiece, PageSource]
 
-    `proof` is null if the task verifies nothing.
-    """
+
+class _PageCopier(RollingWriter):
+    """Writes row groups of whole files into new files; `proof` is null if the task verifies nothing."""
 
     def __init__(self, task: RewriteTask, options: WriteOptions, encoding: ParquetOptions, storage: Storage) -> None:
-        columns = columns_to_write(task)
-        self._task = msgspec.structs.replace(task, keeps_lineage=columns is not task.schema)
-        self._storage, self._held = storage, HeldFiles(storage)
-        self._options, self._encoding = options, encoding
-        self._partition = task.pieces[0].partition
-        self._new_location = partial(
-            task.file_names().location, options.file_suffix, task.partition_path(self._partition)
+        columns, partition = columns_to_write(task), task.pieces[0].partition
+        template = DataFile(
+            file_path="",
+            file_format="PARQUET",
+            spec_id=task.spec_id,
+            partition=partition,
+            sort_order_id=task.sort_order_id,
+            record_count=0,
+            file_size_in_bytes=0,
         )
+        super().__init__(storage, template)
+        self._task = msgspec.structs.replace(task, keeps_lineage=columns is not task.schema)
+        self._held = HeldFiles(storage)
+        self._options, self._encoding = options, encoding
+        self._new_location = partial(task.file_names().location, options.file_suffix, task.partition_path(partition))
         stored = stored_schema(columns)
         modes = metrics_modes({}, columns) if options.metrics_modes is None else options.metrics_modes
         # A file without rows has what new files have in common.
@@ -180,51 +174,25 @@ class _PageCopier:
         self._examiner = PageExaminer(stored, encoding, pq.ParquetFile(pa.BufferReader(self._held.files.pop(_ENCODED))))
         self._shape = Shape(footer, self._examiner.columns, CODECS[encoding.compression], stored, modes)
         self._file: PagesFile | None = None
-        self._location = ""
-        self._files: list[DataFile] = []
-        self._closed = False
         self._ratio = 1.0
         self.proof = PageProof(task) if task.verifies else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._closed or (error is None and not self._files and self._file is None):
-            return
-        locations = [file.file_path for file in self._files]
-        if self._file is not None:
-            if self._file.is_made:
-                locations.append(self._location)
-            else:
-                self._file.abandon(error or IcekeepBug("a rewrite was not finished"))
-            self._file = None
-        self._storage.delete_many(locations)
-
-    def close(self) -> tuple[DataFile, ...]:
-        """Finish the last file; returns all, in the order of their rows."""
-        self._finish_file()
-        self._closed = True
-        return tuple(self._files)
 
     def source(self, piece: FilePiece, field_ids: Collection[int] | None = None) -> PageSource:
         """Read a file and keep its bytes, unless it has another length than its entry."""
         with self._held.open(piece.location) as stream:
             data = stream.read(piece.size_bytes + 1)
-        if len(data) == piece.size_bytes:
-            self._held.files[piece.location] = data
-            return self._examiner.examine(piece, data, field_ids)
-        return PageSource(piece, b"", piece.size_bytes, {})
+        if len(data) != piece.size_bytes:
+            return PageSource(b"", piece.size_bytes)
+        self._held.files[piece.location] = data
+        return self._examiner.examine(data, piece.record_count, field_ids)
 
-    def groups(self) -> Iterator[list[PageSource]]:
+    def groups(self) -> Iterator[list[_Source]]:
         """The files of each new row group, whose bytes are kept until it is written."""
-        group: list[PageSource] = []
+        group: list[_Source] = []
         size_bytes = arrow_bytes = row_count = 0
         for piece in self._task.pieces:
             # Columns that one file of the row group cannot give are not looked for in the others.
-            source = self.source(piece, group[-1].chunks if group else None)
+            source = self.source(piece, group[-1][1].chunks if group else None)
             size_bytes += piece.size_bytes
             arrow_bytes += source.arrow_bytes
             row_count += piece.record_count
@@ -233,9 +201,8 @@ class _PageCopier:
                 yield group
                 source = self.source(piece)
                 group, row_count, size_bytes, arrow_bytes = [], piece.record_count, piece.size_bytes, source.arrow_bytes
-            group.append(source)
-        if group:
-            yield group
+            group.append((piece, source))
+        yield group
 
     def _fits(self, row_count: int, size_bytes: int, arrow_bytes: int) -> bool:
         """Whether this fits into one row group, by the limits of `DataFileWriter`."""
@@ -248,36 +215,36 @@ class _PageCopier:
             and size_bytes <= next_row_group_bytes(remaining_bytes, full_bytes)
         )
 
-    def moved_columns(self, group: list[PageSource]) -> set[int]:
+    def moved_columns(self, group: Sequence[_Source]) -> set[int]:
         """Field ids of the columns to move; none if that does not pay."""
         sizes: dict[int, int] = {}
-        for id_ in set.intersection(*(set(source.chunks) for source in group)):
-            pages = [chunk.pages for source in group for chunk in source.chunks[id_]]
-            size_bytes = sum(chunk.compressed_bytes for chunk in pages)
-            is_large = size_bytes >= MIN_PAGE_BYTES * sum(len(chunk.pages) for chunk in pages)
+        for id_ in set.intersection(*(set(source.chunks) for _, source in group)):
+            chunks = [chunk for _, source in group for chunk in source.chunks[id_]]
+            size_bytes = sum(chunk.compressed_bytes for chunk in chunks)
+            is_large = size_bytes >= MIN_PAGE_BYTES * sum(len(chunk.pages) for chunk in chunks)
             # A chunk has pages of one version.
-            if is_large and len({chunk.kind for chunk in pages}) <= 1:
+            if is_large and len({chunk.kind for chunk in chunks}) <= 1:
                 sizes[id_] = size_bytes
         if len(sizes) == len(self._shape.schema.fields):
             # At least one column is encoded: it makes the row group and counts the rows.
             del sizes[min(sizes, key=lambda id_: sizes[id_])]
-        pays = sum(sizes.values()) >= MIN_SHARE * sum(source.piece.size_bytes for source in group)
+        pays = sum(sizes.values()) >= MIN_SHARE * sum(piece.size_bytes for piece, _ in group)
         return set(sizes) if pays else set()
 
-    def write(self, group: list[PageSource]) -> None:
+    def write(self, group: Sequence[_Source]) -> None:
         """Write the rows of some files as one row group, or several if they take more memory than expected."""
         moved = self.moved_columns(group)
         fields = tuple(field for field in self._task.schema.fields if field.field_id not in moved)
         schema = msgspec.structs.replace(self._task.schema, fields=fields, identifier_field_ids=())
-        pieces = tuple(source.piece for source in group)
+        pieces = tuple(piece for piece, _ in group)
         task = msgspec.structs.replace(self._task, pieces=pieces, schema=schema, moves_directory=None, verifies=False)
         rows = TaskRows(task, self._held)
         read: list[PageSource] = []
         tables: list[pa.Table] = []
         hashed = RowSequence(rows.columns)
         arrow_bytes = 0
-        for source in group:
-            for table in rows.read([source.piece]):
+        for piece, source in group:
+            for table in rows.read([piece]):
                 if self.proof is not None:
                     # While they are in the processor's cache.
                     hashed.add(table)
@@ -288,9 +255,9 @@ class _PageCopier:
                 self._write_row_group(read, tables, hashed, moved)
                 read, tables, hashed, arrow_bytes = [], [], RowSequence(rows.columns), 0
         self._write_row_group(read, tables, hashed, moved)
-        for source in group:
-            self._held.files.pop(source.piece.location, None)
-        expected_bytes = sum(source.arrow_bytes for source in group)
+        for piece in pieces:
+            self._held.files.pop(piece.location, None)
+        expected_bytes = sum(source.arrow_bytes for _, source in group)
         self._ratio = sum(piece.size_bytes for piece in pieces) / max(1, expected_bytes)
 
     def _write_row_group(
@@ -322,62 +289,7 @@ class _PageCopier:
         self._file.add(self._held.files.pop(_ENCODED), footer, chunks, encoded.nan_value_counts or {})
         added_bytes = self._file.written_bytes - before_bytes
         if self._file.written_bytes + added_bytes / 4 >= self._options.target_file_size_bytes:
-            self._finish_file()
-
-    def _finish_file(self) -> None:
-        if self._file is None:
-            return
-        size_bytes, metrics = self._file.finish()
-        self._files.append(
-            DataFile(
-                file_path=self._location,
-                file_format="PARQUET",
-                spec_id=self._task.spec_id,
-                partition=self._partition,
-                sort_order_id=self._task.sort_order_id,
-                file_size_in_bytes=size_bytes,
-                **msgspec.structs.asdict(metrics),
-            )
-        )
-        self._file = None
-
-
-def statistics_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes:
-    """The encoded statistics of all chunks together; each has bounds unless all its values are null."""
-    least, greatest = bounds_of_all(chunks, order)
-    return struct_bytes(
-        [
-            (NULL_COUNT, I64, sum(chunk.null_count for chunk in chunks)),
-            (MAX_VALUE, BINARY, None if greatest is None else binary_bytes(greatest)),
-            (MIN_VALUE, BINARY, None if least is None else binary_bytes(least)),
-        ]
-    )
-
-
-def column_index_bytes(chunks: Sequence[ChunkBounds], order: Order) -> bytes | None:
-    """The encoded column index of all chunks' pages; null if a chunk has no bounds of its pages."""
-    pages: list[PageBounds] = []
-    for chunk in chunks:
-        if chunk.pages is None:
-            return None
-        pages += chunk.pages
-    least, greatest = [page.least for page in pages], [page.greatest for page in pages]
-    sides = [[order(bound) for bound in side if bound is not None] for side in (least, greatest)]
-    direction = UNORDERED
-    if all(a <= b for keys in sides for a, b in pairwise(keys)):
-        direction = ASCENDING
-    elif all(a >= b for keys in sides for a, b in pairwise(keys)):
-        direction = DESCENDING
-    counts = [page.null_count for page in pages if page.null_count is not None]
-    return struct_bytes(
-        [
-            (1, LIST, list_bytes(TRUE, [b"\1" if bound is None else b"\2" for bound in least])),
-            (2, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in least])),
-            (3, LIST, list_bytes(BINARY, [binary_bytes(bound or b"") for bound in greatest])),
-            (4, I32, direction),
-            (5, LIST, list_bytes(I64, [*map(encode_long, counts)]) if len(counts) == len(pages) else None),
-        ]
-    )
+            self.end_file()
 
 
 MovedChunks = Sequence[tuple[bytes, MovableChunk]]
@@ -419,22 +331,19 @@ class _WrittenChunk(msgspec.Struct):
     places: dict[int, int] = {}
 
 
-class PagesFile:
+class PagesFile(NewFile):
     """Writes a new file, one row group at a time; indexes and the footer come last."""
 
     def __init__(self, storage: Storage, location: str, shape: Shape) -> None:
-        self._shape = shape
-        self._location = location
+        self._shape, self._end = shape, len(MAGIC)
         self._row_groups: list[tuple[int, list[_WrittenChunk]]] = []
         self._nan_counts: dict[int, int] = {}
-        nodes = structs_at(shape.footer.schema, 0)
-        self._nodes = {node.value(9): node for node in nodes if 9 in node.spans}
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(storage.write(location))
-            self._stream.write(MAGIC)
-            self.written_bytes = len(MAGIC)
-            self._stack = stack.pop_all()
-        self.is_made = False
+        self._nodes = {node.value(9): node for node in structs_at(shape.footer.common_fields[1], 0) if 9 in node.spans}
+        super().__init__(storage, location, head=MAGIC)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._end
 
     def add(
         self, encoded: bytes, footer: Footer, moved: Mapping[int, MovedChunks], nan_counts: Mapping[int, int]
@@ -453,16 +362,15 @@ class PagesFile:
         filters: list[bytes] = []
         chunks: list[_WrittenChunk] = []
         # Bloom filters follow the chunks.
-        moved_bytes = sum(chunk.pages.compressed_bytes for of_column in moved.values() for _, chunk in of_column)
-        filters_start = self.written_bytes + footer.row_groups[0].compressed_bytes + moved_bytes
+        moved_bytes = sum(chunk.compressed_bytes for of_column in moved.values() for _, chunk in of_column)
+        filters_start = self._end + footer.row_groups[0].compressed_bytes + moved_bytes
         for leaf in self._shape.footer.stored.leaves:
             if leaf.field_id is not None and leaf.field_id in moved:
-                column = self._shape.columns[leaf.field_id]
-                chunks.append(self._write_moved(column, moved[leaf.field_id], row_count))
+                chunks.append(self._write_moved(leaf.field_id, moved[leaf.field_id], row_count))
             else:
                 start = filters_start + sum(map(len, filters))
                 chunks.append(self._write_encoded(encoded, footer, next(rest), start, filters))
-        if next(rest, None) is not None or self.written_bytes != filters_start:
+        if next(rest, None) is not None or self._end != filters_start:
             raise IcekeepBug(f"a row group of file {self._location!r} has not the columns of its schema")
         for bloom_filter in filters:
             self._write(bloom_filter)
@@ -475,7 +383,7 @@ class PagesFile:
         for number in (COLUMN_INDEX, OFFSET_INDEX):
             for chunk in (chunk for _, chunks in self._row_groups for chunk in chunks):
                 if (index := chunk.indexes[number]) is not None:
-                    chunk.places |= {number: self.written_bytes, number + 1: len(index)}
+                    chunk.places |= {number: self._end, number + 1: len(index)}
                     self._write(index)
         row_groups = [
             struct_bytes(
@@ -493,20 +401,14 @@ class PagesFile:
         data = footer_bytes(self._shape.footer, sum(row_count for row_count, _ in self._row_groups), row_groups)
         tail = data + len(data).to_bytes(4, "little") + MAGIC
         self._write(tail)
-        self._stack.close()
-        self.is_made = True
+        self.end()
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         metrics = file_metrics(metadata, self._shape.schema, self._shape.modes, self._nan_counts)
-        return self.written_bytes, metrics
-
-    def abandon(self, error: BaseException) -> None:
-        """Give the file up because of `error`; further errors are ignored."""
-        with suppress(IcekeepError, OSError, ValueError):
-            self._stack.__exit__(type(error), error, error.__traceback__)
+        return self._end, metrics
 
     def _write(self, data: bytes | memoryview) -> None:
         self._stream.write(data)
-        self.written_bytes += len(data)
+        self._end += len(data)
 
     def _write_encoded(
         self, encoded: bytes, footer: Footer, chunk: Struct, filter_start: int, filters: list[bytes]
@@ -514,7 +416,7 @@ class PagesFile:
         """Copy a chunk of the encoded file; its bloom filter is appended to `filters`, which `add` writes."""
         column = chunk.required_struct(3)
         start, length = page_range(column)
-        new_start, shift = self.written_bytes, self.written_bytes - start
+        new_start, shift = self._end, self._end - start
         places = [place for place in (column.integer(9), column.integer(11)) if place is not None and place.value]
         changes = [(place, place.value + shift) for place in places]
         bloom_filter = column.integer(14)
@@ -537,26 +439,25 @@ class PagesFile:
             indexes=indexes,
         )
 
-    def _write_moved(self, column: MovableColumn, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
-        """Copy the pages of a column."""
-        start = self.written_bytes
+    def _write_moved(self, field_id: int, chunks: MovedChunks, row_count: int) -> _WrittenChunk:
+        start, order = self._end, self._shape.columns[field_id].order
         places: list[bytes] = []
         first_row = 0
         for data, chunk in chunks:
-            pages = chunk.pages.pages
-            shift = self.written_bytes - pages[0].start
+            pages = chunk.pages
+            shift = self._end - pages[0].start
             for page in pages:
                 places.append(_page_place(page, shift, first_row))
                 first_row += page.row_count
             self._write(memoryview(data)[pages[0].start : pages[-1].end])
         if first_row != row_count:
             raise IcekeepBug(f"a row group of file {self._location!r} has {row_count} rows, a column has {first_row}")
-        compressed_bytes = self.written_bytes - start
-        uncompressed_bytes = sum(chunk.pages.uncompressed_bytes for _, chunk in chunks)
+        compressed_bytes = self._end - start
+        uncompressed_bytes = sum(chunk.uncompressed_bytes for _, chunk in chunks)
         bounds = [chunk.bounds for _, chunk in chunks if chunk.bounds is not None]
         has_bounds = len(bounds) == len(chunks)
-        encodings = sorted({_RLE}.union(*(chunk.pages.encodings for _, chunk in chunks)))
-        node = self._nodes[column.field_id]
+        encodings = sorted({_RLE}.union(*(chunk.encodings for _, chunk in chunks)))
+        node = self._nodes[field_id]
         metadata = struct_bytes(
             [
                 (1, I32, node.value(1)),
@@ -567,11 +468,11 @@ class PagesFile:
                 (6, I64, uncompressed_bytes),
                 (7, I64, compressed_bytes),
                 (9, I64, start),
-                (12, STRUCT, statistics_bytes(bounds, column.order) if has_bounds else None),
+                (12, STRUCT, statistics_bytes(bounds, order) if has_bounds else None),
             ]
         )
         indexes = {
-            COLUMN_INDEX: column_index_bytes(bounds, column.order) if has_bounds else None,
+            COLUMN_INDEX: column_index_bytes(bounds, order) if has_bounds else None,
             OFFSET_INDEX: struct_bytes([(1, LIST, list_bytes(STRUCT, places))]),
         }
         return _WrittenChunk(start, compressed_bytes, uncompressed_bytes, metadata, indexes)

@@ -2,11 +2,11 @@
 
 Everything between the magic and the footer of a file is copied as one range, so that all file offsets move by one distance, the
 shift. Only offset indexes, which have the offsets of pages, are rewritten. `examine` allows it for files of which a reader cannot
-distinguish the copy from one that was decoded and encoded again; `copy_proof` proves the copy.
+distinguish the copy from one that was decoded and encoded again; `proof` proves the copy.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -50,13 +50,7 @@ _PAGE_HEAD_BYTES = 4 * 1024
 
 
 class StitchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What files of a table must be like to be stitched.
-
-    Attributes:
-        schema: the table's current one.
-        options: of the table's files, whose format and codec they must have.
-        floor_bytes: the least average size of a file's compressed row groups.
-    """
+    """What files of a table must be like to be stitched: `floor_bytes` is the least average size of compressed row groups."""
 
     schema: Schema
     options: WriteOptions
@@ -81,39 +75,37 @@ def examine(piece: FilePiece, rules: StitchRules, storage: Storage) -> Stitchabl
     """Whether a file can be stitched, found by `piece`, then by one or two ranged reads of its footer.
 
     The caller checks whether rows must be sorted or change their partition, whether the entry has key metadata, and the format
-    version.
-
-    Raises:
-        MissingFileError: there is no such file.
-        InvalidTableError: it has another length than its entry says, or a damaged footer.
-        UnsupportedError: the storage does not serve its location.
+    version. Raises as `read_footer`, but for a file that must be encoded again.
     """
-    encoding = rules.options.encoding
+    encoding, size_bytes = rules.options.encoding, piece.size_bytes
     too_small = f"its row groups are smaller than {rules.floor_bytes:,} bytes"
     if piece.file_format.upper() != "PARQUET" or not isinstance(encoding, ParquetOptions):
         return NotStitchable("the format is not Parquet")
-    if piece.deletes:
-        return NotStitchable("deletes reach it")
-    if piece.split is not None:
-        return NotStitchable("it is read in parts")
-    if not piece.record_count:
-        return NotStitchable("it has no rows")
-    if piece.size_bytes < rules.floor_bytes:
-        return NotStitchable(too_small)
+    for is_other, reason in (
+        (piece.deletes, "deletes reach it"),
+        (piece.split is not None, "it is read in parts"),
+        (not piece.record_count, "it has no rows"),
+        (size_bytes < rules.floor_bytes, too_small),
+    ):
+        if is_other:
+            return NotStitchable(reason)
     try:
-        footer = read_footer(storage, piece.location, piece.size_bytes)
+        footer = read_footer(storage, piece.location, size_bytes)
         with footer_errors(piece.location):
-            reason = _unsafe(footer, piece.first_row_id) or _unwanted(footer, encoding, rules.schema)
+            problem = _unsafe(footer, piece.first_row_id) or _unwanted(footer, encoding, rules.schema)
     except UnsupportedError as error:
         if "reason" not in error.facts:
             raise
         return NotStitchable(error.facts["reason"])
     groups = footer.full_groups
-    if not reason and sum(group.compressed_bytes for group in groups) < rules.floor_bytes * max(1, len(groups)):
-        reason = too_small
-    if reason:
-        return NotStitchable(reason)
-    return Stitchable(key=_key(footer), row_groups_count=len(groups), footer_bytes=len(footer.data))
+    if problem or sum(group.compressed_bytes for group in groups) < rules.floor_bytes * max(1, len(groups)):
+        return NotStitchable(problem or too_small)
+    # All that the footers of stitched files must have in common.
+    version, *fields = footer.common_fields
+    digest = hashlib.sha256(version.to_bytes(8, "little", signed=True))
+    for field in fields:
+        digest.update(b"-" if field is None else len(field).to_bytes(8, "little") + field)
+    return Stitchable(key=digest.digest(), row_groups_count=len(groups), footer_bytes=len(footer.data))
 
 
 def _unsafe(footer: Footer, first_row_id: int | None) -> str | None:
@@ -129,7 +121,6 @@ def _unsafe(footer: Footer, first_row_id: int | None) -> str | None:
 
 
 def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str | None:
-    """Why the file is not as the table would write it now."""
     if not footer.stored.holds(schema):
         return "its columns are not those of the table's schema"
     if footer.codecs != {CODECS[encoding.compression]}:
@@ -141,15 +132,6 @@ def _unwanted(footer: Footer, encoding: ParquetOptions, schema: Schema) -> str |
     return None
 
 
-def _key(footer: Footer) -> bytes:
-    """A digest of all that the footers of stitched files must have in common."""
-    version, *fields = footer.common_fields
-    digest = hashlib.sha256(version.to_bytes(8, "little", signed=True))
-    for field in fields:
-        digest.update(b"-" if field is None else len(field).to_bytes(8, "little") + field)
-    return digest.digest()
-
-
 def stitch(
     files: Sequence[DataFile],
     storage: Storage,
@@ -159,26 +141,23 @@ def stitch(
     modes: Mapping[int, MetricsMode] | None = None,
     sort_order_id: int | None = 0,
 ) -> DataFile:
-    """Write the row groups of files into one, in order; if anything fails, no file is left.
+    """Write the row groups of files of one partition into one, in order; if anything fails, no file is left.
 
-    The new file is durable, and its footer and the first page of each of its row groups have been read back.
-
-    Args:
-        files: of one partition, with the metrics of their manifest entries; no delete may reach them, and `examine` must have
-            returned the same key for all.
-        location: of the new file.
-        schema: the table's current one.
-        modes: by field id; null for those of a table without properties.
-        sort_order_id: of the new file.
-
-    Raises:
-        MissingFileError: a file of the table is missing.
-        InvalidTableError: a file is damaged, or contradicts its entry.
-        UnsupportedError: the files cannot be stitched; encode them again.
-        FileExistsError: the name is taken.
+    The new file is durable, and its footer and the first page of each of its row groups have been read back. The files have the
+    metrics of their manifest entries; no delete may reach them, and `examine` must have returned the same key for all. `modes`
+    are by field id; null for those of a table without properties. Raises `UnsupportedError` if the files cannot be stitched:
+    encode them again.
     """
     footers = [_checked_footer(file, storage) for file in files]
-    _check_together(footers)
+    if len({footer.common_fields for footer in footers}) > 1:
+        raise UnsupportedError("files whose footers differ in more than their row groups cannot be put into one")
+    groups_count = sum(len(footer.full_groups) for footer in footers)
+    if groups_count > MAX_ROW_GROUPS:
+        raise UnsupportedError(f"{groups_count} row groups cannot be put into one file, only {MAX_ROW_GROUPS}")
+    if sum(len(footer.data) for footer in footers) > MAX_STITCHED_FOOTER_BYTES:
+        raise UnsupportedError("the footer of the files, put into one, would be too large")
+    if not groups_count:
+        raise IcekeepBug("there are no rows to put into one file")
     with storage.write(location) as stream:
         size_bytes = _write(files, footers, storage, stream, location)
     try:
@@ -220,18 +199,6 @@ def _checked_footer(file: DataFile, storage: Storage) -> Footer:
     return footer
 
 
-def _check_together(footers: Sequence[Footer]) -> None:
-    if len({footer.common_fields for footer in footers}) > 1:
-        raise UnsupportedError("files whose footers differ in more than their row groups cannot be put into one")
-    groups_count = sum(len(footer.full_groups) for footer in footers)
-    if groups_count > MAX_ROW_GROUPS:
-        raise UnsupportedError(f"{groups_count} row groups cannot be put into one file, only {MAX_ROW_GROUPS}")
-    if sum(len(footer.data) for footer in footers) > MAX_STITCHED_FOOTER_BYTES:
-        raise UnsupportedError("the footer of the files, put into one, would be too large")
-    if not groups_count:
-        raise IcekeepBug("there are no rows to put into one file")
-
-
 def _write(
     files: Sequence[DataFile], footers: Sequence[Footer], storage: Storage, stream: BinaryIO, location: str
 ) -> int:
@@ -246,7 +213,11 @@ def _write(
                 raise Damaged("it does not begin as a Parquet file does")
             _check_first_pages(source, footer)
             copy_range(source, file.file_path, stream, location, len(MAGIC), length)
-            moved.append((footer, shift, _moved_offset_indexes(source, footer, shift)))
+            indexed = (chunk.offset_index for group in footer.full_groups for chunk in group.chunks)
+            if sum(index[1].value for index in indexed if index) > _MAX_OFFSET_INDEX_BYTES:
+                raise CannotMove("its offset indexes are too large")
+            stored = offset_indexes(source, footer).items()
+            moved.append((footer, shift, {place: moved_offset_index(data, shift) for place, data in stored}))
         end += length
     row_groups: list[bytes] = []
     indexes: list[bytes] = []
@@ -270,14 +241,6 @@ def _write(
     new_footer = footer_bytes(footers[0], sum(footer.row_count for footer in footers), row_groups)
     stream.write(new_footer + len(new_footer).to_bytes(4, "little") + MAGIC)
     return end + len(new_footer) + TAIL_BYTES
-
-
-def _moved_offset_indexes(source: BinaryIO, footer: Footer, shift: int) -> dict[int, bytes]:
-    """The offset indexes of a file with the offsets of pages shifted, by their own offset in the file."""
-    chunks = (chunk for group in footer.full_groups for chunk in group.chunks)
-    if sum(chunk.offset_index[1].value for chunk in chunks if chunk.offset_index) > _MAX_OFFSET_INDEX_BYTES:
-        raise CannotMove("its offset indexes are too large")
-    return {offset: moved_offset_index(data, shift) for offset, data in offset_indexes(source, footer).items()}
 
 
 def _read_back(storage: Storage, location: str, size_bytes: int, footers: Sequence[Footer]) -> Footer:
@@ -323,7 +286,11 @@ def stitched_metrics(
     A count is known if all files have it, a bound if all files with values of the column have it. What the modes do not keep is
     dropped, and bounds are cut to their lengths.
     """
-    counted = [field_id for field_id, mode in modes.items() if mode.counts]
+    sums: dict[str, dict[int, int]] = {}
+    for metric in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+        maps = [getattr(file, metric) or {} for file in files]
+        counted = (id_ for id_, mode in modes.items() if mode.counts and all(id_ in one for one in maps))
+        sums[metric] = {id_: sum(one[id_] for one in maps) for id_ in counted}
     lower: dict[int, bytes] = {}
     upper: dict[int, bytes] = {}
     for field_id, mode in modes.items():
@@ -340,20 +307,14 @@ def stitched_metrics(
             upper[field_id] = bound
     return FileMetrics(
         record_count=sum(file.record_count for file in files),
-        column_sizes=_sums(files, "column_sizes", counted) or None,
-        value_counts=_sums(files, "value_counts", counted),
-        null_value_counts=_sums(files, "null_value_counts", counted),
-        nan_value_counts=_sums(files, "nan_value_counts", counted),
+        column_sizes=sums["column_sizes"] or None,
+        value_counts=sums["value_counts"],
+        null_value_counts=sums["null_value_counts"],
+        nan_value_counts=sums["nan_value_counts"],
         lower_bounds=lower,
         upper_bounds=upper,
         split_offsets=split_offsets,
     )
-
-
-def _sums(files: Sequence[DataFile], metric: str, field_ids: Iterable[int]) -> dict[int, int]:
-    """The sums of a metric, for the columns for which every file has it."""
-    maps = [getattr(file, metric) or {} for file in files]
-    return {id_: sum(one[id_] for one in maps) for id_ in field_ids if all(id_ in one for one in maps)}
 
 
 def _bounds(
@@ -369,9 +330,13 @@ def _bounds(
         values = [_value(type_, bound) for bound in raw]
         if raw[0] != raw[1] and are_crossed(*values):
             return None
+        # Bounds ignore nulls and NaNs.
+        metrics = file.value_counts, file.null_value_counts, file.nan_value_counts
+        count, nulls, nans = ((counts or {}).get(field_id) for counts in metrics)
+        has_values = count is None or nulls is None or nulls + (nans or 0) != count
         for number, (bound, value) in enumerate(zip(raw, values, strict=True)):
             side = sides[number]
-            if bound is None and _has_no_values(file, field_id):
+            if bound is None and not has_values:
                 continue
             if value is None or value != value:
                 sides[number] = None
@@ -386,11 +351,3 @@ def _value(type_: PrimitiveType, bound: bytes | None) -> Any:
         return None if bound is None else value_from_bytes(type_, bound)
     except IcekeepError:
         return None
-
-
-def _has_no_values(file: DataFile, field_id: int) -> bool:
-    """Whether all values of a column are certainly null or NaN, which bounds ignore."""
-    values, nulls, nans = (
-        (counts or {}).get(field_id) for counts in (file.value_counts, file.null_value_counts, file.nan_value_counts)
-    )
-    return values is not None and nulls is not None and nulls + (nans or 0) == values

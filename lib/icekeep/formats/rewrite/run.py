@@ -1,9 +1,8 @@
 """The executor's part of compacting a file group: old data files in, new ones with their live rows out.
 
-A task can be pickled; the driver makes it, and a Spark task (or the driver itself) runs it with `rewrite`. Nothing is committed
-here. If one task reads rows and another writes them, they use the two halves, `TaskRows` and `write_rows`. Tasks for ranges of
-keys of the same rows can be run by one process, which reads these once: `rewrite_together`. Ranges are cut from the keys of
-`sample_task`.
+A Spark task, or the driver itself, runs a pickled `RewriteTask` with `rewrite`. Nothing is committed here. If one task reads rows
+and another writes them, they use the two halves, `TaskRows` and `write_rows`. Tasks for ranges of keys of the same rows can be
+run by one process, which reads these once: `rewrite_together`. Ranges are cut from the keys of `sample_task`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,17 +20,20 @@ from icekeep.errors import IcekeepBug
 from icekeep.formats.machine import TaskMemory, peak_memory_bytes, task_memory_bytes
 from icekeep.formats.reader import read_file
 from icekeep.formats.rewrite.copy_pages import rewrite_by_pages
-from icekeep.formats.rewrite.moves import reported_moves
-from icekeep.formats.rewrite.rows import (
+from icekeep.formats.rewrite.proof import hash_of_written
+from icekeep.formats.rewrite.task import (
+    FilePiece,
+    RewriteOutcome,
+    RewriteTask,
     TaskRows,
     TaskWriter,
     WrittenRows,
     columns_to_write,
+    numbered,
     removed_on_failure,
+    reported_moves,
     source_of,
 )
-from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
-from icekeep.formats.rewrite.verify import hash_of_written
 from icekeep.formats.row_hash import RowSequence, RowSum
 from icekeep.formats.sort.encode import KeyRange
 from icekeep.formats.sort.external import RUN_BYTES, Sorter, WaitingRows, in_one
@@ -41,21 +43,17 @@ from icekeep.storage.base import Storage
 
 
 def rewrite(task: RewriteTask, storage: Storage) -> RewriteOutcome:
-    """Stream the live rows of all pieces into new files, in their order or that of the task; on failure no file is left.
-
-    Raises:
-        MissingFileError, InvalidTableError, UnsupportedError: as `TaskRows` and `TaskWriter`.
-        PropertyError: a table property of the writer is invalid.
-    """
+    """Stream the live rows of all pieces into new files, in their order or that of the task; on failure no file is left."""
     task = numbered(task)
     by_pages = rewrite_by_pages(task, storage)
     if by_pages is not None:
         return by_pages
     rows = TaskRows(task, storage, in_order=task.ordering is None)
     if task.is_ordered or task.files_count in (None, 1):
-        written = write_rows(task, rows.columns, rows, storage)
+        written = write_rows(task, rows.columns, rows.read(), storage)
     else:
-        written = _write(task, rows.columns, _dealt(rows, task.files_count, task.pieces), storage)
+        with TaskWriter(task, rows.columns, storage) as writer:
+            written = _write_to(writer, _dealt(rows, task.files_count, task.pieces))
     order = rows.hashed if isinstance(rows.hashed, RowSequence) else None
     return _outcome(task, written, [rows], storage, order)
 
@@ -83,7 +81,7 @@ def _outcome(
     order: RowSequence | None = None,
 ) -> RewriteOutcome:
     """The outcome of a task, with its new files read again if it verifies; on failure they are deleted."""
-    with removed_on_failure(written.locations, storage):
+    with removed_on_failure([*(file.file_path for file in written.files), *(written.origins or ())], storage):
         pieces = [piece for rows in read for piece in rows.pieces]
         moves = reported_moves(task, storage, pieces, written.origins)
         hash_out = hash_of_written(task, written.files, storage, order)
@@ -105,18 +103,12 @@ def write_rows(task: RewriteTask, columns: Schema, rows: Iterable[pa.Table], sto
     `columns` are `columns_to_write`, without origins.
     """
     if not task.is_ordered:
-        return _write(task, columns, ((table, False) for table in rows), storage)
+        with TaskWriter(task, columns, storage) as writer:
+            return _write_to(writer, ((table, False) for table in rows))
     with _sorting(task, columns, storage) as sorting:
         for table in rows:
             sorting.sorter.add(table)
         return _write_sorted(task, sorting)
-
-
-def _write(
-    task: RewriteTask, columns: Schema, tables: Iterable[tuple[pa.Table, bool]], storage: Storage
-) -> WrittenRows:
-    with TaskWriter(task, columns, storage) as writer:
-        return _write_to(writer, tables)
 
 
 def _write_to(writer: TaskWriter, tables: Iterable[tuple[pa.Table, bool]], row_count: int | None = None) -> WrittenRows:
@@ -173,7 +165,7 @@ def _dealt(rows: TaskRows, files_count: int, pieces: Sequence[FilePiece]) -> Ite
     total = live_upto[-1]
     number = 0
     before = 0.0
-    for table in rows:
+    for table in rows.read():
         start = 0
         after = float(np.interp(rows.read_count, read_upto, live_upto))
         while number + 1 < files_count and (end := total * (number + 1) / files_count) <= after:
@@ -213,10 +205,13 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting = WaitingRows(RUN_BYTES)
     schema = None
     for table in tables:
-        if waiting.row_count and not (waiting.has_room_for(table) and table.schema.equals(schema, check_metadata=True)):
-            yield in_one(waiting.take())
+        full: list[pa.Table] = (
+            [] if schema is None or table.schema.equals(schema, check_metadata=True) else waiting.take()
+        )
+        full = waiting.add(table) or full
+        if full:
+            yield in_one(full)
         schema = table.schema
-        waiting.add(table)
     if waiting.row_count:
         yield in_one(waiting.take())
 

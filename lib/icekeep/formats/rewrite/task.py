@@ -1,21 +1,38 @@
-"""A task of a rewrite and its outcome: values that are sent between driver and executors."""
+"""A task of a rewrite, its outcome, and its two ends: the live rows of its pieces, and the files that rows are written into.
 
-from collections.abc import Mapping
-from typing import Any
+Tasks and outcomes are sent between driver and executors.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import blake2b
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
+import pyarrow as pa
 
-from icekeep.formats.file_names import FileNames, attempt_name
-from icekeep.formats.row_hash import RowSum
-from icekeep.formats.row_moves import RowMoves
+from icekeep.errors import IcekeepError, UnsupportedError
+from icekeep.formats.deletes.apply import PIECE_BYTES, LivePiece, LiveRowsReader
+from icekeep.formats.deletes.read import DeleteCache
+from icekeep.formats.evaluate import split_by_partition
+from icekeep.formats.machine import TaskMemory, task_memory_bytes
+from icekeep.formats.options import FileNames, WriteOptions, attempt_name, write_options
+from icekeep.formats.parquet.reader import repeating_strings
+from icekeep.formats.reader import SourceFile, open_reader
+from icekeep.formats.row_hash import RowHash, RowSequence, RowSum
+from icekeep.formats.row_moves import MovedPiece, OriginsWriter, ReadNotes, RowMoves, TaskMoves
 from icekeep.formats.sort.encode import KeyRange, Ordering
-from icekeep.spec.collections import NO_POSITIONS, PositionSet
+from icekeep.formats.writer import DataFileWriter
+from icekeep.spec.collections import NO_POSITIONS, Part, PositionSet
 from icekeep.spec.manifests.structs import DataFile
-from icekeep.spec.partitioning import PartitionSpec, partition_path
+from icekeep.spec.partitioning import PartitionSpec, identity_values, partition_path
 from icekeep.spec.reach import PathDigest
-from icekeep.spec.schema import Schema
+from icekeep.spec.schema import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, NameMapping, Schema, name_mapping_of
 from icekeep.spec.sorting import UNSORTED, SortOrder
 from icekeep.spec.types import MIB
+from icekeep.storage.base import Storage
 
 
 class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +65,7 @@ class FilePiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Pieces whose live rows are written into new files, in the table's default format and named by `formats.file_names`.
+    """Pieces whose live rows are written into new files, in the table's default format and named by `FileNames`.
 
     Attributes:
         pieces: of one spec and partition, unless `ordering` has a spec to partition by.
@@ -56,11 +73,10 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         schema: of the new files.
         table_schemas: all of the table's, for columns that deletes compare and `schema` lacks.
         specs: the partition specs of the pieces and of the new files, by id.
-        spec_id: of the new files.
+        spec_id, sort_order_id: of the new files.
         properties: of the table, for the writer, the locations of data files, and the name mapping.
         sort_order: of the table, whose columns keep bounds.
-        sort_order_id: of the new files.
-        ordering: of the rows; null keeps their order.
+        ordering: null keeps the order of the rows.
         key_range: of this task's rows; null for all.
         files_count: the number of files for the rows of one partition, evenly, by estimated live rows if they are not ordered; a
             file still ends at the target size. Null: only there.
@@ -116,45 +132,37 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
         """Whether each row has a column with its number among the rows of the group."""
         return self.moves_directory is not None and (self.is_ordered or self.is_shuffled)
 
-    @property
-    def attempt(self) -> str:
-        """The start of the names of all files that the task writes."""
-        return attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
-
     def file_names(self) -> FileNames:
-        """Locations of new files; raises as `FileNames`."""
-        return FileNames(self.attempt, self.table_location, self.properties)
+        attempt = attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)
+        return FileNames(attempt, self.table_location, self.properties)
 
     def spilled_location(self, name: str) -> str:
         """The location of a file with some of the task's moves."""
-        return f"{self.moves_directory}/{name}-{self.attempt}"
+        return (
+            f"{self.moves_directory}/{name}-{attempt_name(self.operation_id, self.partition_id, self.task_attempt_id)}"
+        )
 
     def partition_path(self, partition: tuple[Any, ...]) -> str:
-        """The directory of a partition's new files, for `FileNames.location`."""
         return partition_path(self.specs[self.spec_id], self.schema, partition)
 
 
-class RewriteOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteOutcome(TaskMoves, frozen=True, kw_only=True):
     """What a task did.
 
     Attributes:
-        files: the new files, in the order of their rows.
         read_count: rows of the pieces, with deleted ones.
         live_count: those of them that are not deleted, whatever the key range.
         stitched_count: how many of `files` were stitched from whole row groups.
         peak_bytes: the peak memory of the process at the end of the task (resident set).
-        moves: where the rows went; null if not requested.
         proven: as in `DeleteCache`, of the delete files that the task has read whole.
         hash_in: of the live rows that were read, whatever the key range; null if the task verifies nothing.
         hash_out: of the rows in `files`, read from storage again; null if the task verifies nothing.
     """
 
-    files: tuple[DataFile, ...]
     read_count: int
     live_count: int
     stitched_count: int = 0
     peak_bytes: int = 0
-    moves: RowMoves | None = None
     proven: frozenset[PathDigest] = frozenset()
     hash_in: RowSum | None = None
     hash_out: RowSum | None = None
@@ -171,3 +179,272 @@ def numbered(task: RewriteTask) -> RewriteTask:
             total += piece.record_count
     pieces = [msgspec.structs.replace(piece, first_ordinal=firsts[piece.location]) for piece in task.pieces]
     return msgspec.structs.replace(task, pieces=tuple(pieces))
+
+
+_LARGE_BYTES = 16 * MIB
+"""From this size on, row groups of files are checked before anything is read."""
+
+
+def columns_to_write(task: RewriteTask) -> Schema:
+    """The table's columns, with those of row lineage if the new files must keep it (spec, "Row Lineage").
+
+    Raises `UnsupportedError` if a column of the table has the name of one of lineage: no file can hold both.
+    """
+    keeps_lineage = task.keeps_lineage
+    if keeps_lineage is None:
+        keeps_lineage = any(piece.first_row_id is not None for piece in task.pieces)
+    if not keeps_lineage:
+        return task.schema
+    for field in task.schema.fields:
+        if field.name in (ROW_ID.name, LAST_UPDATED_SEQUENCE_NUMBER.name):
+            raise UnsupportedError(
+                f"the table has a column of its own named {field.name!r}, under which data files of format version 3 keep the "
+                "lineage of rows: rename the column, then its data files can be rewritten",
+                column=field.name,
+            )
+    return msgspec.structs.replace(task.schema, fields=(*task.schema.fields, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER))
+
+
+def task_options(task: RewriteTask) -> WriteOptions:
+    """Raises `PropertyError` for an invalid table property."""
+    options = write_options(
+        task.properties, task.schema, task.sort_order, target_file_size_bytes=task.target_file_size_bytes
+    )
+    max_bytes = TaskMemory(task_memory_bytes(task.slots)).row_group_bytes
+    return msgspec.structs.replace(options, row_group_arrow_bytes=min(options.row_group_arrow_bytes, max_bytes))
+
+
+def source_of(piece: FilePiece, task: RewriteTask, name_mapping: NameMapping | None) -> SourceFile:
+    return SourceFile(
+        location=piece.location,
+        file_format=piece.file_format,
+        constants=identity_values(task.specs[piece.spec_id], piece.partition),
+        name_mapping=name_mapping,
+        first_row_id=piece.first_row_id,
+        data_sequence_number=piece.data_sequence_number,
+    )
+
+
+class TaskRows:
+    """The live rows of a task's pieces, in the order of the pieces.
+
+    String columns that repeat may be dictionary-encoded.
+
+    Attributes:
+        columns: of the rows: `columns_to_write`.
+        live_count: the number of rows returned so far.
+        hashed: these rows; null if the task verifies nothing.
+    """
+
+    def __init__(self, task: RewriteTask, storage: Storage, *, in_order: bool = False) -> None:
+        """`in_order`: hash the rows in their order, because the new files keep it.
+
+        Raises `UnsupportedError`, before anything is read, if a large file has a row group that does not fit into memory.
+        """
+        self.columns = columns_to_write(task)
+        self.live_count = 0
+        self._task = task
+        self._memory = TaskMemory(task_memory_bytes(task.slots), task.is_local)
+        hashing = RowSequence if in_order else RowHash
+        self.hashed = hashing(self.columns) if task.verifies else None
+        origin_type = None
+        if task.has_origins:
+            # As narrow as the number of rows allows, as far as the task knows it.
+            last = max(((piece.first_ordinal or 0) + piece.record_count for piece in task.pieces), default=0)
+            origin_type = pa.uint32() if last < 1 << 32 else pa.int64()
+        self._notes = None if task.moves_directory is None else ReadNotes(origin_type)
+        # Columns that need not be decoded: the first file stands for all; where it misleads, only time is lost.
+        first = task.pieces[0] if task.pieces else None
+        is_parquet = first is not None and first.file_format.upper() == "PARQUET"
+        self._cache = DeleteCache()
+        self._reader = LiveRowsReader(
+            storage,
+            self.columns,
+            table_schemas=task.table_schemas,
+            cache=self._cache,
+            kept_dictionaries=repeating_strings(storage, first.location) if first is not None and is_parquet else (),
+            piece_bytes=min(PIECE_BYTES, self._memory.batch_bytes),
+            notes=self._notes,
+        )
+        large = dict.fromkeys((p.location, p.file_format) for p in task.pieces if p.size_bytes >= _LARGE_BYTES)
+        for location, file_format in large:
+            with open_reader(storage, location, file_format) as reader:
+                self._memory.batch_rows(reader.largest_part())
+
+    @property
+    def read_count(self) -> int:
+        """Rows that were read so far, with deleted ones."""
+        return self._reader.read_count
+
+    @property
+    def hash(self) -> RowSum | None:
+        return None if self.hashed is None else self.hashed.total
+
+    @property
+    def proven(self) -> frozenset[PathDigest]:
+        """As in `RewriteOutcome`, of the delete files that were read so far."""
+        return frozenset(self._cache.proven)
+
+    @property
+    def pieces(self) -> tuple[MovedPiece, ...]:
+        """Those that were read, with their dropped rows; complete after the last row. Empty if moves are not requested."""
+        return () if self._notes is None else self._notes.pieces()
+
+    def read(self, pieces: Iterable[FilePiece] | None = None) -> Iterator[pa.Table]:
+        """The live rows of some pieces of the task, by default all.
+
+        Raises as `LiveRowsReader.read`, and `UnsupportedError` for a row group that needs more memory than there is.
+        """
+        task, name_mapping = self._task, name_mapping_of(self._task.properties)
+        live = (
+            LivePiece(
+                source=source_of(piece, task, name_mapping),
+                deletes=Part(task.delete_files, piece.deletes),
+                split=piece.split,
+                record_count=piece.record_count if piece.split is None else None,
+                first_ordinal=piece.first_ordinal,
+            )
+            for piece in (task.pieces if pieces is None else pieces)
+        )
+        for table in self._reader.read(live, batch_rows=self._memory.batch_rows):
+            self.live_count += table.num_rows
+            if self.hashed is not None:
+                self.hashed.add(table)
+            yield table
+
+
+class WrittenRows(msgspec.Struct, frozen=True):
+    """The new files of a task in the order of their rows, and the locations of the rows' origins, if they have any."""
+
+    files: tuple[DataFile, ...]
+    origins: tuple[str, ...] | None = None
+
+
+MAX_REPORTED_BYTES = MIB
+"""Larger reports go into storage."""
+
+
+def reported_moves(
+    task: RewriteTask,
+    storage: Storage,
+    pieces: Sequence[MovedPiece] | None = None,
+    origins: tuple[str, ...] | None = None,
+    max_bytes: int = MAX_REPORTED_BYTES,
+) -> RowMoves | None:
+    """The report of the pieces that a task read; null if its moves are not requested.
+
+    `origins` are the locations of the rows' origins, if they have any; pieces above `max_bytes` go into storage. By default the
+    task reads whole files and drops no row.
+    """
+    if task.moves_directory is None:
+        return None
+    if pieces is None:
+        pieces = [MovedPiece(location=p.location, first_position=0, row_count=p.record_count) for p in task.pieces]
+    if origins is not None:
+        # Several threads have read them, in any order.
+        pieces = sorted(pieces, key=lambda piece: (piece.first_ordinal, piece.first_position, piece.location))
+    encoded = msgspec.msgpack.encode(pieces)
+    reading = b""
+    if task.key_range is not None:
+        reading = blake2b(encoded, digest_size=16).digest()
+        if task.key_range.lower is not None:
+            return RowMoves(origins=origins, reading=reading)
+    if len(encoded) <= max_bytes:
+        return RowMoves(pieces=tuple(pieces), origins=origins, reading=reading)
+    location = task.spilled_location("pieces")
+    with storage.write(location) as stream:
+        stream.write(encoded)
+    return RowMoves(stored=(location,), origins=origins, reading=reading)
+
+
+@contextmanager
+def removed_on_failure(locations: Sequence[str], storage: Storage) -> Iterator[None]:
+    """Delete the files if the block fails, unless the error keeps them as evidence (`kept_files`)."""
+    try:
+        yield
+    except BaseException as error:
+        if not (isinstance(error, IcekeepError) and error.facts.get("kept_files")):
+            storage.delete_many(locations)
+        raise
+
+
+class TaskWriter:
+    """Writes the rows of a task into data files, and their origins, if they have any, into a file of their own.
+
+    Use it as a context manager and call `close` at the end of the block; a block that ends without it, or raises, leaves no file.
+    Rows that move to another spec must come partition by partition: a partition that comes again gets another file.
+    """
+
+    def __init__(self, task: RewriteTask, columns: Schema, storage: Storage) -> None:
+        """`columns` are `columns_to_write`, without origins."""
+        self._task, self._columns, self._storage = task, columns, storage
+        self._options = task_options(task)
+        self._names = task.file_names()
+        self._partition_by = None if task.ordering is None else task.ordering.partition_by
+        self._writer: DataFileWriter | None = None
+        self._partition: tuple[Any, ...] = ()
+        self._files: list[DataFile] = []
+        self._closed = False
+        self._origins = OriginsWriter(storage, task.spilled_location("origins")) if task.has_origins else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and self._closed:
+            return
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, trace)
+        self._storage.delete_many([file.file_path for file in self._files])
+        if self._origins is not None:
+            self._origins.__exit__(kind, error, trace)
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows from `TaskRows`; origins are the last column."""
+        if not rows.num_rows:
+            return
+        pieces = self._task.pieces
+        parts: Iterable[tuple[tuple[Any, ...], pa.Table]] = [(pieces[0].partition if pieces else (), rows)]
+        if self._partition_by is not None:
+            parts = split_by_partition(rows, self._partition_by, self._task.schema)
+        for partition, part in parts:
+            if self._origins is not None:
+                self._origins.write(part.column(part.num_columns - 1))
+                part = part.remove_column(part.num_columns - 1)
+            self._writer_for(partition).write(part)
+
+    def end_file(self) -> None:
+        """Start a new file with the next rows."""
+        if self._writer is not None:
+            self._writer.end_file()
+
+    def close(self) -> WrittenRows:
+        """Finish the last file; returns all, in the order of their rows."""
+        self._end_partition()
+        origins = None if self._origins is None else self._origins.close()
+        self._closed = True
+        return WrittenRows(tuple(self._files), origins)
+
+    def _writer_for(self, partition: tuple[Any, ...]) -> DataFileWriter:
+        # As text, since NaN is one partition and 0.0 and -0.0 are two.
+        if self._writer is None or repr(partition) != repr(self._partition):
+            self._end_partition()
+            self._partition = partition
+            task = self._task
+            self._writer = DataFileWriter(
+                self._storage,
+                self._columns,
+                self._options,
+                partial(self._names.location, self._options.file_suffix, task.partition_path(partition)),
+                spec_id=task.spec_id,
+                partition=partition,
+                sort_order_id=task.sort_order_id,
+            )
+        return self._writer
+
+    def _end_partition(self) -> None:
+        if self._writer is not None:
+            self._files += self._writer.close()
+            self._writer = None

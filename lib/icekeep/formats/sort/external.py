@@ -15,17 +15,14 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from icekeep.formats.arrow.arrays import described_as, plain_type
+from icekeep.formats.arrow.projection import described_as, plain_type
 from icekeep.formats.sort.encode import KeyRange, Ordering
 from icekeep.formats.sort.keys import key_order, keys_inside, sort_keys
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import MIB
 
-_BATCH_ROWS = 8_192
-"""Rows of a file that are in memory at a time."""
-
-_BATCH_BYTES = MIB
-"""The same limit in bytes."""
+_BATCH_ROWS, _BATCH_BYTES = 8_192, MIB
+"""What is in memory of a file at a time."""
 
 
 def write_sorted_file(path: Path, tables: Iterator[pa.Table]) -> None:
@@ -55,11 +52,8 @@ def merged_files(directory: Path, files_count: int, schema: pa.Schema) -> Iterat
         yield pa.Table.from_batches([described_as(batch.to_pyarrow(), schema)])
 
 
-RUN_ROWS = 131_072
-"""The most rows of a run, and of a table that comes out."""
-
-RUN_BYTES = 32 * MIB
-"""The same limit in bytes."""
+RUN_ROWS, RUN_BYTES = 131_072, 32 * MIB
+"""The limits of a run, and of a table that comes out."""
 
 _FEW = 0.4
 """Rows outside the key range are dropped when a run is sorted, or before where less than this share of a table is inside."""
@@ -100,9 +94,8 @@ class Sorter:
         self._lock = Lock()
         self._run_schema: pa.Schema | None = None
         self._run_bytes = min(RUN_BYTES, budget_bytes // 4)
-        self._waiting = WaitingRows(self._run_bytes)
+        self._waiting, self._held_bytes = WaitingRows(self._run_bytes), 0
         self._runs: list[pa.Table] = []
-        self._held_bytes = 0
         self._spilled: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -135,11 +128,9 @@ class Sorter:
             rows = rows.cast(self._run_schema)
         step = self._piece_rows(rows)
         for start in range(0, rows.num_rows, step):
-            piece, full = rows.slice(start, step), []
+            piece = rows.slice(start, step)
             with self._lock:
-                if not self._waiting.has_room_for(piece):
-                    full = self._waiting.take()
-                self._waiting.add(piece)
+                full = self._waiting.add(piece)
             self._keep(full)
 
     def sorted_rows(self) -> Iterator[pa.Table]:
@@ -153,9 +144,8 @@ class Sorter:
             self._spill()
         waiting = WaitingRows(self._run_bytes)
         for rows in merged_files(Path(self._spilled.name), self.spilled_count, self._run_schema):
-            if not waiting.has_room_for(rows):
-                yield _without_keys(in_one(waiting.take()))
-            waiting.add(rows)
+            if full := waiting.add(rows):
+                yield _without_keys(in_one(full))
         yield _without_keys(in_one(waiting.take()))
 
     def _keep(self, tables: list[pa.Table]) -> None:
@@ -183,7 +173,6 @@ class Sorter:
             self._held_bytes += size_bytes
 
     def _spill(self) -> None:
-        """Write all runs to disk as one sorted file."""
         if self._spilled is None:
             self._spilled = TemporaryDirectory(prefix="sorted-", dir=self._directory)
         write_sorted_file(Path(self._spilled.name) / f"{self.spilled_count:05d}.arrow", self._merged_runs())
@@ -222,7 +211,6 @@ class Sorter:
             yield taken
 
     def _piece_rows(self, rows: pa.Table) -> int:
-        """The rows of a piece, by `RUN_ROWS` and by the bytes of a run."""
         return max(1, min(RUN_ROWS, self._run_bytes * rows.num_rows // max(rows.nbytes, 1)))
 
 
@@ -234,18 +222,16 @@ class WaitingRows:
         self._tables: list[pa.Table] = []
         self.row_count = self._bytes = 0
 
-    def has_room_for(self, rows: pa.Table) -> bool:
-        """Whether a table may be added; the first one always may."""
+    def add(self, rows: pa.Table) -> list[pa.Table]:
+        """Add a table; returns those that had to leave, because there was no room for it."""
         fits = self.row_count + rows.num_rows <= RUN_ROWS and self._bytes + rows.nbytes <= self._limit_bytes
-        return fits or not self._tables
-
-    def add(self, rows: pa.Table) -> None:
+        full = [] if fits else self.take()
         self._tables.append(rows)
         self.row_count += rows.num_rows
         self._bytes += rows.nbytes
+        return full
 
     def take(self) -> list[pa.Table]:
-        """Remove and return all tables."""
         tables = self._tables
         self._tables, self.row_count, self._bytes = [], 0, 0
         return tables

@@ -24,19 +24,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.formats.arrow.arrays import leaf_path, leaf_values
-from icekeep.formats.sort.curves import curve_bytes, curve_values
+from icekeep.formats.arrow.projection import leaf_path, leaf_values
+from icekeep.formats.evaluate import transformed
 from icekeep.formats.sort.encode import (
+    BLOCK_ROWS,
     VARYING,
     KeyRange,
     Ordering,
     Unsigned,
+    curve_bytes,
+    curve_values,
     leading_bytes,
     null_rows,
     ordered,
     raw_values,
 )
-from icekeep.formats.transforms import transformed
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
@@ -52,14 +54,9 @@ _Part: TypeAlias = "Unsigned | pa.Array"
 def sort_keys(rows: pa.Table, ordering: Ordering, schema: Schema) -> pa.Array:
     """The key of each row, `binary[width]` or, with strings or binary values in it, `large_binary`.
 
-    A table without rows is enough to find out whether rows can be ordered.
-
-    Args:
-        rows: in the columns of `schema`; strings may be dictionaries.
-
-    Raises:
-        InvalidTableError: a column of the ordering is not in the schema, is nested, or its transform does not take it.
-        UnsupportedError: a transform is unknown, or a column's type has no order.
+    A table without rows is enough to find out whether rows can be ordered. Strings may be dictionaries. Raises
+    `InvalidTableError` if a column of the ordering is not in the schema, is nested, or its transform does not take it, and
+    `UnsupportedError` if a transform is unknown, or a column's type has no order.
     """
     partition_fields = () if ordering.partition_by is None else ordering.partition_by.fields
     fields = [SortField(source_id=field.source_id, transform=field.transform) for field in partition_fields]
@@ -181,10 +178,6 @@ def _packed(parts: Sequence[Unsigned], row_count: int) -> pa.Array:
 
 
 _WORD_BYTES = 8
-
-_BLOCK_ROWS = 16_384
-"""Keys that are cut into words at a time: few enough for the processor's cache."""
-
 _LONGEST_PADDED = 32
 """Keys of at most this length are padded to one length and compared as words."""
 
@@ -225,11 +218,11 @@ def _words(rows: NDArray[np.uint8]) -> list[Words]:
     words = []
     for start in range(0, rows.shape[1], _WORD_BYTES):
         word = np.empty(len(rows), dtype=np.uint64)
-        padded = np.zeros((min(_BLOCK_ROWS, len(rows)), _WORD_BYTES), dtype=np.uint8)
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            piece = rows[first : first + _BLOCK_ROWS, start : start + _WORD_BYTES]
+        padded = np.zeros((min(BLOCK_ROWS, len(rows)), _WORD_BYTES), dtype=np.uint8)
+        for first in range(0, len(rows), BLOCK_ROWS):
+            piece = rows[first : first + BLOCK_ROWS, start : start + _WORD_BYTES]
             padded[: len(piece), : piece.shape[1]] = piece
-            word[first : first + _BLOCK_ROWS] = padded[: len(piece)].view(">u8")[:, 0]
+            word[first : first + BLOCK_ROWS] = padded[: len(piece)].view(">u8")[:, 0]
         words.append(word)
     return words
 
@@ -318,9 +311,7 @@ def sample_keys(
 ) -> KeySample:
     """Sample the keys of tables deterministically: every n-th row, where n grows with the number of rows.
 
-    Args:
-        tables: in the columns of `schema`, which may be only those of the ordering.
-        max_keys: the most keys that are kept, and at least half as many are unless there are fewer rows.
+    At least half of `max_keys` are kept, unless there are fewer rows; `schema` may be only the columns of the ordering.
     """
     step, row_count, arrow_bytes = 1, 0, 0
     keys: list[bytes] = []
@@ -355,15 +346,10 @@ def split_points(samples: Sequence[KeySample], parts: int) -> tuple[bytes, ...]:
 def ranges_of_files(
     samples: Sequence[KeySample], files_count: int, ranges_count: int, *, finer: int = 1
 ) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """Divide the rows of all samples into at most `ranges_count` ranges of whole files.
+    """Divide the rows of all samples into at most `ranges_count` ranges of whole files, which have about as many rows.
 
-    Args:
-        files_count: of new files, which have about the same number of rows.
-        ranges_count: no more than `files_count`.
-        finer: the least number of parts of a file; more find the middle between equal keys better.
-
-    Returns:
-        Split points, as `split_points`, and the number of files of each range: at least one, and `files_count` in all.
+    Returns split points, and the number of files of each range: at least one, and `files_count` in all. `finer` is the least
+    number of parts of a file; more find the middle between equal keys better.
     """
     points: Sequence[bytes] = split_points(samples, files_count * finer)
     for count in (files_count, ranges_count):
@@ -373,7 +359,6 @@ def ranges_of_files(
 
 
 def _rows_of_ranges(samples: Sequence[KeySample], points: Sequence[bytes]) -> list[float]:
-    """The estimated rows of each range between split points."""
     rows = [0.0] * (len(points) + 1)
     for sample in samples:
         for key in sample.keys:

@@ -26,5 +26,5 @@ JOB = Job(
     examples=("--table db.events", "--table db.events --deep --all-of 301,303 --output json"),
     run="icekeep.maintenance.check.job:check",
     unreadable="icekeep.maintenance.check.job:check_unreadable",
-    for_people="icekeep.operations.shown.check:check_shown",
+    for_people="icekeep.operations.shown.results:check_shown",
 )

@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, and_more, first_line
-from icekeep.formats.arrow.arrays import column_values, leaf_path, leaf_values
-from icekeep.formats.arrow.projection import project, unidentified
+from icekeep.formats.arrow.projection import column_values, leaf_path, leaf_values, project, unidentified
 from icekeep.formats.arrow.schema import arrow_schema, field_id, has_ids
 from icekeep.formats.arrow.schema import child_fields as stored_children
 from icekeep.formats.base import FileMetrics, FileReader, MetricsCollector
+from icekeep.formats.evaluate import transformed
 from icekeep.formats.reader import FileColumns, SourceFile, open_reader
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.formats.transforms import transformed
 from icekeep.maintenance.check.by_file import FileJoin, Membership, Row, count_of, decode_task
 from icekeep.maintenance.check.faults import FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed
@@ -41,8 +40,7 @@ from icekeep.spec.schema import NameMapping, Schema, name_mapping_of
 from icekeep.spec.sorting import SortOrder
 from icekeep.spec.transforms import Day, Hour, Month, Void, Year
 from icekeep.spec.types import (
-    DOUBLE,
-    FLOAT,
+    FLOATING_TYPES,
     TIMESTAMP,
     TIMESTAMP_NS,
     UUID,
@@ -242,7 +240,7 @@ class OrderWatch:
         self.broken_at: int | None = None
         self._schema = columns.schema
         self._ordering = Ordering(fields=order.fields)
-        self._floats = [n for n, field in enumerate(self._schema.fields) if field.type in (FLOAT, DOUBLE)]
+        self._floats = [n for n, field in enumerate(self._schema.fields) if field.type in FLOATING_TYPES]
         self._last: Any = None
         self._is_judged = self._can_judge(order, columns.types)
 
@@ -267,7 +265,7 @@ class OrderWatch:
         top_level = {field.field_id for field in self._schema.fields}
         for field in order.fields:
             type_ = types.get(field.source_id)
-            if type_ in (None, UUID) or (type_ in (FLOAT, DOUBLE) and field.source_id not in top_level):
+            if type_ in (None, UUID) or (type_ in FLOATING_TYPES and field.source_id not in top_level):
                 return False
         try:
             sort_keys(_no_rows(arrow_schema(self._schema)), self._ordering, self._schema)

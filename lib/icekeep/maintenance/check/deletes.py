@@ -18,7 +18,7 @@ from icekeep.catalog.base import Table
 from icekeep.errors import InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import field_ids, has_ids
 from icekeep.formats.deletes.read import BATCH_ROWS, DELETE_FILE, delete_source, refuse_wrong_ids
-from icekeep.formats.puffin import BlobMetadata, PuffinFooter, footer_of, positions_of
+from icekeep.formats.puffin import BLOB_TYPE, BlobMetadata, PuffinFooter, footer_of, positions_of
 from icekeep.formats.reader import FileColumns, identified, open_reader, read_file
 from icekeep.maintenance.check.by_file import (
     FileJoin,
@@ -41,7 +41,6 @@ from icekeep.planning.entries import DecodeTask
 from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.spec.collections import packed
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
-from icekeep.spec.reach import BLOB_TYPE
 from icekeep.spec.schema import DELETE_FILE_PATH, DELETE_FILE_POS, NameMapping, Schema, name_mapping_of
 from icekeep.spec.types import MIB
 from icekeep.storage.base import Storage

@@ -14,19 +14,19 @@ from icekeep.spec.metadata import SUPPORTED_FORMAT_VERSION
 from icekeep.spec.partitioning import PartitionSpec, partition_fields_from_json, spec_from_json
 from icekeep.spec.schema import Schema, unvalidated_schema
 from icekeep.spec.snapshots import (
+    JsonObject,
     MetadataLogEntry,
     PartitionStatisticsFile,
     Snapshot,
     SnapshotLogEntry,
     SnapshotRef,
     StatisticsFile,
-    View,
-    view_from_json,
+    object_from_json,
 )
 from icekeep.spec.sorting import UNSORTED, SortOrder, sort_order_from_json
 
 T = TypeVar("T")
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=JsonObject)
 
 _INT_BITS = 31
 _LONG_BITS = 63
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     facts: Mapping[str, Any] = {}
 
 
-class Blob(View, frozen=True):
+class Blob(JsonObject, frozen=True):
     """What a statistics file's entry says of a blob in it (spec, "Table Statistics")."""
 
     type: str
@@ -55,7 +55,7 @@ class Blob(View, frozen=True):
     properties: Mapping[str, str] = {}
 
 
-class EncryptionKey(View, frozen=True):
+class EncryptionKey(JsonObject, frozen=True):
     """A key of the table (spec, "Encryption Keys")."""
 
     key_id: str
@@ -232,7 +232,7 @@ def _schema(value: Any) -> Schema:
 
 
 def _viewed(cls: type[V]) -> Callable[[Any], V]:
-    return lambda value: view_from_json(cls, value, "it")
+    return lambda value: object_from_json(cls, value, "it")
 
 
 def _wrong_number(value: Any) -> str | None:

@@ -24,8 +24,8 @@ from pyroaring import BitMap
 
 from icekeep.catalog.base import Table
 from icekeep.commit.dangling import Dangling, dangling
-from icekeep.commit.filtering import EntryReader, without_history
 from icekeep.commit.live_files import live_among
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, and_more, first_line
 from icekeep.formats.deletes.read import hold_own_path
 from icekeep.maintenance.check.by_file import (
@@ -61,9 +61,9 @@ from icekeep.spec.properties import metadata_directory
 from icekeep.spec.reach import is_deletion_vector, path_digest
 from icekeep.spec.snapshots import PartitionStatisticsFile, StatisticsFile
 from icekeep.spec.types import StructType
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
+from icekeep.storage.base import FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import Keys
-from icekeep.storage.locations import parse_location
+from icekeep.storage.locations import requests_at_once
 
 Rows: TypeAlias = NDArray[Any]
 
@@ -345,8 +345,7 @@ def _here(table: Table, manifests: Sequence[Numbered], shared: Comparison, few: 
     entries = EntryKeys.joined(one for one, _ in read)
     marks, listed = np.unique(entries.marks), None
     if len(marks) > few:
-        is_local = parse_location(table.metadata.location).scheme == "file"
-        threads = LOCAL_REQUESTS_AT_ONCE if is_local else REQUESTS_AT_ONCE
+        threads = requests_at_once([table.metadata.location])
         shares = listing_shares(table, threads)
         answers = all_results(run_tasks(None, shares, _marks_of_share, (table.storage, marks), threads=threads))
         listed = _united(*answers)
@@ -707,7 +706,7 @@ class _DanglingFaults(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "faults", self.dangling.numbers, self.snapshot_id
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> Tally:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> Tally:
         tally = Tally(self.whole)
         for entry in reader.entries(manifest, self.base):
             if entry.is_live and self.dangling.entry(entry):

@@ -26,8 +26,7 @@ from icekeep.maintenance.check.faults import Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, Listed, ListedRows, ReadLists
 from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.entries import ReadBy, chosen_reading, threads_count
-from icekeep.planning.manifests import read_manifests
-from icekeep.planning.partition_columns import distinct_partitions
+from icekeep.planning.manifests import distinct_partitions, read_manifests
 from icekeep.planning.prune import decode_bounds
 from icekeep.planning.spark.session import limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks

@@ -18,8 +18,8 @@ from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import GroupDelete, GroupFile
 from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.planning.deletes import ReachingDeletes
-from icekeep.planning.scan.plan import FewFiles
-from icekeep.planning.spark.session import F, refuse_encrypted_file
+from icekeep.planning.scan.plan import FewFiles, refuse_encrypted_file
+from icekeep.planning.spark.session import F
 from icekeep.spec.collections import Part, PositionSet, narrowed
 from icekeep.spec.manifests.structs import FileContent
 

@@ -25,22 +25,12 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from icekeep.catalog.base import Table
-from icekeep.commit.changes.rewrites import RewriteFiles
-from icekeep.commit.conflicts import removed_deletes
-from icekeep.commit.file_sets import (
-    HELD_MAX_COUNT,
-    Carried,
-    ChangedDeletes,
-    Digest,
-    FileSet,
-    ReadFile,
-    StoredFileSet,
-    StoredPart,
-    store_part,
-)
+from icekeep.commit.attempt import removed_deletes
+from icekeep.commit.changes.rewrites import Carried, RewriteFiles
+from icekeep.commit.file_sets import HELD_MAX_COUNT, Digest, FileSet, ReadFile, StoredFileSet, StoredPart, store_part
+from icekeep.commit.manifests import ChangedDeletes
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import ConflictError, InvalidTableError
-from icekeep.formats.deletes.positions import delete_format, delete_suffix
 from icekeep.formats.deletes.read import (
     OwnPathProof,
     hold_own_path,
@@ -49,11 +39,12 @@ from icekeep.formats.deletes.read import (
     validate_plain,
     write_position_deletes,
 )
-from icekeep.formats.file_names import FileNames, attempt_name
+from icekeep.formats.deletes.rewrite import delete_format, delete_suffix
+from icekeep.formats.options import FileNames, attempt_name
 from icekeep.formats.puffin import FILE_FORMAT as PUFFIN
 from icekeep.formats.puffin import VectorTarget, read_deletion_vector, write_deletion_vectors
-from icekeep.formats.rewrite.moves import dropped_positions, new_positions
 from icekeep.formats.rewrite.task import RewriteOutcome
+from icekeep.formats.row_moves import dropped_positions, new_positions
 from icekeep.maintenance.compact.execute import Finished, RewrittenGroup, discard, settle
 from icekeep.maintenance.compact.method import GroupMethod
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions, RewriteDataFilesResult

@@ -14,9 +14,9 @@ import msgspec
 from icekeep.catalog.base import Table, log_context
 from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.events import Listener
-from icekeep.formats.rewrite.moves import moves_locations
+from icekeep.formats.rewrite.proof import problem_of_rows
 from icekeep.formats.rewrite.task import RewriteOutcome
-from icekeep.formats.rewrite.verify import problem_of_rows
+from icekeep.formats.row_moves import moves_locations
 from icekeep.maintenance.compact.method import ordering_of, whole_task
 from icekeep.maintenance.compact.options import RewriteMethod
 from icekeep.maintenance.compact.plan import FileGroup, RewritePlan, group_files

@@ -43,13 +43,13 @@ from icekeep.maintenance.compact.options import RewriteDataFilesOptions
 from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, Strategy
 from icekeep.maintenance.intervals import Intervals, Mask, Places
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files
-from icekeep.spec.collections import Part, PositionSet, Renumbering, cut_evenly, each_once, narrowed, packed, spans
+from icekeep.spec.collections import Part, PositionSet, Renumbering, cut_evenly, each_once, narrowed, packed, stretches
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import MetricsMode, metrics_modes
 from icekeep.spec.sorting import NullOrder, SortDirection, SortField
 from icekeep.spec.transforms import Day, Hour, Identity, Month, Transform, Truncate, Year
-from icekeep.spec.types import BINARY, DOUBLE, FLOAT, LONG, FixedType, PrimitiveType, Type
+from icekeep.spec.types import BINARY, DOUBLE, FLOATING_TYPES, LONG, FixedType, PrimitiveType, Type
 from icekeep.spec.values import INTEGER_WIDTHS, are_crossed, sort_key, value_from_bytes
 
 _Name = tuple[str, int | None]
@@ -110,7 +110,7 @@ def _shares(parts: Sequence[Part[GroupDelete]]) -> list[_Share]:
 def _count(share: _Share, reaches: dict[_Name, _Reach]) -> None:
     counts, sums = ([0] * (len(share.deletes) + 1) for _ in range(2))
     for number, part in zip(share.files, share.parts, strict=True):
-        for start, stop in spans(part):
+        for start, stop in stretches(part):
             counts[start] += 1
             counts[stop] -= 1
             sums[start] += number
@@ -261,7 +261,7 @@ def _component(column: KeyColumn, facts: ColumnFacts, record_count: int) -> tupl
     if has_nulls and facts.null_count == record_count:
         return null, null
     low, high = _values(column, facts)
-    if facts.nan_count and column.type in (FLOAT, DOUBLE):
+    if facts.nan_count and column.type in FLOATING_TYPES:
         nan = _VALUE + sort_key((column.type,), (float("nan"),))
         # A file of NaNs has no bounds.
         low, high = (nan, nan) if facts.lower is None and facts.upper is None else (low, nan)

@@ -18,7 +18,7 @@ import msgspec
 
 from icekeep.catalog.base import Table, log_context
 from icekeep.commit.file_sets import Digest, entry_digest
-from icekeep.commit.filtering import without_history
+from icekeep.commit.manifests import without_history
 from icekeep.errors import NotFoundError
 from icekeep.events import BYTES, Listener, StepFinished, StepStarted, Warned
 from icekeep.formats.options import write_options

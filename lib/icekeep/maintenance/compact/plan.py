@@ -35,8 +35,8 @@ from icekeep.errors import (
 )
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, delete_manifests, folded
-from icekeep.planning.scan.plan import Scan
+from icekeep.planning.entries import DecodedEntries, EntryFilter, SpecFilter, folded
+from icekeep.planning.scan.plan import Scan, delete_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.collections import NO_POSITIONS, PositionSet, packed_positions, unpacked_positions
 from icekeep.spec.manifests.structs import FileContent, own_bytes
@@ -322,7 +322,7 @@ def snapshots_in_order(strategy: Strategy, metadata: TableMetadata) -> frozenset
 
 def _by_table_order(metadata: TableMetadata) -> Strategy:
     order = metadata.sort_order
-    if order.is_unsorted:
+    if not order.fields:
         raise UsageError(f"the table at {metadata.location!r} has no sort order; give one as {argument('sort_order')}")
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):

@@ -55,7 +55,7 @@ from icekeep.planning.deletes import EVERY_PAIR
 from icekeep.planning.scan.plan import Scan, few_files, planned_files, planned_files_with_deletes
 from icekeep.planning.spark.rows import arrow_dataframe, record_batches
 from icekeep.planning.spark.session import F, SparkSource, limits_of, started
-from icekeep.spec.collections import spans
+from icekeep.spec.collections import stretches
 from icekeep.spec.manifests.structs import ManifestEntry
 from icekeep.spelling import counted, counted_doing
 from icekeep.storage.base import Storage
@@ -306,7 +306,7 @@ def _delete_line(delete: GroupDelete, number: int) -> PlanLine:
 
 
 def _state(file: GroupFile, sums: Sequence[int]) -> str:
-    reaching = sum(sums[stop] - sums[start] for start, stop in spans(file.deletes)) % _MODULUS
+    reaching = sum(sums[stop] - sums[start] for start, stop in stretches(file.deletes)) % _MODULUS
     facts = (
         file.file_path,
         file.spec_id,

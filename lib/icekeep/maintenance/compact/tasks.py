@@ -38,13 +38,20 @@ from icekeep.decoding import from_msgpack
 from icekeep.errors import ConflictError, IcekeepBug, IcekeepError, UnsupportedError
 from icekeep.formats.machine import peak_memory_bytes
 from icekeep.formats.options import write_options
-from icekeep.formats.rewrite.copy_proof import rows_of_copy
 from icekeep.formats.rewrite.copy_row_groups import stitch
-from icekeep.formats.rewrite.moves import MAX_REPORTED_BYTES, reported_moves, whole_pieces
-from icekeep.formats.rewrite.rows import TaskRows, columns_to_write, removed_on_failure
+from icekeep.formats.rewrite.proof import hash_of_written, rows_of_copy
 from icekeep.formats.rewrite.run import rewrite, rewrite_together, sample_task, write_rows
-from icekeep.formats.rewrite.task import FilePiece, RewriteOutcome, RewriteTask, numbered
-from icekeep.formats.rewrite.verify import hash_of_written
+from icekeep.formats.rewrite.task import (
+    MAX_REPORTED_BYTES,
+    FilePiece,
+    RewriteOutcome,
+    RewriteTask,
+    TaskRows,
+    columns_to_write,
+    numbered,
+    removed_on_failure,
+    reported_moves,
+)
 from icekeep.formats.row_hash import RowSum
 from icekeep.formats.row_moves import MovedPiece, RowMoves
 from icekeep.formats.sort.encode import Ordering
@@ -64,8 +71,8 @@ from icekeep.planning.entries import DecodedEntries, folded
 from icekeep.planning.manifests import METRICS
 from icekeep.planning.scan.plan import Scan
 from icekeep.planning.spark.session import SparkSource, task_context
-from icekeep.planning.spark.tasks import run_exchange, run_tasks
-from icekeep.planning.spark.workers import DATA_BYTES, Workers, attempt_id, in_turns, tasks_count
+from icekeep.planning.spark.tasks import attempt_id, run_exchange, run_tasks
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, in_turns, tasks_count
 from icekeep.runtime import process_cpu_ms, thread_cpu_ms
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.manifests.structs import DataFile
@@ -215,7 +222,7 @@ def run_stitch(task: StitchTask, storage: Storage) -> RewriteOutcome:
             raise
         return rewrite(told, storage)
     with removed_on_failure([location], storage):
-        moves = reported_moves(told, storage, whole_pieces(told), None)
+        moves = reported_moves(told, storage)
         proved = rows_of_copy(told.pieces, file, storage) if told.verifies else None
     return RewriteOutcome(
         files=(file,),
@@ -428,7 +435,7 @@ def _read(reading: _Reading, exchange: _Exchange) -> Iterator[tuple[int, _Sent]]
     assert task.ordering is not None
     rows = TaskRows(task, exchange.storage)
     waiting: list[pa.Table] = []
-    for table in rows:
+    for table in rows.read():
         waiting.append(_as_sent(table, has_origins=task.has_origins))
         if sum(one.nbytes for one in waiting) >= _PARCELS_BYTES:
             yield from _parcels(waiting, task.ordering, rows.columns, exchange.points)

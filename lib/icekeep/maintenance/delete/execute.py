@@ -49,14 +49,8 @@ from icekeep.maintenance.delete.reachable import (
 )
 from icekeep.planning.spark.failures import known_error
 from icekeep.planning.spark.session import SparkSource, limits_of, started
-from icekeep.planning.spark.tasks import run_tasks
-from icekeep.planning.spark.workers import (
-    is_speculative,
-    is_tried_again,
-    max_task_failures,
-    small_tasks,
-    was_tried_before,
-)
+from icekeep.planning.spark.tasks import is_speculative, is_tried_again, max_task_failures, run_tasks, was_tried_before
+from icekeep.planning.spark.workers import small_tasks
 from icekeep.runtime import Runtime
 from icekeep.spec.collections import balanced, packed
 from icekeep.spec.types import MINUTE_MS

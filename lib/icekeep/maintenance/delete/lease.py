@@ -1,9 +1,4 @@
-"""Which process of which machine this is, in a text that another process of the machine can hold against what runs there.
-
-A run that was killed says nothing any more. Who finds its name on the same machine, in the same container, sees at once that
-nobody is behind it; from anywhere else only time tells.
-
-Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
+"""Who is at work on a plan: one at a time, whether it deletes the plan's files or brings them back.
 
     <plan>/claims/000001.json   {"owner": "<uuid>", "job": "expire_snapshots", "process": "...", ...}
 
@@ -22,11 +17,8 @@ The store's clock is seen in a file that is made for it. A plan writes nothing, 
 deletes looks again.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
 from threading import Event, Thread
 
 import msgspec
@@ -34,62 +26,11 @@ import msgspec
 from icekeep.catalog.base import Table
 from icekeep.decoding import from_json
 from icekeep.errors import ClaimedError, InvalidTableError, MissingFileError, SafetyError
+from icekeep.processes import has_ended, process_name
 from icekeep.runtime import Runtime, cleaning_up
 from icekeep.spec.properties import own_directory
 from icekeep.spec.types import DAY_MS, MINUTE_MS
 from icekeep.storage.base import FileInfo, Storage
-
-_PROC = Path("/proc")
-
-
-def process_name() -> str:
-    """The name of this process; empty where the system does not tell enough to make one."""
-    return _own_name(os.getpid())
-
-
-def has_ended(name: str) -> bool:
-    """Whether the process of a name is gone for certain; false for one of another machine or container."""
-    where, _, number = name.rpartition("/pid:")
-    pid = number.partition("@")[0]
-    if not where or not pid.isdecimal() or where != _where():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        # It is there, and somebody else's.
-        pass
-    # What cannot be looked at may be the one that is meant.
-    found = _name(int(pid))
-    return found not in ("", name)
-
-
-@cache
-def _own_name(pid: int) -> str:
-    """Remembered by the number, since a process that was forked remembers what its parent does."""
-    return _name(pid)
-
-
-def _name(pid: int) -> str:
-    """The process of a number, told apart from later ones of the same number by when it began; empty if there is none."""
-    where = _where()
-    try:
-        # The name of the program is in parentheses and may hold any character; what follows does not.
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return f"{where}/pid:{pid}@{fields[19]}" if where and len(fields) > 19 else ""
-
-
-def _where() -> str:
-    """The machine since it was started, and its name space of process numbers, which containers have of their own."""
-    try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"boot:{boot}/{(_PROC / 'self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
 
 LEASE_MS = 10 * MINUTE_MS
 

@@ -1,8 +1,6 @@
 """What an operator says about deletion: options with names in Iceberg's manner; each job takes those that it goes by.
 
 Iceberg has none of them. Ages are texts as `36h`; `0` is none.
-
-What several jobs that delete files can be told.
 """
 
 import re
@@ -15,7 +13,6 @@ from icekeep.catalog.base import RECLAIM_ROOTS, OperatorRules
 from icekeep.errors import OptionError, UsageError
 from icekeep.maintenance.options import Options, Positive, parse_options
 from icekeep.names import NAME_IN_CATALOG, name_of_form
-from icekeep.settings import Setting, SettingKind
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.times import FORM, Days, age_ms, whole_days
 from icekeep.spec.types import DAY_MS
@@ -190,36 +187,3 @@ def _age(name: str, text: str) -> int:
         return age_ms(text.strip())
     except ValueError:
         raise OptionError(name, given=text, expected=f"0, or {FORM}, as in 36h") from None
-
-
-OPTIONS = Setting(
-    "options",
-    SettingKind.OPTIONS,
-    "grace, keep-writer-progress, max-deletes-per-second, reclaim.roots; may be repeated",
-)
-MAX_CONCURRENT_DELETES = Setting(
-    "max_concurrent_deletes", SettingKind.NUMBER, "how many calls that delete run at once, at most", minimum=1
-)
-STREAM_RESULTS = Setting(
-    "stream_results",
-    SettingKind.SWITCH,
-    "for compatibility with Iceberg's, without effect: lists of files are always streamed",
-)
-TRASH = Setting(
-    "trash",
-    SettingKind.DAYS,
-    "for how long deleted files can be restored, as 3 or 3d; 0 deletes at once (default: 3d on local disks and HDFS, else 0)",
-)
-APPROVE = Setting(
-    "approve", SettingKind.TEXT, "the hash that --dry-run prints: do exactly that, or nothing", shown="HASH"
-)
-TRUST_MANIFEST_LIST = Setting(
-    "trust_manifest_list",
-    SettingKind.SWITCH,
-    "go on where a snapshot's summary and its manifest list disagree on the number of files",
-)
-ACCEPT_UNREADABLE = Setting(
-    "accept_unreadable",
-    SettingKind.NAMES,
-    "go on although these tables of the catalog cannot be loaded, since they lie elsewhere",
-)

@@ -19,12 +19,18 @@ import pyarrow as pa
 
 from icekeep.catalog.base import Table, log_context
 from icekeep.commit.changes.deletes import ConvertDeletes, EntryDigests
-from icekeep.commit.filtering import without_history
+from icekeep.commit.manifests import without_history
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepBug, IcekeepError, OutcomeUnknownError, job_failed
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.equality import ConversionOutcome, ConversionTask, ReachedFile, convert
-from icekeep.formats.deletes.positions import Granularity, delete_format
+from icekeep.formats.deletes.rewrite import (
+    ConversionOutcome,
+    ConversionTask,
+    Granularity,
+    ReachedFile,
+    convert,
+    delete_format,
+)
 from icekeep.maintenance.deletes.equality_plan import (
     ConversionPlan,
     ConvertEqualityDeletesPlan,
@@ -51,10 +57,10 @@ from icekeep.maintenance.rewrite.run import (
     written_files,
 )
 from icekeep.planning.commit_readers import SparkManifestReader
-from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.spark.session import refuse_encrypted_file, task_context
-from icekeep.planning.spark.tasks import run_over_partitions, run_tasks
-from icekeep.planning.spark.workers import DATA_BYTES, Workers, attempt_id, chosen_workers, in_turns, tasks_count
+from icekeep.planning.scan.plan import open_scan, refuse_encrypted_file
+from icekeep.planning.spark.session import task_context
+from icekeep.planning.spark.tasks import attempt_id, run_over_partitions, run_tasks
+from icekeep.planning.spark.workers import DATA_BYTES, Workers, chosen_workers, in_turns, tasks_count
 from icekeep.runtime import Runtime
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

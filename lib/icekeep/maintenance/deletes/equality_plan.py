@@ -28,21 +28,24 @@ from icekeep.planning.entries import (
     ReadBy,
     SpecFilter,
     chosen_reading,
-    data_manifests,
     delete_file,
-    delete_manifests,
     entries,
     entries_count,
     few_entries,
 )
 from icekeep.planning.manifests import ENTRIES, MATCHED_COLUMNS
-from icekeep.planning.scan.plan import Scan, matched_with_deletes
+from icekeep.planning.scan.plan import (
+    Scan,
+    data_manifests,
+    delete_manifests,
+    matched_with_deletes,
+    refuse_encrypted_file,
+)
 from icekeep.planning.spark.rows import collected
-from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, on_disk, refuse_encrypted_file
+from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, on_disk
 from icekeep.rendered import Rendered
-from icekeep.spec.filters.evaluators import partition_matches
+from icekeep.spec.filters.evaluators import partition_matches, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestEntry, ManifestFile, Status
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.reach import Specs, is_global, max_reached

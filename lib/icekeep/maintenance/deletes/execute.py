@@ -23,7 +23,7 @@ from icekeep.commit.file_sets import ReadFile
 from icekeep.commit.retry import CommitResult
 from icekeep.errors import IcekeepError, InvalidTableError
 from icekeep.events import Listener, StepAdvanced
-from icekeep.formats.deletes.positions import DeleteSource, DeletesOutcome, DeletesTask, Granularity, rewrite_deletes
+from icekeep.formats.deletes.rewrite import DeleteSource, DeletesOutcome, DeletesTask, Granularity, rewrite_deletes
 from icekeep.maintenance.deletes.live_rows import LivePart, load_live_files
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions, RewritePositionDeletesResult
 from icekeep.maintenance.deletes.plan import DeleteGroup, DeletesPlan
@@ -41,8 +41,8 @@ from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.maintenance.rewrite.run import Heartbeat, WrittenFiles
 from icekeep.planning.spark.jobs import described
 from icekeep.planning.spark.session import Limits
-from icekeep.planning.spark.tasks import finished_tasks
-from icekeep.planning.spark.workers import Workers, attempt_id, in_turns
+from icekeep.planning.spark.tasks import attempt_id, finished_tasks
+from icekeep.planning.spark.workers import Workers, in_turns
 from icekeep.spec.collections import cut_evenly
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.metadata import TableMetadata

@@ -17,8 +17,8 @@ from icekeep.catalog.base import Table, log_context
 from icekeep.commit.retry import reloaded
 from icekeep.errors import OutcomeUnknownError, UsageError, argument, one_line
 from icekeep.events import StepFinished, StepStarted, Warned
-from icekeep.formats.deletes.positions import delete_format
 from icekeep.formats.deletes.read import hold_own_path
+from icekeep.formats.deletes.rewrite import delete_format
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
 from icekeep.maintenance.deletes import equality as equality_deletes
 from icekeep.maintenance.deletes.execute import (

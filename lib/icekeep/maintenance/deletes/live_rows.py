@@ -27,19 +27,10 @@ import pyarrow.compute as pc
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import IcekeepBug, InvalidTableError
-from icekeep.formats.deletes.positions import LiveFile
+from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.planning.deletes import bounds_of_paths, in_order
-from icekeep.planning.entries import (
-    EntryFilter,
-    ReadBy,
-    chosen_reading,
-    delete_file,
-    delete_manifests,
-    entries,
-    few_entries,
-    select_manifests,
-)
-from icekeep.planning.scan.plan import Scan
+from icekeep.planning.entries import EntryFilter, ReadBy, chosen_reading, delete_file, entries, few_entries
+from icekeep.planning.scan.plan import Scan, delete_manifests, select_manifests
 from icekeep.planning.spark.rows import arrow_dataframe, arrow_table
 from icekeep.planning.spark.session import F, SparkSource, limits_of, task_context
 from icekeep.planning.spark.tasks import all_results, run_over_partitions

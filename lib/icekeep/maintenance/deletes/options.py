@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import field
 
-from icekeep.formats.deletes.positions import Granularity, delete_granularity
+from icekeep.formats.deletes.rewrite import Granularity, delete_granularity
 from icekeep.maintenance.jobs import JobResult
 from icekeep.maintenance.options import Options
 from icekeep.maintenance.rewrite.options import FileSizes, RewriteOptions, file_sizes

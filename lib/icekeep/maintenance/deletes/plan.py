@@ -18,7 +18,7 @@ import msgspec
 
 from icekeep.commit.file_sets import Digest, ReadFile, entry_digest
 from icekeep.commit.manifest_writer import refuse_unknown_transforms
-from icekeep.formats.deletes.positions import Granularity, delete_granularity
+from icekeep.formats.deletes.rewrite import Granularity, delete_granularity
 from icekeep.maintenance.compact.options import RATES_BYTES_A_SECOND, RewriteMethod
 from icekeep.maintenance.deletes.equality_plan import ConvertEqualityDeletesPlan
 from icekeep.maintenance.deletes.live_rows import (

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.maintenance.delete.options import ACCEPT_UNREADABLE, APPROVE, MAX_CONCURRENT_DELETES, OPTIONS
+from icekeep.maintenance.delete.settings import ACCEPT_UNREADABLE, APPROVE, MAX_CONCURRENT_DELETES, OPTIONS
 from icekeep.settings import CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(

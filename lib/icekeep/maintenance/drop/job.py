@@ -70,7 +70,8 @@ from icekeep.maintenance.drop.pending import (
 from icekeep.maintenance.jobs import JobResult, PlannedRequest, takes
 from icekeep.maintenance.rewrite.run import run_name
 from icekeep.maintenance.saved_plans import TABLE, ExactPlan, PlanLine, moved
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.runs import Run
 from icekeep.runtime import Runtime

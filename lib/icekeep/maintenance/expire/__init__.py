@@ -1,6 +1,6 @@
 """The job `expire_snapshots`."""
 
-from icekeep.maintenance.delete.options import (
+from icekeep.maintenance.delete.settings import (
     APPROVE,
     MAX_CONCURRENT_DELETES,
     OPTIONS,

@@ -74,7 +74,7 @@ from icekeep.maintenance.saved_plans import (
     some_of,
 )
 from icekeep.planning.commit_readers import SparkManifestReader
-from icekeep.planning.spark.session import refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import spec_to_json
 from icekeep.spec.retention import ADDED_VECTORS, Expired, KeptForWriter

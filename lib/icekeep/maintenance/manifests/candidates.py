@@ -58,7 +58,7 @@ from icekeep.spec.manifests.structs import (
 )
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.types import DOUBLE, FLOAT, NestedField, Type
+from icekeep.spec.types import FLOATING_TYPES, NestedField, Type
 from icekeep.spec.values import value_from_bytes
 from icekeep.spelling import counted
 from icekeep.storage.base import REQUESTS_AT_ONCE
@@ -261,7 +261,7 @@ class _Bounds:
 
     def __init__(self, type_: Type) -> None:
         self._type = type_
-        self._is_floating = type_ in (FLOAT, DOUBLE)
+        self._is_floating = type_ in FLOATING_TYPES
         self._keys: dict[bytes, bytes | None] = {}
 
     def ends(self, summary: FieldSummary) -> tuple[bytes, bytes] | None:

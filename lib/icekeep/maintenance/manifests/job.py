@@ -22,9 +22,8 @@ from typing import NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Table, log_context
-from icekeep.commit.attempt import Change
+from icekeep.commit.attempt import Change, RemovedDeletes, removed_deletes
 from icekeep.commit.changes.rewrites import RewriteManifests
-from icekeep.commit.conflicts import Removed, removed_deletes
 from icekeep.commit.file_sets import entry_digest
 from icekeep.commit.retry import commit
 from icekeep.errors import IcekeepError, OutcomeUnknownError
@@ -223,7 +222,7 @@ def _planning_times(
     return before_ms, after_ms
 
 
-def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
+def dangling_of(table: Table, rules: RewriteRules) -> list[RemovedDeletes]:
     """The delete files that a rewrite by these rules takes out of a table as it is; nothing is written.
 
     Raises:
@@ -236,7 +235,7 @@ def dangling_of(table: Table, rules: RewriteRules) -> list[Removed]:
         return found
     entries = [entry for one in found for entry in one.entries]
     held = {entry_digest(entry) for entry in held_removals(rules.given, entries, table.metadata)}
-    left = [Removed(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
+    left = [RemovedDeletes(one.manifest, tuple(e for e in one.entries if entry_digest(e) in held)) for one in found]
     return [one for one in left if one.entries]
 
 

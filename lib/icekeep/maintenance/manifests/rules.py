@@ -20,23 +20,22 @@ from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.manifests.options import RewriteManifestsOptions
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.saved_plans import GivenPlan
-from icekeep.planning.entries import (
-    EntryFilter,
-    SpecFilter,
+from icekeep.planning.entries import EntryFilter, SpecFilter, folded
+from icekeep.planning.scan.plan import (
     bound_filter,
     data_manifests,
-    folded,
     may_hold_matches,
+    refuse_encrypted,
     select_manifests,
 )
-from icekeep.planning.scan.plan import COLUMNS as COLUMNS_of_plan
-from icekeep.planning.scan.plan import ScanTotals
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.report import TOTALLED_COLUMNS as COLUMNS_of_plan
+from icekeep.planning.scan.report import ScanTotals
+from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.transcode import PartitionPart, SortPart, sort_parts
 from icekeep.runtime import Runtime
 from icekeep.settings import ALL, is_all
-from icekeep.spec.filters.binding import bind
-from icekeep.spec.filters.evaluators import row_matches
+from icekeep.spec.filters.binding import bind, is_comparable
+from icekeep.spec.filters.evaluators import project_inclusive, row_matches
 from icekeep.spec.filters.expressions import (
     ALWAYS_TRUE,
     AlwaysTrue,
@@ -47,9 +46,7 @@ from icekeep.spec.filters.expressions import (
     Or,
     conjunction,
 )
-from icekeep.spec.filters.literals import is_comparable
 from icekeep.spec.filters.parsing import parse_where
-from icekeep.spec.filters.projections import project_inclusive
 from icekeep.spec.manifests.structs import ManifestContent, ManifestFile
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec

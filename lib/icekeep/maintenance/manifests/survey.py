@@ -26,7 +26,7 @@ from icekeep.planning.spark.session import SparkSource
 from icekeep.planning.transcode import RecordTarget, entry_keys, needs_bounds
 from icekeep.spec.manifests.structs import FieldSummary, ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
-from icekeep.spec.types import DOUBLE, FLOAT, UUID, NestedField, Type
+from icekeep.spec.types import FLOATING_TYPES, UUID, NestedField, Type
 from icekeep.spec.values import are_crossed, java_order, value_from_bytes
 from icekeep.storage.base import Storage
 
@@ -140,7 +140,7 @@ class _Summaries:
         self._column = column
         self._decoded: dict[bytes, Any] = {}
         found = [_summary(manifest, index) for manifest in manifests]
-        is_floating = column.type in (FLOAT, DOUBLE)
+        is_floating = column.type in FLOATING_TYPES
         nulls = [summary is None or summary.contains_null for summary in found]
         nans = [summary is None or (is_floating and summary.contains_nan is not False) for summary in found]
         self._may_hold_null = np.array(nulls, dtype=np.bool_)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from icekeep.maintenance.delete.options import (
+from icekeep.maintenance.delete.settings import (
     ACCEPT_UNREADABLE,
     APPROVE,
     MAX_CONCURRENT_DELETES,

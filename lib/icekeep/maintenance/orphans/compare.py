@@ -56,7 +56,8 @@ from icekeep.maintenance.orphans.metadata import SORTED, MetadataFileSorter, Sor
 from icekeep.maintenance.orphans.options import PrefixMismatchMode, Search, eligible_before_ms
 from icekeep.maintenance.rewrite.run import living_runs
 from icekeep.planning.entries import DecodedEntries, folded
-from icekeep.planning.spark.session import F, SparkSource, limits_of, refuse_encrypted, started, to_arrow_schema
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.session import F, SparkSource, limits_of, started, to_arrow_schema
 from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.runtime import Runtime
 from icekeep.spec.metadata import TableMetadata

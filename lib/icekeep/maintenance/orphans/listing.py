@@ -58,16 +58,16 @@ from icekeep.maintenance.rewrite.run import beating, run_name
 from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.rows import arrow_table
 from icekeep.planning.spark.session import F, SparkSource, from_arrow_schema, limits_of, started, task_context
-from icekeep.planning.spark.tasks import all_results, dataframe_from_tasks, run_over_partitions
-from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, attempt_id, tasks_count
+from icekeep.planning.spark.tasks import all_results, attempt_id, dataframe_from_tasks, run_over_partitions
+from icekeep.planning.spark.workers import LISTED_FILES, SHUFFLED_KEYS, tasks_count
 from icekeep.runtime import Runtime
 from icekeep.spec.collections import balanced, each_once, packed
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
 from icekeep.spec.properties import OWN_DIRECTORY, own_directory
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
 from icekeep.storage.location_keys import Spelling, loose_keys
-from icekeep.storage.locations import canonical, parse_location
+from icekeep.storage.locations import canonical, parse_location, requests_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -319,7 +319,7 @@ def list_files(
     """
     limit = limits_of(spark).listed_files_count
     if expected_count <= limit:
-        threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
+        threads = requests_at_once([root])
         shares = storage.shares(root, threads)
         found = _listed_here(_ListTask(tuple(shares), hidden, spelling, storage), limit, threads)
         if found is not None:

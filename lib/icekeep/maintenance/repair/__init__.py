@@ -6,7 +6,7 @@ Where a fix loses something it is done only for files that `accept_loss` names. 
 it is, for older snapshots name it.
 """
 
-from icekeep.maintenance.delete.options import APPROVE
+from icekeep.maintenance.delete.settings import APPROVE
 from icekeep.settings import SNAPSHOT_PROPERTY, CatalogChange, Job, Setting, SettingKind
 
 JOB = Job(
@@ -39,5 +39,5 @@ JOB = Job(
     check="icekeep.maintenance.repair.job:check_arguments",
     unreadable="icekeep.maintenance.repair.job:repair_unreadable",
     plan_unreadable="icekeep.maintenance.repair.job:plan_repair_unreadable",
-    for_people="icekeep.operations.shown.repair:repair_shown",
+    for_people="icekeep.operations.shown.results:repair_shown",
 )

@@ -7,8 +7,7 @@ import msgspec
 
 from icekeep.catalog.base import Table
 from icekeep.commit.changes.repair_entries import RepairedEntry, read_by_wrong_row
-from icekeep.commit.filtering import EntryReader, without_history
-from icekeep.commit.manifests import ManifestReader
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.commit.summary import FILE_TOTALS, TOTALS, live_counts
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError, first_line
 from icekeep.maintenance.check.faults import Fault
@@ -59,7 +58,7 @@ class _NamedEntries(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "named entries", self.paths
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> tuple[Indexed, ...]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> tuple[Indexed, ...]:
         return self.among(reader.entries(manifest, self.base))
 
     def among(self, entries: Iterable[ManifestEntry]) -> tuple[Indexed, ...]:

@@ -34,13 +34,7 @@ from icekeep.maintenance.repair.plan import (
     parts_of,
 )
 from icekeep.maintenance.repair.planner import planned
-from icekeep.maintenance.repair.reattach import (
-    NEEDS_EARLIER,
-    Reattachment,
-    plan_reattachment,
-    read_pointed,
-    reattached,
-)
+from icekeep.maintenance.repair.reattach import NEEDS_EARLIER, Reattachment, plan_reattachment, read_pointed, reattached
 from icekeep.maintenance.repair.trash import bring_back
 from icekeep.maintenance.rewrite.run import plan_till_done, run_name
 from icekeep.maintenance.saved_plans import (
@@ -55,7 +49,7 @@ from icekeep.maintenance.saved_plans import (
     moved,
 )
 from icekeep.planning.commit_readers import SparkManifestReader
-from icekeep.planning.spark.session import refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.runs import Run as Run_of_runs
 from icekeep.runs import new_run
 from icekeep.spec.metadata import TableMetadata

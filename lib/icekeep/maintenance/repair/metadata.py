@@ -31,7 +31,7 @@ def fix_metadata(table: Table, fault: Fault, work: MetadataWork) -> list[Fix]:
     if fault.number not in COUNTERS:
         return [_fix_statistics(table, fault, work)]
     name = COUNTERS[fault.number]
-    least = {one.name: one.least for one in low_counters(table.metadata)}.get(name)
+    least = low_counters(table.metadata).get(name)
     shown = name.replace("_", "-")
     if least is None:
         raise CannotRepairError(NOT_FOUND)
@@ -68,7 +68,7 @@ def why_no_snapshots(table: Table, numbers: Collection[int]) -> str | None:
     Each takes its row ids from the counter: where that is too low they are those of other rows.
     """
     number = FaultId.NEXT_ROW_ID_TOO_LOW
-    is_low = any(one.name == COUNTERS[number] for one in low_counters(table.metadata))
+    is_low = COUNTERS[number] in low_counters(table.metadata)
     if not is_low or (number in numbers and table.catalog.compares_metadata):
         return None
     return f"next-row-id is too low, and a new snapshot would give out row ids twice: repair fault {number} first"

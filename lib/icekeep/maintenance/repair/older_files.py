@@ -17,22 +17,22 @@ from icekeep.catalog.base import Table
 from icekeep.commit.attempt import Attempt
 from icekeep.commit.changes.deletes import AddedDeletes
 from icekeep.commit.changes.repair_entries import AddedCopy
-from icekeep.commit.filtering import EntryReader, without_history
+from icekeep.commit.manifests import ManifestReader, without_history
 from icekeep.errors import ConflictError, InvalidTableError, MissingFileError, UnsupportedError, first_line
 from icekeep.formats.arrow.schema import all_have_ids, field_ids
 from icekeep.formats.deletes.apply import deleted_positions
-from icekeep.formats.deletes.positions import delete_format
 from icekeep.formats.deletes.read import DeleteCache, read_position_deletes, write_position_deletes
+from icekeep.formats.deletes.rewrite import delete_format
 from icekeep.formats.puffin import VectorTarget, write_deletion_vectors
 from icekeep.formats.reader import open_reader
 from icekeep.maintenance.check.faults import Fault
 from icekeep.maintenance.repair.heads import EntryPosition, Head, manifests_of, same_file
 from icekeep.maintenance.repair.plan import NOT_FOUND, CannotRepairError, Fix, NewFiles, OldFile, Replacement
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from icekeep.spec.matched_deletes import DataFileIndex, reaches, reaching_deletes
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import data_layout
 from icekeep.spec.reach import PartitionKey, is_deletion_vector, only_data_file, partition_key, sequence_number
-from icekeep.spec.reached_files import DataFileIndex, reaches, reaching_deletes
 from icekeep.spec.snapshots import Snapshot
 from icekeep.spec.types import MIB
 from icekeep.spelling import counted
@@ -341,7 +341,7 @@ class _LiveIn(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "live in", self.partitions
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[ManifestEntry]:
         if manifest.partition_spec_id not in {spec_id for spec_id, _ in self.partitions}:
             return []
         entries = reader.entries(manifest, self.base)
@@ -358,12 +358,12 @@ class _ReachingDeletes(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "reaching", tuple(one.data_file.file_path for one in self.data)
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[ManifestEntry]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[ManifestEntry]:
         index, specs = DataFileIndex(self.data), self.base.specs_by_id
         return [
             delete
             for delete in reader.entries(manifest, self.base)
-            if delete.is_live and any(index.that_may_be_reached(delete, specs))
+            if delete.is_live and any(index.candidates(delete, specs))
         ]
 
 
@@ -390,7 +390,7 @@ class ObstacleSearch(msgspec.Struct, frozen=True):
     def key(self) -> Hashable:
         return "in the way", tuple(lost.data_file.file_path for one in self.replacements for lost in one.lost)
 
-    def run(self, manifest: ManifestFile, reader: EntryReader) -> list[Obstacle]:
+    def run(self, manifest: ManifestFile, reader: ManifestReader) -> list[Obstacle]:
         live = (entry for entry in reader.entries(manifest, self.base) if entry.is_live)
         return self._doubled(live) if manifest.content is ManifestContent.DATA else self._deletes(live)
 
@@ -419,7 +419,7 @@ class ObstacleSearch(msgspec.Struct, frozen=True):
         index, found = DataFileIndex(entry for _, entry in entries.values()), list[Obstacle]()
         for delete in live:
             try:
-                candidates = [*index.that_may_be_reached(delete, self.base.specs_by_id)]
+                candidates = [*index.candidates(delete, self.base.specs_by_id)]
             except InvalidTableError as error:
                 return [Obstacle(number, first_line(error)) for number in range(len(self.replacements))]
             for number in {entries[one.data_file.file_path][0] for one in candidates}:

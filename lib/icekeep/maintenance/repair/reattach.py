@@ -50,7 +50,8 @@ from icekeep.maintenance.repair.plan import (
     not_mended,
     parts_of,
 )
-from icekeep.planning.spark.session import SparkSource, refuse_encrypted
+from icekeep.planning.scan.plan import refuse_encrypted
+from icekeep.planning.spark.session import SparkSource
 from icekeep.spec.metadata import TableMetadata, metadata_document, parse_metadata, unpacked_head
 from icekeep.spec.properties import metadata_directory
 from icekeep.spec.times import format_time

@@ -60,15 +60,16 @@ from icekeep.maintenance.why.search import (
     same_file,
     snapshots_of,
 )
+from icekeep.planning.scan.plan import refuse_encrypted
 from icekeep.planning.spark.jobs import spark_run
-from icekeep.planning.spark.session import SparkSource, check_source, refuse_encrypted
+from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.spec.filters.expressions import Expression
 from icekeep.spec.manifests.structs import Status
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, StatisticsFile
 from icekeep.spec.times import format_time
-from icekeep.storage.base import LOCAL_REQUESTS_AT_ONCE, REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
-from icekeep.storage.locations import is_under, parse_location
+from icekeep.storage.base import REQUESTS_AT_ONCE, FileInfo, ListingShare, Storage
+from icekeep.storage.locations import is_under, requests_at_once
 
 ADDED, REMOVED, IN_PART, DESCRIBES = "added", "removed", "removed in part", "describes"
 
@@ -486,7 +487,7 @@ class _Look:
             return info
         if target.is_location and (not target.text.startswith("/") or is_under(target.text, root)):
             return None
-        threads = LOCAL_REQUESTS_AT_ONCE if parse_location(root).scheme == "file" else REQUESTS_AT_ONCE
+        threads = requests_at_once([root])
         listed = partial(_listed, storage=self._table.storage, end=target.text)
         with ThreadPoolExecutor(threads) as pool:
             shares = pool.map(listed, self._table.storage.shares(root, threads))

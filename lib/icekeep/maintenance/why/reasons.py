@@ -14,18 +14,10 @@ from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
 from icekeep.maintenance.delete.reachable import CONTENT_KINDS
 from icekeep.maintenance.why.search import whole_entries
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
-from icekeep.planning.entries import (
-    DecodedEntries,
-    EntryFilter,
-    delete_manifests,
-    entries_schema,
-    folded,
-    select_manifests,
-    snapshot_manifests,
-)
+from icekeep.planning.entries import DecodedEntries, EntryFilter, entries_schema, folded
 from icekeep.planning.manifests import ENTRIES, MATCHED_COLUMNS
-from icekeep.planning.scan.plan import open_scan
-from icekeep.planning.scan.report import Evidence, explain_entry, metrics_text
+from icekeep.planning.scan.explain import Evidence, explain_entry, metrics_text
+from icekeep.planning.scan.plan import delete_manifests, open_scan, select_manifests, snapshot_manifests
 from icekeep.planning.spark.session import SparkSource
 from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression

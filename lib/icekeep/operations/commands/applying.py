@@ -12,12 +12,21 @@ from icekeep.maintenance.saved_plans import AlreadyApplied, refuse_other_table, 
 from icekeep.names import without_catalog
 from icekeep.operations.arguments import Command
 from icekeep.operations.console.values import plain_values
+from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.plan_files.format import PlanFile, read_plan_file
-from icekeep.operations.plan_files.results import AppliedBefore, ApplyResult, applied_before, dropped_before
-from icekeep.operations.plan_files.writing import Made, PlanWritten, absolute_arguments, given_of, write_exact
-from icekeep.operations.running_jobs import parse_arguments, run_job
+from icekeep.operations.plan_files.writing import (
+    AppliedBefore,
+    ApplyResult,
+    Made,
+    PlanWritten,
+    absolute_arguments,
+    applied_before,
+    dropped_before,
+    given_of,
+    write_exact,
+)
 from icekeep.operations.surroundings import Surroundings
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.settings import Job
@@ -38,7 +47,7 @@ def apply_command(command: Command, surroundings: Surroundings, file: str, dry_r
         dry_run=dry_run,
         arguments=plan.head.arguments,
     )
-    outcome = run_job(own, job, surroundings, given=given_of(plan))
+    outcome = JobRun(own, job, surroundings, given=given_of(plan)).outcome()
     result = _result(plan, outcome.status, outcome.result)
     return msgspec.structs.replace(outcome, job=command.name, status=result.status, result=result)
 

@@ -78,7 +78,7 @@ def script_text(shown: CompletionScript) -> str:
 
 def _commands() -> tuple[_Command, ...]:
     # Times and the version are in no script.
-    return tuple(_below("", command_parser(now_ms=0, version="")))
+    return tuple(_below("", command_parser(now_ms=0)))
 
 
 def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:

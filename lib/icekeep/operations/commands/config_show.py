@@ -4,9 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from icekeep.operations.configuration.file import CatalogSettings, Configuration
-from icekeep.operations.configuration.receivers import LOG
-from icekeep.operations.configuration.runs import KEEP_MS, RUNS
+from icekeep.operations.configuration.file import KEEP_MS, LOG, RUNS, CatalogSettings, Configuration
 from icekeep.operations.console.looks import TEXT
 from icekeep.operations.recording import beside_warehouse
 from icekeep.policies.values import Policy

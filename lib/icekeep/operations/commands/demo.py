@@ -10,8 +10,7 @@ import msgspec
 from icekeep.errors import UsageError
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import TableHealth
-from icekeep.operations.commands.browsing import open_in_browser
-from icekeep.operations.commands.report import report_over
+from icekeep.operations.commands.report import open_in_browser, report_over
 from icekeep.operations.configuration.file import config_words
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.loading import configured_catalogs

@@ -18,7 +18,7 @@ from icekeep.operations.commands.config_show import ConfigShown
 from icekeep.operations.configuration.editor_schema import configuration_schema
 from icekeep.operations.console.values import is_snapshot_id
 from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.known_words import LISTED, require_known
+from icekeep.operations.misspelt import LISTED, require_known
 from icekeep.operations.outcomes import SCHEMA_VERSION, ErrorDocument, Outcome
 from icekeep.operations.policy_calls import Held
 from icekeep.operations.verbs import VERBS

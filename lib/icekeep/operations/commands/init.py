@@ -20,13 +20,14 @@ import yaml
 from icekeep.catalog.open import catalog_type
 from icekeep.errors import IcekeepError, UsageError
 from icekeep.events import SILENT, Listener
-from icekeep.operations.configuration.file import DEFAULT_PATH, config_words, is_catalog_name, parse_config
+from icekeep.operations.configuration.file import config_words, is_catalog_name, parse_config
 from icekeep.operations.configuration.setting_values import parse_option
 from icekeep.operations.console.output import written_at_once
+from icekeep.operations.doctor.driver import OK, Finding
 from icekeep.operations.doctor.examination import examine_opening
-from icekeep.operations.doctor.findings import OK, Finding
 from icekeep.operations.loading import configured_catalogs
 from icekeep.secrets import MASK, is_secret, masked
+from icekeep.settings import CONFIG_PATH
 
 _NAME = "lake"
 _HEAD = """\
@@ -102,7 +103,7 @@ def init(
     uri: str | None = None,
     warehouse: str | None = None,
     properties: Mapping[str, str] | None = None,
-    file: str = DEFAULT_PATH,
+    file: str = CONFIG_PATH,
     listener: Listener = SILENT,
 ) -> InitResult:
     """Write a configuration of one catalog, and open the catalog; nothing is written to the catalog or its store.

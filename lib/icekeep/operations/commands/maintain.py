@@ -1,4 +1,7 @@
-"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them."""
+"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them.
+
+The functions `maintain` and `plan_maintain`: the command `maintain`, in the process and the session of a caller in Python.
+"""
 
 import os
 import threading
@@ -10,40 +13,38 @@ from typing import Any, NamedTuple
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
-from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more
-from icekeep.events import Warned
-from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables, maintain, plan_maintain
+from icekeep.errors import IcekeepError, NotFoundError, UsageError, and_more, argument
+from icekeep.events import SILENT, Listener, Warned, unfailing
+from icekeep.fleet import job as fleet_job
+from icekeep.fleet.job import DEFAULT_WORKERS, Fleet, due_tables
 from icekeep.fleet.overview import Looking, Scope, counted
 from icekeep.fleet.values import Assignment, DueList, JobOutcome, JobStatus, MaintainResult
 from icekeep.names import catalog_of
 from icekeep.operations.arguments import Command, parse_command
-from icekeep.operations.commands.each_catalog import of_each_catalog
-from icekeep.operations.commands.policy_check import refuse_wrong_options
+from icekeep.operations.commands.matching import OneOfMany, TableJob, failing_with
+from icekeep.operations.commands.policy import refuse_wrong_options
+from icekeep.operations.commands.tables import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern, find_table
 from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
-from icekeep.operations.job_interrupts import JobInterrupts
-from icekeep.operations.jobs import JOBS, resolve
-from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
+from icekeep.operations.interrupts import JobInterrupts, passing_on
+from icekeep.operations.job_run import Session, known_of_policy, looked_after, place_of, spark_properties
+from icekeep.operations.jobs import JOBS, SEAMS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.policy_calls import require_policy
 from icekeep.operations.recording import RecordDestination, recorded, records_of
-from icekeep.operations.running_jobs import (
-    Session,
-    is_in_cluster_mode,
-    known_of_policy,
-    looked_after,
-    place_of,
-    spark_properties,
-)
+from icekeep.operations.running_verbs import run_verb
 from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.verbs import VERBS
 from icekeep.planning.memory import Memory
+from icekeep.planning.spark.session import SparkSource, check_source, started
 from icekeep.planning.spark.workers import expected_slots
-from icekeep.policies.polaris import Problem
 from icekeep.policies.resolution import TableRules, held_by_now
+from icekeep.policies.table_properties import Problem
 from icekeep.policies.values import Mode, Policy, Rules
 from icekeep.run_records.store import RunRecords
 from icekeep.runs import new_run
+from icekeep.runtime import SYSTEM
 from icekeep.spec.types import MINUTE_MS
 from icekeep.spelling import named_or_known
 from icekeep.storage.wrappers import Meter
@@ -80,25 +81,20 @@ def maintain_over(command: Command, surroundings: Surroundings) -> Outcome:
     if wishes.lists and command.dry_run:
         raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
     asked = _asked(wishes, catalogs, command.catalog)
-    session, begun = Session("icekeep maintain", surroundings), surroundings.begun
-    writes = not command.dry_run and not wishes.lists
-    try:
-        with looked_after(surroundings), ExitStack() as records:
-            for settings in asked.chosen:
-                records.enter_context(settings.placing())
-            if is_in_cluster_mode(surroundings.seams):
-                session.started()
-            places = _places(catalogs, asked.chosen, surroundings) if writes else []
-            recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
-            for one in recordings:
-                one.began()
-            fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
-            result = result_of(fleet, wishes, is_dry_run=command.dry_run)
-            outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
-            for one in recordings:
-                one.ended(outcome)
-    finally:
-        session.stop()
+    begun, writes = surroundings.begun, not command.dry_run and not wishes.lists
+    with Session("icekeep maintain", surroundings) as session, looked_after(surroundings), ExitStack() as records:
+        for settings in asked.chosen:
+            records.enter_context(settings.placing())
+        session.start_on_cluster()
+        places = _places(catalogs, asked.chosen, surroundings) if writes else []
+        recordings = [records.enter_context(recorded(begun, place, surroundings)) for place in places]
+        for one in recordings:
+            one.began()
+        fleet = _fleet(command, Opened(catalogs, asked, session), surroundings)
+        result = result_of(fleet, wishes, is_dry_run=command.dry_run)
+        outcome = begun.outcome(result.status, result, surroundings.runtime, is_dry_run=command.dry_run)
+        for one in recordings:
+            one.ended(outcome)
     return outcome
 
 
@@ -122,7 +118,7 @@ def result_of(fleet: Fleet, wishes: Wishes, *, is_dry_run: bool) -> MaintainResu
     """What was done, would be done, or is due."""
     if wishes.lists:
         return due_tables(fleet)
-    return plan_maintain(fleet) if is_dry_run else maintain(fleet)
+    return fleet_job.plan_maintain(fleet) if is_dry_run else fleet_job.maintain(fleet)
 
 
 def _fleet(command: Command, by: Opened, surroundings: Surroundings) -> Fleet:
@@ -196,7 +192,7 @@ class _Calls:
         if assignment.observes:
             words.append("--dry-run")
         call = TableJob(JOBS[job], assignment.table, self._command.conf, load, run)
-        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms(), ""), surroundings)
+        ran = self._one_of_many(call, lambda: parse_command(words, job, runtime.now_ms()), surroundings)
         return msgspec.structs.replace(ran, requests_count=meter.requests_count)
 
     def _loaded(self, assignment: Assignment, meter: Meter) -> tuple[Callable[[TableReference], Table], str | None]:
@@ -320,3 +316,110 @@ def _notes(records: Mapping[str, RunRecords | None]) -> Iterator[str]:
                 f"catalog {name!r} has no record of runs: what earlier runs did is not known, nor what others do now, and what "
                 "fails is tried each time; `runs: {uri: ...}` names a database for it"
             )
+
+
+_VERB = "maintain"
+
+
+def maintain(  # noqa: PLR0913 - the settings of the command
+    catalog: str | None = None,
+    spark: SparkSource = None,
+    *,
+    conf: str | None = None,
+    policy: str | None = None,
+    match: str | None = None,
+    tables: Sequence[str] = (),
+    workers: int = DEFAULT_WORKERS,
+    max_minutes: int | None = None,
+    max_bytes: int | None = None,
+    listener: Listener = SILENT,
+) -> MaintainResult:
+    """Run the jobs that the policies of the configuration want on all their tables, the most beneficial for their cost first.
+
+    It is the command `icekeep maintain` in this process: jobs run in threads, and each is written down as a run of its own
+    (`list_runs`). What goes wrong on a table is in the result, and ends nothing else.
+
+    Ctrl-C and SIGTERM, where this is called in the main thread, wait until the jobs under way have cleaned up, and are then
+    passed on to the program. What was done until then is in the record of runs.
+
+    Args:
+        catalog: only tables of this catalog, as the configuration calls it; by default of each that a policy may reach.
+        spark: a session, or a function that starts one; by default the session that runs, or a new one, where a job needs it.
+        conf: the YAML file with catalogs and policies, as `load_catalog` takes it. What it says of logs and metrics is for
+            commands alone.
+        policy: only jobs of which this policy decides; by default those of all that have a schedule.
+        match: only tables of a pattern: `*` within a part of the name, `**` over parts, as `"db.*"` or `"CATALOG.db.*"`.
+        tables: only these, each `NS.NAME` or `CATALOG.NS.NAME`.
+        workers: how many tables are worked on at a time.
+        max_minutes: no job is begun that this time would not hold; what runs goes on to its end.
+        max_bytes: no job is begun that would read and write more, all together.
+        listener: hears what happens, in `InRun` of the job's run, from several threads.
+
+    Raises:
+        NotFoundError: there is no configuration, or no such policy, catalog or file.
+        UsageError: there are no policies, a policy has an option that its job does not have, a pattern or a name cannot
+            be a table's, or a number is less than 1.
+        ConfigError: the configuration is wrong.
+        UnavailableError: the only catalog is out of reach.
+    """
+    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, wishes, listener, is_dry_run=False)
+
+
+def plan_maintain(  # noqa: PLR0913 - the settings of the command
+    catalog: str | None = None,
+    spark: SparkSource = None,
+    *,
+    conf: str | None = None,
+    policy: str | None = None,
+    match: str | None = None,
+    tables: Sequence[str] = (),
+    workers: int = DEFAULT_WORKERS,
+    max_minutes: int | None = None,
+    max_bytes: int | None = None,
+    listener: Listener = SILENT,
+) -> MaintainResult:
+    """Show what `maintain` would do, in its order, and what it would skip and why; nothing is changed or written down.
+
+    A job that is due has the status `due`. Arguments and errors are those of `maintain`; the plan does not go by the budget.
+    """
+    wishes = Wishes(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, wishes, listener, is_dry_run=True)
+
+
+def _called(
+    catalog: str | None,
+    spark: SparkSource,
+    conf: str | None,
+    wishes: Wishes,
+    listener: Listener,
+    *,
+    is_dry_run: bool,
+) -> MaintainResult:
+    check_source(spark)
+    given = {name: one for name, one in wishes._asdict().items() if one != Wishes._field_defaults[name]}
+    if isinstance(wishes.tables, str):
+        raise UsageError(f"{argument('tables')} is the text {wishes.tables!r}; give a list of names")
+    low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
+    if low is not None:
+        raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")
+    command = Command(
+        name=_VERB,
+        conf=conf,
+        output="json",
+        result_file=None,
+        verbose=False,
+        catalog=catalog,
+        dry_run=is_dry_run,
+        arguments=given,
+    )
+    with passing_on() as taken:
+        surroundings = Surroundings(
+            seams=SEAMS,
+            listener=unfailing(listener),
+            interrupts=taken,
+            runtime=SYSTEM,
+            spark=partial(started, spark),
+        )
+        result: MaintainResult = run_verb(command, VERBS[_VERB], surroundings).result
+    return result

@@ -1,40 +1,102 @@
-"""What a job does with `--match`: it runs on each table of a pattern, one after the other, each time as by hand.
+"""One job of a process that runs jobs on many tables: each is a run of its own, whatever became of the others.
+
+What a job does with `--match`: it runs on each table of a pattern, one after the other, each time as by hand.
 
 Each is a run of its own, of no policy and with no parent. All have one Spark session. What fails on one table is said, and the
 next one follows; after an interrupt none does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import IcekeepError, NotFoundError
 from icekeep.fleet.job import figures_of
-from icekeep.fleet.values import JobStatus, MatchedTable, MatchedTables
+from icekeep.fleet.values import JobOutcome, JobStatus, MatchedTable, MatchedTables
+from icekeep.maintenance.delete.neighbours import SharedLooks, sharing
 from icekeep.names import full_name
-from icekeep.operations.arguments import Command
-from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.arguments import Command, flags_by_argument
+from icekeep.operations.commands.tables import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings
 from icekeep.operations.interrupts import Interrupted
+from icekeep.operations.job_run import JobRun, Session, known_catalogs, looked_after, parse_arguments
 from icekeep.operations.jobs import resolve
-from icekeep.operations.one_of_many import OneOfMany, TableJob, failing_with
-from icekeep.operations.outcomes import Outcome
-from icekeep.operations.running_jobs import (
-    Session,
-    is_in_cluster_mode,
-    known_catalogs,
-    looked_after,
-    parse_arguments,
-)
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.outcomes import Begun, Outcome, how_it_ended, our_error
+from icekeep.operations.shown.commands import completed
+from icekeep.operations.surroundings import JobSurroundings, StartsSpark, Surroundings
 from icekeep.reports.job import tables_matching
 from icekeep.reports.values import NotRead
+from icekeep.runs import INTERRUPTED, Run
 from icekeep.settings import Job
+
+
+class TableJob(NamedTuple):
+    """A job on a table, by its full name.
+
+    Attributes:
+        conf: the configuration as it was given.
+        load: gives the table, or raises why it cannot be loaded.
+        run: which run it is; `None`: one that begins with the job.
+    """
+
+    job: Job
+    table: str
+    conf: str | None
+    load: Callable[[TableReference], Table]
+    run: Run | None = None
+
+
+class OneOfMany:
+    """Runs jobs that share catalogs, a session and looks at their neighbours; several threads may call it."""
+
+    def __init__(self, catalogs: Catalogs, session: StartsSpark) -> None:
+        self._catalogs, self._session, self._looks = catalogs, session, SharedLooks()
+
+    def __call__(self, call: TableJob, command: Callable[[], Command], surroundings: Surroundings) -> JobOutcome:
+        """Run a job to its end, and return how it ended: an error and an interrupt too are no errors here.
+
+        Args:
+            command: makes the job's command; its errors are the job's.
+            surroundings: of the process.
+        """
+        begun = Begun()
+        shared = JobSurroundings(catalogs=self._catalogs, load=call.load, session=self._session)
+        try:
+            told = msgspec.structs.replace(command(), conf=call.conf)
+            with sharing(self._looks):
+                within = msgspec.structs.replace(surroundings, begun=begun, shared=shared)
+                outcome = JobRun(told, call.job, within, call.run).outcome()
+        except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
+            ended = how_it_ended(error, surroundings.interrupts.signal, begun, is_part=True)
+            message, ours = ended.error.message, our_error(error)
+            if ours is not None and ended.status != INTERRUPTED:
+                message = begun.named(ours.worded(flags_by_argument(call.job.name)))
+            return JobOutcome(
+                status=ended.status,
+                exit_status=ended.exit_status,
+                # A run that failed before it began is written down nowhere.
+                run_id=begun.run.run_id if begun.run is not None and begun.told else None,
+                error_kind=ended.error.kind,
+                error_message=completed(message, call.table, call.conf),
+            )
+        return JobOutcome(
+            status=outcome.status, exit_status=outcome.exit_status, run_id=outcome.run_id, result=outcome.result
+        )
+
+
+def failing_with(error: IcekeepError) -> Callable[[TableReference], Table]:
+    """What loads a table that cannot be loaded."""
+
+    def load(reference: TableReference) -> NoReturn:
+        raise error
+
+    return load
+
 
 _ENDED_BADLY = frozenset({JobStatus.FAILED, JobStatus.REFUSED})
 _LEFT = frozenset({"partial", "faulty", *_ENDED_BADLY})
@@ -53,15 +115,10 @@ def run_on_matching(command: Command, job: Job, surroundings: Surroundings) -> O
     began_ms = runtime.monotonic_ms()
     catalogs = known_catalogs(command.conf, surroundings.seams)
     parse_arguments(command.arguments, job, begun.started_ms)
-    session = Session(f"icekeep {command.name} {command.match}", surroundings)
-    try:
-        with looked_after(surroundings):
-            if is_in_cluster_mode(surroundings.seams):
-                session.started()
-            found, not_read = _matching(command, catalogs, surroundings)
-            done = _Matched(command, job, catalogs, session, surroundings).run(found)
-    finally:
-        session.stop()
+    with Session(f"icekeep {command.name} {command.match}", surroundings) as session, looked_after(surroundings):
+        session.start_on_cluster()
+        found, not_read = _matching(command, catalogs, surroundings)
+        done = _Matched(command, job, catalogs, session, surroundings).run(found)
     is_plan = command.dry_run and job.plan is not None
     result = MatchedTables(
         status=_status(done, not_read, is_plan=is_plan),

@@ -1,10 +1,14 @@
-"""What the commands do that move references: `ref list`, `ref publish`, `rollback`, and `restore`, which takes a run back."""
+"""What the commands do that move references: `ref list`, `ref publish`, `rollback`, and `restore`, which takes a run back.
+
+What the command `register` does: the only one about a table that its catalog does not have yet.
+"""
 
 import msgspec
 
-from icekeep.catalog.base import Table
+from icekeep.catalog.base import Catalog, Identifier, Table
 from icekeep.errors import UsageError
-from icekeep.events import Listener
+from icekeep.events import SILENT, Listener
+from icekeep.maintenance.metadata_beside import register_table
 from icekeep.maintenance.restore.job import Restorable, RestoreResult, list_restorable, plan_restore
 from icekeep.maintenance.restore.job import restore as restore_run
 from icekeep.planning.spark.session import SparkSource
@@ -112,4 +116,33 @@ def _shown(name: str, ref: SnapshotRef, metadata: TableMetadata) -> RefShown:
         max_ref_age_ms=ref.max_ref_age_ms,
         min_snapshots_to_keep=ref.min_snapshots_to_keep,
         max_snapshot_age_ms=ref.max_snapshot_age_ms,
+    )
+
+
+class TableRegistered(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as its catalog has it now.
+
+    Attributes:
+        metadata_location: of its metadata, which a catalog in a directory has moved to where it looks for it.
+        current_snapshot_id: `None` for a table without data.
+    """
+
+    metadata_location: str
+    table_uuid: str | None
+    location: str
+    current_snapshot_id: int | None
+    snapshots_count: int
+
+
+def register(
+    catalog: Catalog, identifier: Identifier, *, metadata_location: str, listener: Listener = SILENT
+) -> TableRegistered:
+    """Take in a table by its metadata file; raises what `register_table` raises."""
+    table = register_table(catalog, identifier, metadata_location, listener=listener)
+    return TableRegistered(
+        metadata_location=table.metadata_location,
+        table_uuid=table.metadata.table_uuid,
+        location=table.metadata.location,
+        current_snapshot_id=table.metadata.current_snapshot_id,
+        snapshots_count=len(table.metadata.snapshots),
     )

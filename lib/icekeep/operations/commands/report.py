@@ -1,7 +1,13 @@
-"""What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration."""
+"""A browser that is asked to show a page, as `--open` asks.
+
+What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration.
+"""
 
 import os
 import shlex
+import subprocess
+import sys
+import webbrowser
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -12,8 +18,7 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
-from icekeep.operations.commands.browsing import open_in_browser
-from icekeep.operations.commands.each_catalog import of_each_catalog
+from icekeep.operations.commands.tables import of_each_catalog
 from icekeep.operations.configuration.catalogs import (
     Catalogs,
     PatternReference,
@@ -34,6 +39,28 @@ from icekeep.reports.page.page import report_page, require_packages
 from icekeep.reports.values import ReportResult, read_earlier, with_changes
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runtime import Runtime
+
+
+def open_in_browser(page: Path, listener: Listener, shown: str = "") -> bool:
+    """Ask for a browser, in a process that nobody waits for: one without windows would take the terminal, and keep it.
+
+    Args:
+        page: a file. Its path is an argument of processes meanwhile, which every user of the machine can read.
+        shown: what a warning calls the page; by default its path.
+
+    Returns whether one was asked; where there is none, the listener is warned.
+    """
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        listener.on(Warned(f"there is no browser that could show {shown or repr(str(page))}"))
+        return False
+    nowhere = subprocess.DEVNULL
+    # Isolated: else a `webbrowser.py` in the current directory would be run, whoever has put it there.
+    words = [sys.executable, "-I", "-m", "webbrowser", page.absolute().as_uri()]
+    subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    return True
+
 
 _NAMED_TABLES = 500
 """Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""

@@ -9,16 +9,15 @@ import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
-from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
-from icekeep.operations.configuration.runs import RUNS
+from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration, config_words
 from icekeep.operations.jobs import JOBS
-from icekeep.operations.known_words import LISTED, require_known
 from icekeep.operations.loading import configured_catalogs, open_settings
+from icekeep.operations.misspelt import LISTED, require_known
 from icekeep.operations.recording import records_of
-from icekeep.operations.verb_values import About, tells_of_runs
-from icekeep.operations.verbs import VERBS
+from icekeep.operations.verbs import VERBS, About, tells_of_runs
 from icekeep.run_records.store import RunRecords
-from icekeep.run_records.values import STATUSES, RunFilter, RunRecord
+from icekeep.run_records.values import RunFilter, RunRecord
+from icekeep.runs import STATUSES
 from icekeep.runtime import SYSTEM
 from icekeep.spec.times import Moment, format_moment, moment_ms
 

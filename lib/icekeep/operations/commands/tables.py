@@ -1,8 +1,11 @@
-"""The command `tables`: which tables there are, and what their metadata files alone say of them."""
+"""Several catalogs, of which one that is out of reach does not stop the others.
 
-from collections.abc import Callable
+The command `tables`: which tables there are, and what their metadata files alone say of them.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,13 +13,30 @@ from icekeep.catalog.base import Catalog, Identifier
 from icekeep.errors import IcekeepError, NotFoundError, first_line
 from icekeep.health.values import number_of
 from icekeep.names import full_name
-from icekeep.operations.commands.each_catalog import of_each_catalog
 from icekeep.operations.configuration.catalogs import Catalogs, catalogs_of_tables, find_pattern
 from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.policies.values import Glob
 from icekeep.reports.histories import in_threads
 from icekeep.reports.job import TABLES_AT_ONCE, tables_matching
 from icekeep.reports.values import NotRead
+
+R = TypeVar("R")
+
+
+def of_each_catalog(
+    chosen: Sequence[CatalogSettings], work: Callable[[CatalogSettings], R]
+) -> tuple[list[R], list[NotRead]]:
+    """What `work` makes of each, and those of which it cannot; of the only one its error is raised."""
+    found: list[R] = []
+    not_read: list[NotRead] = []
+    for settings in chosen:
+        try:
+            found.append(work(settings))
+        except IcekeepError as error:
+            if len(chosen) == 1:
+                raise
+            not_read.append(NotRead(name=f"{settings.name}.*", kind=error.kind, reason=first_line(error)))
+    return found, not_read
 
 
 class TableListed(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""The configuration file and what it means: catalogs, policies and their layers, where runs are written down, who is told."""
+"""The configuration file, its layers and what they say of catalogs, policies and runs."""

@@ -13,7 +13,9 @@ import msgspec
 
 from icekeep.catalog.open import CATALOG_TYPES
 from icekeep.health.prices import Prices
-from icekeep.operations.configuration import layers, receivers, runs
+from icekeep.operations.configuration import file as receivers
+from icekeep.operations.configuration import file as runs
+from icekeep.operations.configuration import layers
 from icekeep.operations.configuration.file import CATALOG_NAME, CURRENCY, KEYS
 from icekeep.operations.configuration.policies import DEPLOY_MODES, POLICY_KEYS, POLICY_NAME, SCHEDULE_KEYS
 from icekeep.operations.console.looks import FORMATS
@@ -46,7 +48,7 @@ def configuration_schema() -> Schema:
     readers: Mapping[str, Schema] = {
         "catalogs": _named(_catalog(), CATALOG_NAME),
         "prices": _prices(),
-        runs.RUNS: _keys(runs.KEYS, {"uri": _TEXT, "enabled": _BOOLEAN, "keep": _SPAN, "table": _TEXT}),
+        runs.RUNS: _keys(runs.RUNS_KEYS, {"uri": _TEXT, "enabled": _BOOLEAN, "keep": _SPAN, "table": _TEXT}),
         receivers.LOG: _keys(receivers.LOG_KEYS, {"format": {"enum": [*FORMATS]}}),
         receivers.METRICS: _keys(
             receivers.METRICS_KEYS, {"file": _TEXT, "pushgateway": _TEXT, "labels": _named(_SCALAR, receivers.LABEL)}

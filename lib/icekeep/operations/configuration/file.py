@@ -1,4 +1,8 @@
-"""The configuration file: catalogs, policies and their layers, read strictly.
+"""The keys `log`, `metrics` and `notifications` of the configuration: who hears of a run, and how.
+
+What the configuration says under `runs`: where runs are written down.
+
+The configuration file: catalogs, policies and their layers, read strictly.
 
 Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
 catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are
@@ -7,29 +11,211 @@ written (`${NAME}`) until a catalog is opened.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
+from icekeep.names import FULL_NAME, name_of_form
 from icekeep.operations.configuration.documents import Entry, instead_of, parse_document, read_document
+from icekeep.operations.configuration.layers import span_of
 from icekeep.operations.configuration.policies import RULES_KEYS, read_rules
-from icekeep.operations.configuration.receivers import LOG, METRICS, NOTIFICATIONS, TellingSettings, read_telling
-from icekeep.operations.configuration.runs import RUNS, RunsSettings, read_runs
+from icekeep.operations.console.looks import FORMATS
+from icekeep.operations.jobs import JOBS, resolve
+from icekeep.operations.verbs import tells_of_runs
 from icekeep.policies.values import Policy, Rules
 from icekeep.secrets import is_own_file
+from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
+from icekeep.spec.types import DAY_MS
+from icekeep.spelling import did_you_mean, near_words
+from icekeep.telemetry.figures import OF_RUN
+from icekeep.telemetry.notifications import FAILURE, FORM, OUTCOMES, PARTIAL, is_address, shown_address
 
-DEFAULT_PATH = "conf/icekeep.yaml"
-"""The file of the current directory that is read if it is there and nobody names another."""
+LOG, METRICS, NOTIFICATIONS = "log", "metrics", "notifications"
+NOTIFICATION_KEYS = frozenset({"url", "when", "jobs"})
+LOG_KEYS, METRICS_KEYS = frozenset({"format"}), frozenset({"file", "pushgateway", "labels"})
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
-CONFIG_VARIABLE = "ICEKEEP_CONFIG"
-"""The environment variable that names a file where no flag does."""
 
-WHERE = f"the file that {CONFIG_VARIABLE} names, {DEFAULT_PATH} or ~/.config/icekeep/icekeep.yaml"
-"""For people: where a configuration is looked for, in this order."""
+class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is sent a message when a command has ended.
+
+    Attributes:
+        key_path: where it stands in the file.
+        url: the address, with references to environment variables as they are written.
+        when: how the command has ended, of `OUTCOMES`.
+        jobs: names of jobs and commands; `None` for all.
+    """
+
+    key_path: str
+    url: str
+    when: frozenset[str] = frozenset({FAILURE, PARTIAL})
+    jobs: frozenset[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"NotificationSettings({shown_address(self.url)!r})"
+
+
+class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of log lines and metrics.
+
+    Attributes:
+        log_format: `None` where the file does not say.
+        metrics_file: that is kept for node_exporter's textfile collector.
+        pushgateway: the address of a Pushgateway, with references to environment variables as they are written.
+        labels: of all that is pushed, beside those of the run.
+        notifications: who is sent messages, in the order of the file.
+    """
+
+    log_format: str | None = None
+    metrics_file: str | None = None
+    pushgateway: str | None = None
+    labels: Mapping[str, str] = {}
+    notifications: tuple[NotificationSettings, ...] = ()
+
+    def __repr__(self) -> str:
+        # The address may hold a password.
+        return f"TellingSettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
+
+
+def read_telling(given: Mapping[str, Entry]) -> TellingSettings:
+    """What the entries `log`, `metrics` and `notifications` say; raises `ConfigError` where one is not what it must be."""
+    log = given[LOG].mapping(LOG_KEYS) if LOG in given else {}
+    metrics = given[METRICS].mapping(METRICS_KEYS) if METRICS in given else {}
+    return TellingSettings(
+        log_format=_format(log["format"]) if "format" in log else None,
+        metrics_file=metrics["file"].text() if "file" in metrics else None,
+        pushgateway=metrics["pushgateway"].text() if "pushgateway" in metrics else None,
+        labels=_labels(metrics["labels"]) if "labels" in metrics else {},
+        notifications=tuple(map(_notification, given[NOTIFICATIONS].sequence())) if NOTIFICATIONS in given else (),
+    )
+
+
+def _notification(entry: Entry) -> NotificationSettings:
+    given = entry.mapping(NOTIFICATION_KEYS)
+    address = entry.required("url")
+    url = address.text()
+    if not url.startswith("${") and not is_address(url):
+        # It may hold a token, so it is not repeated.
+        raise address.wrong(f"is not an address; give {FORM}, or a reference to a variable that holds one")
+    words: dict[str, frozenset[str]] = {}
+    if "when" in given:
+        words["when"] = _words(given["when"], OUTCOMES)
+    if "jobs" in given:
+        words["jobs"] = _words(given["jobs"], notifying_jobs())
+    return NotificationSettings(key_path=address.key_path, url=url, **words)
+
+
+def _words(entry: Entry, known: Collection[str]) -> frozenset[str]:
+    """A list of known words, of one at least."""
+    found, listed = set(), ", ".join(known)
+    for item in entry.sequence():
+        word = item.text()
+        if word not in known:
+            near = near_words(word, known)
+            raise item.wrong(f"is {word!r}; {did_you_mean(near) if near else f'there is {listed}'}")
+        found.add(word)
+    if not found:
+        raise entry.wrong(f"is empty, so that nothing would be sent; give one or more of {listed}")
+    return frozenset(found)
+
+
+def notifying_jobs() -> tuple[str, ...]:
+    """The jobs and commands of which messages are sent."""
+    # The table of commands imports the configuration.
+    verbs: Any = resolve("icekeep.operations.verbs:VERBS")
+    return (*JOBS, *(name for name, verb in verbs.items() if tells_of_runs(verb)))
+
+
+def _format(entry: Entry) -> str:
+    name = entry.text()
+    if name not in FORMATS:
+        raise entry.wrong(f"is {name!r}; give {' or '.join(FORMATS)}")
+    return name
+
+
+def _labels(entry: Entry) -> dict[str, str]:
+    """Names and values; those that runs have themselves are not free."""
+    labels = {}
+    for name, below in entry.mapping().items():
+        if not LABEL.fullmatch(name) or name.startswith("__"):
+            raise below.wrong("is no name of a label: it holds letters, digits and underscores")
+        if name in OF_RUN:
+            raise below.wrong("is a label that icekeep sets itself")
+        labels[name] = below.scalar()
+    return labels
+
+
+RUNS = "runs"
+KEEP_MS = 400 * DAY_MS
+RUNS_KEYS = frozenset({"uri", "enabled", "table", "keep"})
+_DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
+_GIVE = "give sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+
+
+class RunsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of the record of runs.
+
+    Attributes:
+        uri: of the database, with references to environment variables as they are written. `None`: each catalog whose warehouse
+            is a directory of this machine has a file beside that.
+        is_enabled: whether runs are written down at all.
+        table: `CATALOG.NAMESPACE.TABLE` of an Iceberg table that ended runs are appended to as well.
+        keep_ms: how long runs stay in the database, milliseconds.
+    """
+
+    uri: str | None = None
+    is_enabled: bool = True
+    table: str | None = None
+    keep_ms: int = KEEP_MS
+
+    def __repr__(self) -> str:
+        # An address may hold a password.
+        return f"RunsSettings(has_uri={self.uri is not None}, is_enabled={self.is_enabled}, table={self.table!r})"
+
+
+def read_runs(entry: Entry) -> RunsSettings:
+    """What the entry of `runs` says; raises `ConfigError` where that is not what it must be."""
+    given = entry.mapping(RUNS_KEYS)
+    return RunsSettings(
+        uri=_uri(given["uri"]) if "uri" in given else None,
+        is_enabled=given["enabled"].boolean() if "enabled" in given else True,
+        table=_table(given["table"]) if "table" in given else None,
+        keep_ms=_keep_ms(given["keep"]) if "keep" in given else KEEP_MS,
+    )
+
+
+def _uri(entry: Entry) -> str:
+    """The address of a database, as far as it can be judged before references to environment variables are filled in."""
+    uri = entry.text()
+    kind, colon, _ = uri.removeprefix("jdbc:").partition(":")
+    if kind.startswith("${"):
+        return uri
+    if not colon:
+        # The text may hold a password, so it is not repeated.
+        raise entry.wrong(f"is no address; {_GIVE}")
+    if kind.partition("+")[0] not in _DATABASES:
+        raise entry.wrong(f"is of a database {kind!r}, which is not supported; {_GIVE}")
+    return uri
+
+
+def _keep_ms(entry: Entry) -> int:
+    keep_ms = span_of(entry)
+    if keep_ms < DAY_MS:
+        raise entry.wrong("is less than a day, and each run would forget the others")
+    return keep_ms
+
+
+def _table(entry: Entry) -> str:
+    name = name_of_form(entry.text(), FULL_NAME)
+    if name is None:
+        raise entry.wrong(f"is {entry.text()!r}; give {FULL_NAME}")
+    return name
+
 
 KEYS = frozenset({"catalogs", "prices", RUNS, LOG, METRICS, NOTIFICATIONS}) | RULES_KEYS
 """Of the file, at the top."""
@@ -124,7 +310,7 @@ def read_config(path: str | None = None, *, checks_schedules: bool = True) -> Co
 
     Args:
         path: the file, which must exist; `None` for the one that `CONFIG_VARIABLE` names, which must exist too, or else the
-            first of `DEFAULT_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
+            first of `CONFIG_PATH` and the user's own below `XDG_CONFIG_HOME` that is there.
         checks_schedules: whether a wrong schedule of any policy is an error. Else it is in `Configuration.wrong_schedules`:
             what is done in the name of another policy depends on none, and the policy keeps its place, so that none after it
             takes its tables.
@@ -150,7 +336,7 @@ def _found_path() -> str | None:
     base = os.environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification has relative paths ignored.
     own = Path(base if os.path.isabs(base) else os.path.expanduser("~/.config")) / "icekeep" / "icekeep.yaml"
-    return next((path for path in (DEFAULT_PATH, str(own)) if Path(path).is_file()), None)
+    return next((path for path in (CONFIG_PATH, str(own)) if Path(path).is_file()), None)
 
 
 def _found_config(path: str, checks_schedules: bool) -> Configuration:

@@ -12,7 +12,7 @@ from icekeep.maintenance.options import parse_options
 from icekeep.operations.configuration.documents import Entry
 from icekeep.operations.configuration.setting_values import read_setting, setting_arguments
 from icekeep.operations.jobs import JOBS, POLICY_JOBS, resolve
-from icekeep.policies.polaris import Heard, PolarisSetting, Problem
+from icekeep.policies.table_properties import OutsideSetting, OutsideSettings, Problem
 from icekeep.policies.values import ENABLED, KEYS_OF_JOBS, MODE, WHEN, WINDOW, Layer, LayerKind, Mode, PolicyValue
 from icekeep.policies.windows import (
     CONDITIONS,
@@ -61,7 +61,7 @@ def layer_of(
     return Layer(kind=kind, name=name, keys={**keys, **(more or {})}, jobs={} if below is None else _jobs(below))
 
 
-def layer_of_told(heard: Heard, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
+def layer_of_told(heard: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
     """What was told outside the file, as a layer, and what of it is not understood; that holds its job, or all."""
     keys: dict[str, PolicyValue] = {}
     jobs: dict[str, dict[str, PolicyValue]] = {}
@@ -133,7 +133,7 @@ def _setting(setting: Setting, order: int, entry: Entry) -> dict[str, PolicyValu
     }
 
 
-def _value(told: PolarisSetting) -> tuple[Any, int]:
+def _value(told: OutsideSetting) -> tuple[Any, int]:
     """What a told text means, and where its setting stands; raises `UsageError`."""
     first, _, rest = told.key.partition(".")
     if told.key == ENABLED:

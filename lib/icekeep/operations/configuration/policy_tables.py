@@ -7,11 +7,13 @@ import msgspec
 from icekeep.catalog.base import Catalog, Identifier, StoresPolicies
 from icekeep.errors import NotFoundError
 from icekeep.names import full_name
-from icekeep.operations.configuration.file import WHERE, Configuration
+from icekeep.operations.configuration.file import Configuration
 from icekeep.operations.configuration.layers import layer_of_told
-from icekeep.policies.polaris import Heard, Problem, told_by_polaris, told_by_properties
+from icekeep.policies.polaris import settings_of_polaris
 from icekeep.policies.resolution import TableRules, rules_for
+from icekeep.policies.table_properties import OutsideSettings, Problem, settings_of_properties
 from icekeep.policies.values import Layer, LayerKind, Rules
+from icekeep.settings import CONFIG_PLACES
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -37,9 +39,9 @@ def resolve_table(
     stored, problems = _stored(catalog, identifier)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")
-        heard = Heard(problems=(unread,))
+        heard = OutsideSettings(problems=(unread,))
     else:
-        heard = told_by_properties(properties)
+        heard = settings_of_properties(properties)
     own, told = layer_of_told(heard, LayerKind.PROPERTIES)
     name = full_name(catalog.name, identifier)
     return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
@@ -60,7 +62,7 @@ def require_file(config: Configuration) -> str:
     """The path of the configuration; raises `NotFoundError` where there is none, and so no policies."""
     if config.path is None:
         raise NotFoundError(
-            f"there is no configuration ({WHERE}), and so there are no policies; make one, or name a file with --config"
+            f"there is no configuration ({CONFIG_PLACES}), and so there are no policies; make one, or name a file with --config"
         )
     return config.path
 
@@ -68,4 +70,4 @@ def require_file(config: Configuration) -> str:
 def _stored(catalog: Catalog, identifier: Identifier) -> tuple[Layer | None, tuple[Problem, ...]]:
     if not isinstance(catalog, StoresPolicies):
         return None, ()
-    return layer_of_told(told_by_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)
+    return layer_of_told(settings_of_polaris(catalog.stored_policies(identifier)), LayerKind.STORED, catalog.name)

@@ -4,15 +4,16 @@ Text is checked as far as that needs no table; a scheduler that only reads the c
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekeep.errors import ExpressionError, UsageError
 from icekeep.names import NAME_IN_CATALOG, name_of_form, split_names
-from icekeep.operations.configuration.documents import Entry
 from icekeep.settings import ALL, Setting, SettingKind, is_all
-from icekeep.spec.filters.parsing import parse_where
 from icekeep.spec.times import format_span, moment_ms, span_ms, whole_days
 from icekeep.spec.types import MAX_LONG, parse_bytes
+
+if TYPE_CHECKING:
+    from icekeep.operations.configuration.documents import Entry
 
 _BETWEEN_LOCATIONS = re.compile(r",\s*(?=/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 """A comma before a scheme or a slash; others are part of a name."""
@@ -54,7 +55,7 @@ def parse_option(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
+def read_setting(setting: Setting, entry: "Entry") -> tuple[str, ...]:
     """The command line arguments that say what an entry of a policy says.
 
     Raises:
@@ -78,7 +79,10 @@ def read_setting(setting: Setting, entry: Entry) -> tuple[str, ...]:
             _check(setting, text, entry)
         case SettingKind.FILTER | SettingKind.MANIFEST_FILTER:
             text = entry.text()
-            _check_filter(text, entry)
+            try:
+                _check_filter(text)
+            except UsageError as error:
+                raise entry.wrong(error.message) from None
         case SettingKind.TEXT | SettingKind.NAME:
             text = entry.text()
     # One argument, so that a value that begins with a dash is not taken for a flag.
@@ -103,15 +107,12 @@ def setting_arguments(setting: Setting, text: str, name: str = "") -> tuple[str,
     if not text:
         raise UsageError("is empty")
     if setting.kind in (SettingKind.FILTER, SettingKind.MANIFEST_FILTER):
-        try:
-            parse_where(text, moment_ms=0)
-        except ExpressionError as error:
-            raise UsageError(error.message) from None
+        _check_filter(text)
     parse_setting(setting, text, now_ms=0)
     return (f"{setting.flag}={text}",)
 
 
-def _joined(setting: Setting, entry: Entry) -> str:
+def _joined(setting: Setting, entry: "Entry") -> str:
     """The values of a list, as the command line takes them."""
     items = entry.sequence()
     if not items:
@@ -127,18 +128,21 @@ def _joined(setting: Setting, entry: Entry) -> str:
     return text
 
 
-def _check(setting: Setting, text: str, entry: Entry) -> None:
+def _check(setting: Setting, text: str, entry: "Entry") -> None:
     try:
         parse_setting(setting, text, now_ms=0)
     except UsageError as error:
         raise entry.wrong(error.message) from None
 
 
-def _check_filter(text: str, entry: Entry) -> None:
+def _check_filter(text: str) -> None:
+    # Only a filter needs the parser of filters.
+    from icekeep.spec.filters.parsing import parse_where
+
     try:
         parse_where(text, moment_ms=0)
     except ExpressionError as error:
-        raise entry.wrong(error.message) from None
+        raise UsageError(error.message) from None
 
 
 def _span(text: str, minimum: int) -> int:

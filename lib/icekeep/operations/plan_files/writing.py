@@ -1,15 +1,20 @@
-"""A job's real plan -> a file, with the arguments as they mean one moment."""
+"""A job's real plan -> a file, with the arguments as they mean one moment.
 
-from collections.abc import Mapping
+What comes of carrying a plan out.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from icekeep.catalog.base import Table
-from icekeep.errors import UsageError, argument
+from icekeep.commit.summary import run_of
+from icekeep.errors import NotFoundError, UsageError, argument
 from icekeep.events import SILENT, Listener
 from icekeep.health.prices import Prices
-from icekeep.maintenance.saved_plans import ExactPlan, GivenPlan
+from icekeep.maintenance import drop
+from icekeep.maintenance.saved_plans import AlreadyApplied, ExactPlan, GivenPlan
 from icekeep.operations.jobs import resolve
 from icekeep.operations.plan_files.format import (
     FORMAT,
@@ -21,10 +26,10 @@ from icekeep.operations.plan_files.format import (
     write_plan_file,
 )
 from icekeep.rendered import Rendered
-from icekeep.runs import icekeep_version
 from icekeep.settings import Job, SettingKind
 from icekeep.spec.filters.expressions import ALWAYS_TRUE
 from icekeep.spec.times import moment_ms, whole_days
+from icekeep.version import ICEKEEP_VERSION
 
 _SPARK_RUN = "icekeep.planning.spark.jobs:spark_run"
 
@@ -81,7 +86,7 @@ def write_exact(
     head = PlanHead(
         format=FORMAT,
         version=VERSION,
-        icekeep=icekeep_version(),
+        icekeep=ICEKEEP_VERSION,
         job=made.job,
         table=made.table,
         table_uuid=made.table_uuid,
@@ -155,3 +160,74 @@ def _plain(name: str, value: Any, kind: SettingKind | None, now_ms: int) -> Any:
     if kind is SettingKind.OPTIONS and isinstance(plain, dict):
         return {key: one for key, one in plain.items() if one is not None}
     return plain
+
+
+class AppliedBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """In place of a job's result: nothing of the plan is left to be done, and how that shows.
+
+    Attributes:
+        applied_before: that, for people.
+        snapshot_id, run_id: the newest of the snapshots by which it was carried out, and the run that made it; `None` where it
+            shows in another way.
+    """
+
+    applied_before: str
+    snapshot_id: int | None = None
+    run_id: str | None = None
+    status: str = "done"
+
+
+class ApplyResult(Rendered, frozen=True, kw_only=True):
+    """What came of a plan.
+
+    Attributes:
+        status: that of the job; `planned` where the plan was only held against the table, `done` where there was nothing to do.
+        job: whose plan it is.
+        plan_hash: of the file.
+        applied_before: how it shows that the plan was carried out before, for people; `None` where it was not.
+        applied_snapshot_id, applied_run_id: the newest of the snapshots by which it was, and the run that made it; `None` where
+            no snapshot of the table says so.
+        result: of the job; its plan, where nothing was to be changed; `None` where the plan was carried out before.
+    """
+
+    status: str
+    job: str
+    plan_hash: str
+    applied_before: str | None = None
+    applied_snapshot_id: int | None = None
+    applied_run_id: str | None = None
+    result: Any = None
+
+
+def applied_before(found: AlreadyApplied) -> AppliedBefore:
+    """What a job found that was given a plan of which nothing is left."""
+    if not found.snapshots:
+        return AppliedBefore(applied_before=str(found))
+    newest = max(found.snapshots, key=lambda one: one.sequence_number)
+    return AppliedBefore(
+        applied_before=str(found), snapshot_id=newest.snapshot_id, run_id=run_of(newest.summary) or None
+    )
+
+
+def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity: Callable[[], str]) -> AppliedBefore:
+    """That the table is gone which a plan drops.
+
+    Args:
+        identity: gives that of the catalog that has no such table.
+
+    Raises:
+        NotFoundError: the plan does anything else, or was made of a table of another catalog.
+    """
+    if job != drop.JOB.name:
+        raise missing
+    asked = identity()
+    if given.catalog != asked:
+        made_in = "a catalog that it does not name" if given.catalog is None else repr(given.catalog)
+        raise NotFoundError(
+            f"{missing.message}, which is {asked!r}; the plan was made in {made_in}: name that catalog with --catalog, or "
+            "make a new plan",
+            catalog=asked,
+        )
+    return AppliedBefore(
+        applied_before=f"{missing.message}: it was carried out before, or somebody else dropped the table"
+    )

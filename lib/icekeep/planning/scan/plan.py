@@ -3,20 +3,18 @@
 version -> manifest list -> manifests (by partition summaries) -> entries (by partition, by bounds) -> files with deletes
 """
 
-import heapq
-import math
 import operator
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from icekeep.catalog.base import Table
 from icekeep.commit.live_files import check_totals
-from icekeep.errors import NotFoundError, UsageError, argument
+from icekeep.commit.manifests import ManifestReader
+from icekeep.errors import InvalidTableError, NotFoundError, UnsupportedError, UsageError, argument
+from icekeep.planning.decoder import ManifestDecoder
 from icekeep.planning.deletes import (
     CROWDED_COUNT,
     MATCHED_DATA_COLUMNS,
@@ -28,25 +26,21 @@ from icekeep.planning.deletes import (
     with_deletes_in_tasks,
 )
 from icekeep.planning.entries import (
-    DecodedEntries,
     EntryFilter,
-    ManifestSelection,
-    PruningStats,
     ReadBy,
-    bound_filter,
+    SpecFilter,
     chosen_reading,
-    data_manifests,
-    delete_manifests,
     entries,
     entries_count,
     few_entries,
-    select_manifests,
-    snapshot_manifests,
 )
 from icekeep.planning.manifests import MATCHED_COLUMNS, METRICS, STORED
-from icekeep.planning.spark.session import LIMITS, F, Limits, SparkSource, refuse_encrypted
+from icekeep.planning.spark.session import LIMITS, F, Limits, SparkSource
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.evaluators import manifest_may_match, project_inclusive
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
-from icekeep.spec.manifests.structs import FileContent, ManifestFile
+from icekeep.spec.filters.parsing import parse_where
+from icekeep.spec.manifests.structs import FileContent, ManifestContent, ManifestFile, total_count
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import MAIN, Snapshot
@@ -95,11 +89,6 @@ def chosen_version(metadata: TableMetadata, now_ms: int, **arguments: Unpack[Ver
     """The version that the arguments of a scan choose; an age is counted back from `now_ms`.
 
     A snapshot and a tag are read with the schema that was current when the snapshot was made, a branch with the table's.
-
-    Raises:
-        NotFoundError: there is no such branch, tag or snapshot, or the table had none at that moment.
-        UsageError: an argument is unknown or has a wrong value, two contradict one another, or the start is no ancestor of
-            the end.
     """
     given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
@@ -180,6 +169,79 @@ def _incremental(metadata: TableMetadata, start_id: int, end_id: int | None) -> 
     return Version(snapshot=end, schema=metadata.schema, appended_by=appends)
 
 
+def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
+    """Raise `UnsupportedError` for an encrypted table, before anything is planned."""
+    if metadata.is_encrypted:
+        raise UnsupportedError(
+            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
+        )
+
+
+def refuse_encrypted_file(file: Any) -> None:
+    """Raise `UnsupportedError` for an encrypted data file of a plan: a row of a DataFrame, or a dict."""
+    if file["key_metadata"] is not None:
+        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")
+
+
+class ManifestSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Manifests to open, those that a filter skips, and the filter over the partitions of each spec."""
+
+    opened: tuple[ManifestFile, ...] = ()
+    skipped: tuple[ManifestFile, ...] = ()
+    specs: dict[int, SpecFilter] = {}
+
+
+def snapshot_manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
+    """The manifests of a snapshot that have live files; none for a table without a snapshot.
+
+    Where the list disagrees with the totals of the snapshot's summary, those that it calls empty are included: reading
+    them shows whether the list is right.
+    """
+    if snapshot is None:
+        return []
+    rows = ManifestReader(table.storage).manifests(snapshot)
+    try:
+        agree = check_totals(rows, snapshot)
+    except InvalidTableError:
+        agree = False
+    return [row for row in rows if row.may_have_live_files] if agree else rows
+
+
+def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    return [m for m in manifests if m.content is ManifestContent.DATA]
+
+
+def delete_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    return [m for m in manifests if m.content is ManifestContent.DELETES]
+
+
+def bound_filter(where: str | Expression, metadata: TableMetadata, schema: Schema, moment_ms: int) -> Expression:
+    """A filter, as text or unbound, bound to a schema of the table; `moment_ms` is the time of `now` in the text."""
+    expression = parse_where(where, moment_ms) if isinstance(where, str) else where
+    return bind(expression, schema, metadata.partition_specs)
+
+
+def select_manifests(
+    metadata: TableMetadata, schema: Schema, manifests: Sequence[ManifestFile], rows: Expression
+) -> ManifestSelection:
+    """Select manifests by their partition summaries: `rows`, bound to `schema`, is projected through each one's own spec."""
+    specs = {}
+    for spec_id in {m.partition_spec_id for m in manifests}:
+        partition = metadata.partition_type(spec_id)  # refuses a spec that the table lacks
+        matches = rows if rows is ALWAYS_TRUE else project_inclusive(rows, metadata.specs_by_id[spec_id], schema)
+        specs[spec_id] = SpecFilter(partition, matches)
+    opened: list[ManifestFile] = []
+    skipped: list[ManifestFile] = []
+    for manifest in manifests:
+        (opened if may_hold_matches(manifest, specs[manifest.partition_spec_id]) else skipped).append(manifest)
+    return ManifestSelection(opened=tuple(opened), skipped=tuple(skipped), specs=specs)
+
+
+def may_hold_matches(manifest: ManifestFile, spec: SpecFilter) -> bool:
+    """Whether a manifest of the spec may hold a file whose partition matches, by its summaries."""
+    return manifest.partitions is None or manifest_may_match(spec.matches, spec.partition.fields, manifest.partitions)
+
+
 FILE_COLUMNS = frozenset({"manifest_path", "spec_id", "partition", *STORED.names}) - {
     *METRICS.names,
     *("equality_ids", "referenced_data_file", "content_offset", "content_size_in_bytes"),
@@ -228,22 +290,21 @@ def open_scan(
         where: a filter over the table's columns, as text or as an unbound expression.
         for_commit: check the list against the totals of its snapshot, and skip no delete manifest by its partition
             summaries, which may be wrong too.
-        version: see `VersionArguments`.
-
-    Raises:
-        ExpressionError, NotFoundError, UsageError: the filter or the version does not fit the table.
-        UnsupportedError: the table is encrypted.
-        InvalidTableError, MissingFileError: the manifest list cannot be read, or contradicts those totals.
     """
     metadata = table.metadata
     refuse_encrypted(metadata, "scan planning")
     chosen = chosen_version(metadata, table.runtime.now_ms(), **version)
     rows = bound_filter(where, metadata, chosen.schema, table.runtime.now_ms())
-    listed = (
-        snapshot_manifests(table, chosen.snapshot)
-        if chosen.appended_by is None
-        else _manifests_of_appends(table, chosen.appended_by)
-    )
+    if chosen.appended_by is None:
+        listed = snapshot_manifests(table, chosen.snapshot)
+    else:
+        # A file that was appended and then moved to another manifest, or deleted, is still in the manifest of its own commit.
+        listed = [
+            manifest
+            for snapshot in chosen.appended_by
+            for manifest in data_manifests(snapshot_manifests(table, snapshot))
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+        ]
     data = select_manifests(metadata, chosen.schema, data_manifests(listed), rows)
     deletes = select_manifests(metadata, chosen.schema, delete_manifests(listed), rows)
     if for_commit:
@@ -280,32 +341,35 @@ def few_files(
     """Plan without Spark, where files are few; `None` where they are many, or many deletes reach many of them.
 
     Args:
-        limits: the most entries, deletes among them, that are few.
-        columns: of `planning.manifests.ENTRIES`.
         deletes: whether to match the deletes that reach each file.
         max_pairs: as for `reaching`; not above the default if `FewFiles.rows` is to be called.
     """
-    storage, manifests = scan.table.storage, scan.deletes.opened if deletes else ()
-    reading = chosen_reading([*scan.data.opened, *manifests], limits.entries_count)
+    storage = scan.table.storage
+    reading = chosen_reading([*scan.data.opened, *(scan.deletes.opened if deletes else ())], limits.entries_count)
     if reading.by is not ReadBy.DRIVER:
         return None
     columns = frozenset(columns)
     needed = columns | MATCHED_DATA_COLUMNS if deletes else columns
     files = few_entries(storage, scan.data.opened, scan.wanted, needed, reading.decoder)
-    if not deletes:
-        return FewFiles(files=files, reaching=None)
-    of_deletes = EntryFilter(specs=scan.deletes.specs)
-    delete_files = few_entries(storage, manifests, of_deletes, MATCHED_COLUMNS, reading.decoder)
-    deletes_by_file = reaching(files, delete_files, scan.table.metadata.specs_by_id, max_pairs)
-    if deletes_by_file is None:
-        return None
-    return FewFiles(
-        files=files.select([name for name in files.column_names if name in columns]), reaching=deletes_by_file
-    )
+    reached = None
+    if deletes:
+        reached = matched_on_driver(scan, files, reading.decoder, max_pairs)
+        if reached is None:
+            return None
+    return FewFiles(files=files.select([name for name in files.column_names if name in columns]), reaching=reached)
+
+
+def matched_on_driver(
+    scan: Scan, files: pa.Table, decoder: ManifestDecoder, max_pairs: int = MAX_PAIRS
+) -> ReachingDeletes | None:
+    """Read the scan's delete manifests, and match them to data files, which have `MATCHED_DATA_COLUMNS`, by `reaching`."""
+    table, wanted = scan.table, EntryFilter(specs=scan.deletes.specs)
+    delete_files = few_entries(table.storage, scan.deletes.opened, wanted, MATCHED_COLUMNS, decoder)
+    return reaching(files, delete_files, table.metadata.specs_by_id, max_pairs)
 
 
 def planned_files(scan: Scan, spark: SparkSource, columns: Iterable[str] = FILE_COLUMNS) -> "DataFrame":
-    """The data files that the scan needs, with some columns of `ENTRIES`; raises as `entries` does."""
+    """The data files that the scan needs, with some columns of `ENTRIES`."""
     return entries(scan.table.storage, spark, scan.data.opened, scan.wanted, columns)
 
 
@@ -339,126 +403,9 @@ def matched_with_deletes(
     deletes = entries(storage, spark, manifests, wanted, MATCHED_COLUMNS)
     if only_positions:
         deletes = deletes.where(F.col("content") == int(FileContent.POSITION_DELETES))
-    counts = [m.live_files_count for m in manifests]
-    known_count = None if None in counts else sum(count or 0 for count in counts)
+    known_count = total_count(m.live_files_count for m in manifests)
     if known_count is None or known_count > CROWDED_COUNT:
         shared_count = crowded_count(storage, spark, manifests, wanted)
         if shared_count is not None:
             return with_deletes_in_tasks(files, deletes, specs, data_count=data_count, shared_count=shared_count)
     return with_deletes(files, deletes, specs, deletes_count=known_count)
-
-
-def _manifests_of_appends(table: Table, appends: Iterable[Snapshot]) -> list[ManifestFile]:
-    # A file that was appended and then moved to another manifest, or deleted, is still in the manifest of its own commit.
-    return [
-        manifest
-        for snapshot in appends
-        for manifest in data_manifests(snapshot_manifests(table, snapshot))
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-    ]
-
-
-COLUMNS = frozenset({"file_path", "file_size_in_bytes", "record_count", "spec_id", "partition"})
-"""The columns that `ScanTotals` counts by."""
-
-LARGEST_COUNT = 10
-
-_RESOLUTION = math.log(1.01)
-
-PartitionId = tuple[int, bytes]
-
-
-class SizeDistribution:
-    """Sizes in bytes, counted in buckets of one percent; the least and the greatest are exact."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.least: int | None = None
-        self.greatest: int | None = None
-        self._counts = np.zeros(0, dtype=np.int64)
-
-    def add(self, sizes: np.ndarray) -> None:
-        """Count sizes of 0 or more."""
-        if len(sizes):
-            buckets = (np.log(np.maximum(sizes, 1)) / _RESOLUTION).astype(np.int64)
-            self._include(len(sizes), int(sizes.min()), int(sizes.max()), np.bincount(buckets))
-
-    def merge(self, other: "SizeDistribution") -> None:
-        """Add the counts of another."""
-        if other.least is not None and other.greatest is not None:
-            self._include(other.count, other.least, other.greatest, other._counts)
-
-    def quantile(self, share: float) -> int | None:
-        """The size that this share of all sizes does not exceed; `None` where there are none."""
-        if self.least is None or self.greatest is None:
-            return None
-        rank = max(0, math.ceil(share * self.count) - 1)
-        bucket = int(np.searchsorted(np.cumsum(self._counts), rank, side="right"))
-        return min(max(round(math.exp((bucket + 0.5) * _RESOLUTION)), self.least), self.greatest)
-
-    def _include(self, count: int, least: int, greatest: int, counts: np.ndarray) -> None:
-        self.count += count
-        self.least = least if self.least is None else min(least, self.least)
-        self.greatest = greatest if self.greatest is None else max(greatest, self.greatest)
-        if len(counts) > len(self._counts):
-            counts, self._counts = self._counts, counts.copy()
-        self._counts[: len(counts)] += counts
-
-
-class FileSize(msgspec.Struct, frozen=True, order=True):
-    bytes: int
-    file_path: str
-
-
-class ScanTotals:
-    """A `Fold`: totals of the selected files and of each step of pruning; memory grows with partitions, not with files."""
-
-    def __init__(self) -> None:
-        self.steps = PruningStats()
-        self.record_count = 0
-        self.sizes = SizeDistribution()
-        self.largest: list[FileSize] = []
-        self.files_by_partition: Counter[PartitionId] = Counter()
-        self.bytes_by_partition: Counter[PartitionId] = Counter()
-
-    def add(self, decoded: DecodedEntries) -> None:
-        rows = decoded.entries
-        self.steps += decoded.steps
-        if not rows.num_rows:
-            return
-        sizes = rows["file_size_in_bytes"].to_numpy()
-        self.record_count += int(rows["record_count"].to_numpy().sum())
-        self.sizes.add(sizes)
-        least = self.largest[-1].bytes if len(self.largest) == LARGEST_COUNT else -1
-        candidates = np.flatnonzero(sizes > least)
-        if len(candidates) > LARGEST_COUNT:
-            candidates = candidates[np.argpartition(sizes[candidates], -LARGEST_COUNT)[-LARGEST_COUNT:]]
-        paths = rows["file_path"].take(pa.array(candidates)).to_pylist()
-        largest = [*self.largest, *map(FileSize, sizes[candidates].tolist(), paths)]
-        self.largest = heapq.nlargest(LARGEST_COUNT, largest)
-        # Not `group_by`, which takes a tenth of a millisecond a batch to begin; a batch is of one spec.
-        spec_id, encoded = rows["spec_id"][0].as_py(), rows["partition"].dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        bytes_by_code = np.zeros(len(encoded.dictionary), np.int64)
-        np.add.at(bytes_by_code, codes, sizes)
-        keys = [(spec_id, key) for key in encoded.dictionary.to_pylist()]
-        self.files_by_partition.update(dict(zip(keys, np.bincount(codes).tolist(), strict=True)))
-        self.bytes_by_partition.update(dict(zip(keys, bytes_by_code.tolist(), strict=True)))
-
-    def merge(self, other: "ScanTotals") -> None:
-        self.steps += other.steps
-        self.record_count += other.record_count
-        self.sizes.merge(other.sizes)
-        self.largest = heapq.nlargest(LARGEST_COUNT, [*self.largest, *other.largest])
-        self.files_by_partition.update(other.files_by_partition)
-        self.bytes_by_partition.update(other.bytes_by_partition)
-
-    def largest_partitions(self) -> list[tuple[PartitionId, int, int]]:
-        """The partitions of the most bytes: each one's id, number of files, and bytes."""
-        largest = heapq.nlargest(LARGEST_COUNT, ((size, key) for key, size in self.bytes_by_partition.items()))
-        return [(key, self.files_by_partition[key], size) for size, key in largest]
-
-    def partition_sizes(self) -> SizeDistribution:
-        sizes = SizeDistribution()
-        sizes.add(np.fromiter(self.bytes_by_partition.values(), np.int64, len(self.bytes_by_partition)))
-        return sizes

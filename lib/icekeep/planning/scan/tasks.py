@@ -25,24 +25,24 @@ from icekeep.planning.scan.plan import (
     open_scan,
     planned_files,
     planned_files_with_deletes,
+    refuse_encrypted_file,
 )
 from icekeep.planning.spark.jobs import spark_run
-from icekeep.planning.spark.rows import arrow_dataframe, collected, partition_key
+from icekeep.planning.spark.rows import arrow_dataframe, collected, shuffle_key
 from icekeep.planning.spark.session import (
     F,
     SparkSource,
     check_source,
     from_arrow_schema,
     limits_of,
-    refuse_encrypted_file,
     started,
     task_context,
 )
 from icekeep.planning.spark.workers import small_tasks
 from icekeep.spec.collections import PositionSet, packed, packed_positions
+from icekeep.spec.filters.evaluators import residual
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.filters.parsing import format_expression
-from icekeep.spec.filters.projections import residual
 from icekeep.spec.manifests.structs import FileContent, own_bytes
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.partitioning import PartitionSpec
@@ -224,7 +224,6 @@ class PlannedRows(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self._codecs.decode(spec_id, key)
 
     def residual(self, spec_id: int, key: bytes) -> Expression:
-        """The filter that remains for the rows of a partition."""
         if self.rows is ALWAYS_TRUE:
             return ALWAYS_TRUE
         if (spec_id, key) not in self._residuals:
@@ -275,7 +274,6 @@ def plan_tasks(
 
 
 def planned_rows(scan: Scan) -> PlannedRows:
-    """The `PlannedRows` of a scan."""
     metadata = scan.table.metadata
     return PlannedRows(
         rows=scan.rows,
@@ -288,7 +286,7 @@ def planned_rows(scan: Scan) -> PlannedRows:
 def packed_tasks(
     scan: Scan, spark: SparkSource, slots: int | None = None, *, shares_deletes: bool = False
 ) -> PackedTasks:
-    """The tasks of a scan; raises as `plan_tasks` does.
+    """The tasks of a scan.
 
     Args:
         shares_deletes: whether rows are those of `SHARING_TASKS`, whose size grows with the delete files of a task, not with
@@ -327,7 +325,7 @@ def one_task_a_partition(many: "DataFrame") -> "DataFrame":
     # As texts, which Spark parses once: a plan with a node for each of thousands of tasks would be slow.
     first = F.element_at(F.from_json(F.lit(json.dumps(firsts)), "map<string,bigint>"), partition.cast("string"))
     number = (F.coalesce(first, F.lit(0)) + F.col("task_id").bitwiseAND((1 << _PARTITION_BITS) - 1)) % tasks_count
-    return many.repartition(tasks_count, partition_key(number.cast("int"), tasks_count))
+    return many.repartition(tasks_count, shuffle_key(number.cast("int"), tasks_count))
 
 
 def _packed_batches(
@@ -343,7 +341,6 @@ def _packed_batches(
 
 
 def sharing_deletes(task: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of a task as rows of `SHARING_TASKS`."""
 
     def key(delete: Row) -> tuple[Any, ...]:
         # Some writers share the same bytes between the vectors of two data files.

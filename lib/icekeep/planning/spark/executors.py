@@ -23,7 +23,6 @@ from icekeep.formats.machine import task_memory_bytes
 from icekeep.planning.spark.failures import translated
 from icekeep.planning.spark.jobs import described, in_spark
 from icekeep.planning.spark.tasks import all_results, run_tasks
-from icekeep.planning.spark.workers import parallelism
 from icekeep.runtime import SYSTEM
 from icekeep.storage.base import Storage
 
@@ -38,7 +37,7 @@ _TASK_MS = 200
 """The least duration of a task in milliseconds: shorter ones might all run on one executor."""
 
 
-class ExecutorSeen(msgspec.Struct, frozen=True):
+class ExecutorAnswer(msgspec.Struct, frozen=True):
     """The answer of an executor that has icekeep.
 
     Attributes:
@@ -58,19 +57,23 @@ def executor_processes(spark: "SparkSession", packages: Sequence[str], step: str
 
     Raises `JobFailedError` where Spark cannot run Python there, such as for another version than the driver's.
     """
-    context, count = spark.sparkContext, parallelism(spark) * _TASKS_A_SLOT
+    context, count = spark.sparkContext, spark.sparkContext.defaultParallelism * _TASKS_A_SLOT
     work = partial(described_in_task, tuple(packages), _TASK_MS / 1000)
     with described(step), translated(), by_value():
         answers = in_spark(spark, context.parallelize(range(count), count).mapPartitions(work).collect)
     return list({(one["host"], one["above"]): one for one in answers}.values())
 
 
-def executors_seen(spark: "SparkSession", places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorSeen]:
+def executor_answers(spark: "SparkSession", places: Sequence[tuple[Storage, str]], step: str) -> list[ExecutorAnswer]:
     """The answers of executors that have icekeep, one a task, and whether they reach places; raises as tasks do."""
-    return all_results(run_tasks(spark, range(parallelism(spark) * _TASKS_A_SLOT), _seen, tuple(places), step=step))
+    return all_results(
+        run_tasks(
+            spark, range(spark.sparkContext.defaultParallelism * _TASKS_A_SLOT), _answered, tuple(places), step=step
+        )
+    )
 
 
-def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
+def _answered(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorAnswer:
     now_ms, problems = SYSTEM.now_ms(), []
     for storage, location in places:
         problem = ""
@@ -81,7 +84,7 @@ def _seen(_: int, places: tuple[tuple[Storage, str], ...]) -> ExecutorSeen:
             problem = error.message
         problems.append(problem)
     SYSTEM.sleep_ms(_TASK_MS)
-    return ExecutorSeen(socket.gethostname(), now_ms, task_memory_bytes(1), tuple(problems))
+    return ExecutorAnswer(socket.gethostname(), now_ms, task_memory_bytes(1), tuple(problems))
 
 
 @contextmanager
@@ -117,7 +120,6 @@ def described_process(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package; `None` if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -163,7 +163,6 @@ def spark_run(job: str, table_name: str, listener: Listener) -> Iterator[None]:
 
 
 def is_in_run() -> bool:
-    """Whether the caller is inside a `spark_run`."""
     return _RUN.get() is not None
 
 

@@ -16,17 +16,15 @@ from pyspark.errors.exceptions.captured import install_exception_handler
 from pyspark.sql import SparkSession
 
 from icekeep.formats.machine import LIMITED_POOL, POOL_VARIABLE, is_limited, processors_count
-from icekeep.planning.spark.session import (
+from icekeep.planning.spark.configuration import (
+    PYTHON_MEMORY,
     SUBMITTED_VARIABLE,
-    build_session,
-    has_local_master,
-    is_running,
-    live_properties,
-    session_settings,
-    starting,
+    heap_bytes,
+    is_local_master,
+    size_bytes,
 )
+from icekeep.planning.spark.session import build_session, is_running, live_properties, session_settings, starting
 from icekeep.planning.spark.tasks import OWN_WORKER_VARIABLE
-from icekeep.planning.spark.workers import PYTHON_MEMORY, heap_bytes, size_bytes
 from icekeep.runs import note_application
 from icekeep.spec.types import GIB
 
@@ -65,7 +63,8 @@ def build_own_session(app_name: str) -> SparkSession:
         settings = session_settings(configured, {}) | lean_jvms(configured, os.environ)
         if _OWN_WORKER not in configured:
             settings[_OWN_WORKER] = "1"
-        is_chosen = _POOL in configured or (has_local_master(configured) and POOL_VARIABLE in os.environ)
+        is_local = is_local_master(configured.get("spark.master", "local"))
+        is_chosen = _POOL in configured or (is_local and POOL_VARIABLE in os.environ)
         if are_workers_limited(configured) and not is_chosen:
             settings[_POOL] = LIMITED_POOL
         # As `SparkSession.builder`, without SQL.
@@ -77,12 +76,13 @@ def build_own_session(app_name: str) -> SparkSession:
 
 def are_workers_limited(configured: Mapping[str, str]) -> bool:
     """Whether the address space of Python workers is limited, by Spark's setting, or on this machine by inheritance."""
-    return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or (has_local_master(configured) and is_limited())
+    is_local = is_local_master(configured.get("spark.master", "local"))
+    return bool(size_bytes(configured.get(PYTHON_MEMORY, ""))) or (is_local and is_limited())
 
 
 def lean_jvms(configured: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Settings of the JVMs of a new session; none for a JVM with any options of an operator's."""
-    is_local = has_local_master(configured)
+    is_local = is_local_master(configured.get("spark.master", "local"))
     kind = "spark.driver" if is_local else "spark.executor"
     if any(configured.get(f"{kind}.{name}") for name in ("defaultJavaOptions", "extraJavaOptions")):
         return {}
@@ -132,7 +132,6 @@ class LateSession(SparkSession):
         return SparkSession(self._sc, self._jsparkSession.newSession())
 
     def stop(self) -> None:
-        """Stop the context, and with it the session."""
         if self._is_whole:
             super().stop()
         else:

@@ -64,14 +64,12 @@ def collected(rows: "DataFrame", step: str | None = None) -> list["Row"]:
 
 def arrow_table(rows: "DataFrame", step: str | None = None) -> pa.Table:
     """As `collected`, as an Arrow table."""
-
-    def spark_3_arrow_table() -> pa.Table:
-        # `DataFrame.toArrow` of Spark 4, by means of `toPandas` of Spark 3.5.
-        return pa.Table.from_batches(rows._collect_as_arrow(), to_arrow_schema(rows.schema))
-
     spark = rows.sparkSession
     with described(step), translated():
-        return in_spark(spark, spark_3_arrow_table if spark_is_3(spark) else rows.toArrow)
+        if not spark_is_3(spark):
+            return in_spark(spark, rows.toArrow)
+        # By means of `toPandas` of Spark 3.5.
+        return pa.Table.from_batches(in_spark(spark, rows._collect_as_arrow), to_arrow_schema(rows.schema))
 
 
 def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
@@ -83,7 +81,7 @@ def streamed(rows: "DataFrame", step: str | None = None) -> Iterator["Row"]:
         yield from partitions
 
 
-def partition_key(number: "Column", parts: int) -> "Column":
+def shuffle_key(number: "Column", parts: int) -> "Column":
     """The key that Spark's shuffle into `parts` partitions by one column sends to the partition of a number below `parts`."""
     # As text, which Spark parses once: a plan with thousands of nodes would be slow.
     keys = F.split(F.lit(",".join(map(str, hash_keys(parts)))), ",").cast("array<int>")

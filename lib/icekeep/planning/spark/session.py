@@ -1,17 +1,13 @@
-"""The Spark session of a job: its source, its settings, and the limits below which a job does without Spark.
+"""The Spark session of a job: its source, how it is started and stopped, and the limits below which a job does without Spark.
 
-PySpark is imported when it is first used: small work does not need it, and it may not be installed. Configuration is read from
-files and the environment before Spark runs, since Spark itself would have to start a JVM for it.
+PySpark is imported when it is first used: small work does not need it, and it may not be installed.
 
 A new session ignores other engines' catalogs, is quiet, in UTC, and always stopped. A cluster's `spark-defaults.conf` often
 names an Iceberg catalog as the default one, and without Iceberg's jar every query would fail on it; icekeep needs none of
 Spark's catalogs. All other configuration of the operator is kept.
 """
 
-import itertools
 import os
-import re
-import shlex
 import shutil
 import sys
 import threading
@@ -23,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from icekeep.errors import UnsupportedError, UsageError, brought_by
+from icekeep.errors import UsageError, brought_by
+from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE, configured_properties, is_local_master
 from icekeep.runs import note_application
 from icekeep.shipped import LOG4J, shipped_file
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.types import GIB, MIB
 
 if TYPE_CHECKING:
@@ -38,16 +34,12 @@ else:
 PACKAGES = ("pyspark", "py4j")
 """The packages of Spark's Python."""
 
-SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
-"""An environment variable that `spark-submit` sets: a JVM runs already and has the configuration."""
-
 OLDEST_JAVA = 17
 """The oldest release that Spark 4 runs on."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 _STOP_MS = 30_000
-_LINE = re.compile(r"(\S+?)(?:\s*[=:]\s*|\s+)(.*)")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +118,6 @@ def started(spark: SparkSource) -> SparkSession:
 
 
 def is_started(spark: SparkSource) -> bool:
-    """Whether the source is a session."""
     return is_session(spark.spark if isinstance(spark, Engine) else spark)
 
 
@@ -175,6 +166,12 @@ def running_context() -> Any:
     return None if getattr(context, "_jsc", None) is None else context
 
 
+def is_running() -> bool:
+    """Whether this process has a Spark session, whatever thread started it."""
+    kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return kind is not None and kind._active_spark_context is not None
+
+
 def task_context() -> Any:
     """The context of the current Spark task; `None` outside of one."""
     kind = getattr(sys.modules.get("pyspark"), "TaskContext", None)
@@ -198,12 +195,10 @@ F: Any = _Functions()
 
 
 def from_arrow_schema(schema: Any) -> Any:
-    """PySpark's schema for one of Arrow."""
     return import_module("pyspark.sql.pandas.types").from_arrow_schema(schema)
 
 
 def to_arrow_schema(schema: Any) -> Any:
-    """Arrow's schema for one of PySpark."""
     return import_module("pyspark.sql.pandas.types").to_arrow_schema(schema)
 
 
@@ -222,41 +217,6 @@ def on_disk(rows: Any) -> Any:
     return rows.persist(StorageLevel.DISK_ONLY)
 
 
-def configured_properties(environ: Mapping[str, str]) -> dict[str, str]:
-    """The `spark.*` properties that a session started from this environment would have."""
-    try:
-        words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    except ValueError:
-        # Spark itself refuses it when it starts.
-        words = []
-    joined = [word.partition("=") for word in words if word.startswith("--") and "=" in word]
-    arguments = [*itertools.pairwise([*words, ""]), *((flag, value) for flag, _, value in joined)]
-    directory = environ.get("SPARK_CONF_DIR") or (environ.get("SPARK_HOME") and f"{environ['SPARK_HOME']}/conf")
-    chosen = [value for flag, value in arguments if flag == "--properties-file"]
-    properties: dict[str, str] = {}
-    for path in chosen[-1:] or ([f"{directory}/spark-defaults.conf"] if directory else []):
-        properties |= _properties_of_file(Path(path))
-    for flag, value in arguments:
-        key, equals, text = value.partition("=")
-        if flag in ("--conf", "-c") and equals:
-            properties[key.strip()] = text
-        if flag == "--master":
-            properties["spark.master"] = value
-    return properties
-
-
-def _properties_of_file(path: Path) -> Iterator[tuple[str, str]]:
-    """The properties of a Java properties file, as Spark's users write it: key, whitespace, `=` or `:`, and value."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return
-    for line in lines:
-        match = None if line.lstrip().startswith(("#", "!")) else _LINE.fullmatch(line.strip())
-        if match is not None and match[1].startswith("spark."):
-            yield match[1], match[2].strip()
-
-
 def current_properties(environ: Mapping[str, str]) -> dict[str, str]:
     """The properties of the running session; where none runs, those of one that would be started."""
     context = running_context()
@@ -272,11 +232,6 @@ def live_properties() -> dict[str, str]:
     # Without a connection to the JVM a SparkConf is empty; PySpark's public API connects only for a context.
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
-
-
-def has_local_master(properties: Mapping[str, str]) -> bool:
-    """Whether a session of these properties runs its tasks on this machine, which is the default."""
-    return properties.get("spark.master", "local").startswith("local")
 
 
 def java_program(environ: Mapping[str, str]) -> str:
@@ -336,18 +291,12 @@ def starting() -> Iterator[None]:
         raise UsageError(f"cannot start Spark: {reason}; what Spark says stands above") from error
 
 
-def is_running() -> bool:
-    """Whether this process has a Spark session, whatever thread started it."""
-    kind = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    return kind is not None and kind._active_spark_context is not None
-
-
 def session_settings(configured: Mapping[str, str], extra_conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of a new session beside its configuration."""
     import pyspark
 
     unless_configured = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}
-    if has_local_master({**configured, **extra_conf}):
+    if is_local_master({**configured, **extra_conf}.get("spark.master", "local")):
         # On one machine nobody looks at Spark's UI, and it takes a port. Over TCP each Python task waits 40 ms for a delayed
         # acknowledgement. On a cluster the operator decides: the path of an executor's temporary directory may be too long for a
         # socket.
@@ -396,17 +345,3 @@ def ask_apart(ask: Callable[[], object], wait_ms: int) -> None:
     thread = threading.Thread(target=quietly, daemon=True)
     thread.start()
     thread.join(wait_ms / 1000)
-
-
-def refuse_encrypted(metadata: TableMetadata, job: str) -> None:
-    """Raise `UnsupportedError` for an encrypted table, before anything is planned."""
-    if metadata.is_encrypted:
-        raise UnsupportedError(
-            f"{job} refuses the table at {metadata.location!r}: it is encrypted, which is not supported yet"
-        )
-
-
-def refuse_encrypted_file(file: Any) -> None:
-    """Raise `UnsupportedError` for an encrypted data file of a plan: a row of a DataFrame, or a dict."""
-    if file["key_metadata"] is not None:
-        raise UnsupportedError(f"data file {file['file_path']!r} is encrypted, which is not supported yet")

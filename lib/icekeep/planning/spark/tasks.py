@@ -6,6 +6,7 @@ travels once; each task returns an answer, which is a result or an error.
 
 import os
 import pickle
+import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,12 +21,12 @@ import pyarrow as pa
 
 from icekeep.errors import IcekeepBug, IcekeepError, JobFailedError
 from icekeep.formats.machine import choose_pool, leave_pandas_out
-from icekeep.planning.decoder import SlowReads, add_slow_reads, slow_reads, slow_reads_since
+from icekeep.planning.decoder import SlowReads, add_slow_reads, slow_reads
 from icekeep.planning.spark.failures import known_error, spark_failed, translated
 from icekeep.planning.spark.jobs import SparkAction, described, in_spark
 from icekeep.planning.spark.rows import arrow_dataframe, collected, hash_keys
 from icekeep.planning.spark.session import from_arrow_schema, task_context
-from icekeep.planning.spark.workers import is_tried_again, max_task_failures
+from icekeep.planning.spark.workers import is_local
 from icekeep.storage.open import forget_reads
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ class SharedValue:
         self._broadcast: Any = None if is_small else context.broadcast(pickled)
 
     def value(self) -> Any:
-        """The value; to be called in a task."""
         return pickle.loads(self._pickled) if self._pickled is not None else _unpickled(self._broadcast)
 
     def forget(self) -> None:
@@ -235,10 +235,7 @@ def dataframe_from_tasks(
 ) -> "DataFrame":
     """The rows that `run` yields for each payload, each payload in a task of its own; lazy.
 
-    Args:
-        payloads: can be pickled; few and large, since a Python task costs some 50 ms.
-        run: a function of a module, called on the executors.
-        schema: of the rows; Spark casts nothing.
+    Payloads are few and large, since a Python task costs some 50 ms; `run` is a function of a module. Spark casts nothing.
     """
     if not payloads:
         return spark.createDataFrame([], from_arrow_schema(schema))
@@ -247,6 +244,37 @@ def dataframe_from_tasks(
     # A partition for each: only after a shuffle by a column does Spark not coalesce partitions.
     each = arrow_dataframe(spark, rows).repartition(len(payloads), "key").select("payload")
     return each.mapInArrow(partial(_rows_of_payloads, run), from_arrow_schema(schema))
+
+
+def max_task_failures(spark: "SparkSession") -> int:
+    """How often Spark tries a task; once on a local master, unless that is `local[N,F]`."""
+    if is_local(spark):
+        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
+        return int(tries[1]) if tries else 1
+    return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
+
+
+def is_speculative(spark: "SparkSession") -> bool:
+    """Whether Spark starts second attempts of slow tasks beside the first (`spark.speculation`)."""
+    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
+
+
+def is_tried_again(max_failures: int) -> bool:
+    """Whether Spark retries this task if it fails now."""
+    context = task_context()
+    return context is not None and context.attemptNumber() + 1 < max_failures
+
+
+def was_tried_before() -> bool:
+    """Whether another attempt of this task has failed, was lost with its executor, or is running at the same time."""
+    context = task_context()
+    return context is not None and context.attemptNumber() > 0
+
+
+def attempt_id() -> int:
+    """The id of this task attempt, unique in the Spark application, for names of files."""
+    context = task_context()
+    return 0 if context is None else int(context.taskAttemptId())
 
 
 def prepare_worker() -> None:
@@ -372,11 +400,11 @@ def _pickled_answer(work: Callable[[P, Any], R], shared: SharedValue, max_failur
     forget_reads()
     try:
         result = work(payload, shared.value())
-        return pickle.dumps(TaskAnswer(result, slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(result, slow_reads=slow_reads(before)))
     except Exception as error:
         if is_tried_again(max_failures):
             raise
-        return pickle.dumps(TaskAnswer(error=known_error(error, payload), slow_reads=slow_reads_since(before)))
+        return pickle.dumps(TaskAnswer(error=known_error(error, payload), slow_reads=slow_reads(before)))
 
 
 @contextmanager

@@ -25,9 +25,16 @@ import msgspec
 
 from icekeep.events import Listener, Warned
 from icekeep.formats.machine import processors_count, task_memory_bytes
+from icekeep.planning.spark.configuration import (
+    SUBMITTED_VARIABLE,
+    configured_slots,
+    is_local_master,
+    local_slots,
+    python_memory,
+    shortage,
+)
 from icekeep.planning.spark.session import (
     LIMITS,
-    SUBMITTED_VARIABLE,
     Limits,
     SparkSource,
     is_started,
@@ -35,7 +42,6 @@ from icekeep.planning.spark.session import (
     live_properties,
     running_context,
     started,
-    task_context,
 )
 from icekeep.spec.types import GIB, MIB
 
@@ -75,10 +81,14 @@ def chosen_workers(source: SparkSource, work_bytes: float, files_count: float) -
     """
     limits = limits_of(source)
     if not is_started(source):
-        # The JVM of spark-submit, or a running session, may have executors beside the driver.
-        if work_bytes > _own_rewrite_bytes(limits) or (files_count > limits.waiting_files_count and _has_executors()):
-            return spark_workers(source)
-        return thread_workers(limits)
+        is_much = work_bytes > _own_rewrite_bytes(limits)
+        if not is_much and files_count > limits.waiting_files_count:
+            # The JVM of spark-submit, or a running session, may have executors beside the driver.
+            if running_context() is not None:
+                is_much = is_running_on_cluster()
+            elif SUBMITTED_VARIABLE in os.environ:
+                is_much = not is_local_master(live_properties().get("spark.master", ""))
+        return spark_workers(source) if is_much else thread_workers(limits)
     given = spark_workers(source)
     if not given.is_local or work_bytes > limits.session_rewrite_bytes or files_count > limits.waiting_files_count:
         return given
@@ -97,8 +107,9 @@ def spark_workers(source: SparkSource) -> Workers:
     """The executors of a session, which is started if necessary."""
     session = started(source)
     process_slots, local = executor_slots(session), is_local(session)
-    # A configured parallelism adds no threads to one machine.
-    slots = min(process_slots, parallelism(session)) if local else parallelism(session)
+    # Of all executors; or `spark.default.parallelism`, which adds no threads to one machine.
+    slots = session.sparkContext.defaultParallelism
+    slots = min(process_slots, slots) if local else slots
     return Workers(spark=session, slots=slots, process_slots=process_slots, is_local=local, limits=limits_of(source))
 
 
@@ -106,12 +117,6 @@ def _own_rewrite_bytes(limits: Limits) -> int:
     """The most bytes that this process rewrites by itself where no session is given."""
     asked_for_more = SUBMITTED_VARIABLE in os.environ or is_running_on_cluster()
     return limits.submitted_rewrite_bytes if asked_for_more else limits.rewrite_bytes
-
-
-def _has_executors() -> bool:
-    if running_context() is not None:
-        return is_running_on_cluster()
-    return SUBMITTED_VARIABLE in os.environ and not is_local_master(live_properties().get("spark.master", ""))
 
 
 def is_running_on_cluster() -> bool:
@@ -125,21 +130,6 @@ def is_local(spark: "SparkSession") -> bool:
     return is_local_master(spark.sparkContext.master)
 
 
-def is_local_master(master: str) -> bool:
-    """Whether a master runs all tasks in one process on this machine."""
-    return master.startswith("local") and not master.startswith("local-cluster")
-
-
-def _local_slots(master: str, processors: Callable[[], int]) -> int:
-    threads = re.match(r"local\[\s*(\*|\d+)", master)
-    return 1 if threads is None else processors() if threads[1] == "*" else max(1, int(threads[1]))
-
-
-def parallelism(spark: "SparkSession") -> int:
-    """How many tasks the session runs at once on all executors, or `spark.default.parallelism`."""
-    return int(spark.sparkContext.defaultParallelism)
-
-
 def executor_slots(spark: "SparkSession") -> int:
     """How many tasks share one executor, and so its memory; with a local master all that run at once.
 
@@ -151,7 +141,7 @@ def executor_slots(spark: "SparkSession") -> int:
     cores = conf.get("spark.executor.cores")
     if is_local(spark):
         # The JVM respects a container's limit.
-        cores = _local_slots(
+        cores = local_slots(
             context.master, lambda: int(context._jvm.java.lang.Runtime.getRuntime().availableProcessors())
         )
     elif cores is None and (workers := re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)", context.master)):
@@ -163,26 +153,6 @@ def executor_slots(spark: "SparkSession") -> int:
         registered = [executor.totalCores() for executor in executors if executor.id() != "driver"]
         cores = max(registered, default=context.defaultParallelism)
     return max(1, int(cores or 1) // max(1, int(conf.get("spark.task.cpus", "1") or 1)))
-
-
-def configured_slots(properties: Mapping[str, str]) -> int:
-    """How many tasks a session of this configuration runs at once with all its executors; 1 where that is not configured.
-
-    >>> configured_slots({"spark.master": "yarn", "spark.executor.instances": "8", "spark.executor.cores": "4"})
-    32
-    """
-
-    def number(key: str) -> int:
-        text = properties.get(key, "").strip()
-        return int(text) if text.isdecimal() else 1
-
-    master = properties.get("spark.master", "local[*]")
-    if is_local_master(master):
-        return _local_slots(master, processors_count)
-    executors, cpus = number("spark.executor.instances"), max(1, number("spark.task.cpus"))
-    if properties.get("spark.dynamicAllocation.enabled", "").lower() == "true":
-        executors = max(executors, number("spark.dynamicAllocation.maxExecutors"))
-    return max(1, executors * (number("spark.executor.cores") // cpus), number("spark.cores.max") // cpus)
 
 
 def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int) -> int:
@@ -202,37 +172,6 @@ def expected_slots(properties: Callable[[], Mapping[str, str]], work_bytes: int)
         else:
             configured = properties()
     return max(running, configured_slots(configured))
-
-
-def max_task_failures(spark: "SparkSession") -> int:
-    """How often Spark tries a task; once on a local master, unless that is `local[N,F]`."""
-    if is_local(spark):
-        tries = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", spark.sparkContext.master)
-        return int(tries[1]) if tries else 1
-    return int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4"))
-
-
-def is_speculative(spark: "SparkSession") -> bool:
-    """Whether Spark starts second attempts of slow tasks beside the first (`spark.speculation`)."""
-    return spark.sparkContext.getConf().get("spark.speculation", "false").lower() == "true"
-
-
-def is_tried_again(max_failures: int) -> bool:
-    """Whether Spark retries this task if it fails now."""
-    context = task_context()
-    return context is not None and context.attemptNumber() + 1 < max_failures
-
-
-def was_tried_before() -> bool:
-    """Whether another attempt of this task has failed, was lost with its executor, or is running at the same time."""
-    context = task_context()
-    return context is not None and context.attemptNumber() > 0
-
-
-def attempt_id() -> int:
-    """The id of this task attempt, unique in the Spark application, for names of files."""
-    context = task_context()
-    return 0 if context is None else int(context.taskAttemptId())
 
 
 class Turns:
@@ -317,81 +256,10 @@ def tasks_count(spark: "SparkSession", total: float, amount: TaskSize, *, a_slot
 
 def small_tasks(spark: "SparkSession", *, a_slot: int = 1) -> int:
     """How many tasks may be small; on a local master `a_slot` for each slot, more than one where times vary."""
-    if spark.sparkContext.getConf().get("spark.default.parallelism") is not None:
-        return parallelism(spark)
-    return a_slot * parallelism(spark) if is_local(spark) else 100
-
-
-PYTHON_MEMORY = "spark.executor.pyspark.memory"
-_OVERHEAD = "spark.executor.memoryOverhead"
-_SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
-_UNITS = {"k": 1 << 10, "": MIB, "m": MIB, "g": GIB, "t": GIB << 10, "p": GIB << 20}
-
-
-class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of all Python workers of an executor.
-
-    Attributes:
-        available_bytes: `None` where no setting limits it.
-        jvm_bytes: the JVM's part of the setting.
-        setting: that limits it.
-    """
-
-    available_bytes: int | None
-    jvm_bytes: int = 0
-    setting: str = _OVERHEAD
-
-
-def size_bytes(text: str) -> int | None:
-    """A memory size as Spark reads it, in MiB where it has no unit; `None` for anything else.
-
-    >>> size_bytes("2g") == size_bytes("2048") == size_bytes("2048MB")
-    True
-    """
-    match = _SIZE.fullmatch(text.strip())
-    return int(match[1]) * _UNITS[match[2].lower()] if match else None
-
-
-def heap_bytes(properties: Mapping[str, str], *, is_driver: bool = False) -> int:
-    """The largest heap of an executor's JVM, or of the driver's."""
-    return size_bytes(properties.get("spark.driver.memory" if is_driver else "spark.executor.memory", "")) or GIB
-
-
-def python_memory(properties: Mapping[str, str], master: str) -> PythonMemory:
-    """The memory that Spark's settings leave to the Python workers of an executor.
-
-    On YARN and Kubernetes an executor is a container with a limit, and killed where it takes more. Its JVM has
-    `spark.executor.memory`; its Python workers share `spark.executor.memoryOverhead` with the JVM, or have
-    `spark.executor.pyspark.memory`, if that is set. Elsewhere the machine is the limit.
-    """
-    manager = master.partition(":")[0].partition("[")[0]
-    if manager not in ("yarn", "k8s"):
-        return PythonMemory(available_bytes=None)
-    given = size_bytes(properties.get(PYTHON_MEMORY, ""))
-    if given:
-        return PythonMemory(available_bytes=given, setting=PYTHON_MEMORY)
-    factor = 0.4 if manager == "k8s" else 0.1
-    # Spark itself refuses anything but a number.
-    with suppress(ValueError):
-        factor = float(properties.get("spark.executor.memoryOverheadFactor", factor))
-    heap = heap_bytes(properties)
-    least = size_bytes(properties.get("spark.executor.minMemoryOverhead", "")) or 384 * MIB
-    jvm_bytes = max(least, int(heap * 0.1))
-    overhead_bytes = size_bytes(properties.get(_OVERHEAD, "")) or max(least, int(heap * factor))
-    return PythonMemory(available_bytes=max(0, overhead_bytes - jvm_bytes), jvm_bytes=jvm_bytes)
-
-
-def shortage(memory: PythonMemory, slots: int, task_bytes: int) -> str | None:
-    """The problem and the setting to change, in one line, where `slots` tasks may take more than they have; else `None`."""
-    needed_bytes = slots * task_bytes
-    if memory.available_bytes is None or memory.available_bytes >= needed_bytes:
-        return None
-    setting = f"{memory.setting}={-(-(needed_bytes + memory.jvm_bytes) // GIB)}g"
-    return (
-        f"the {slots} Python tasks that share an executor may take {task_bytes // MIB:,} MiB each, and {memory.setting} leaves "
-        f"them {memory.available_bytes // MIB:,} MiB together: an executor that takes more is killed; set {setting}, or let "
-        "fewer tasks share an executor (spark.executor.cores)"
-    )
+    context = spark.sparkContext
+    if context.getConf().get("spark.default.parallelism") is not None:
+        return context.defaultParallelism
+    return a_slot * context.defaultParallelism if is_local(spark) else 100
 
 
 def warn_of_memory(workers: Workers, task_bytes: int, listener: Listener) -> None:

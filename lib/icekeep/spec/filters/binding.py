@@ -1,6 +1,8 @@
-"""Bind a filter as the user wrote it to the fields of a schema.
+"""Bind a filter as the user wrote it to the fields of a schema, and its literals to the values of their columns' types.
 
-Columns are named in full, with dots between parents and children, and names are case-sensitive.
+Columns are named in full, with dots between parents and children, and names are case-sensitive. A literal need not be a value of
+its column: 3000000000 lies beyond all ints, 2.5 between two of them, and a timestamp with nanoseconds between two microseconds.
+SQL decides such a comparison all the same, and only what cannot be compared with the column at all is refused.
 
 A comparison of a transformed column becomes one of the column: `days(ts) = '2026-01-31'` is a range of `ts`. All transforms
 but `bucket` preserve order, so the values of one partition are a range, which partitions of any spec, statistics and rows
@@ -9,10 +11,11 @@ can decide. The values of a bucket are scattered over the column: such a compari
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from decimal import Decimal
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,24 +33,18 @@ from icekeep.spec.filters.expressions import (
     AlwaysTrue,
     And,
     BoundPredicate,
+    DateLiteral,
     Expression,
     Not,
+    NowLiteral,
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
     bound_set,
     chain,
     conjunction,
     disjunction,
-)
-from icekeep.spec.filters.literals import (
-    DateLiteral,
-    LiteralPosition,
-    TimestampLiteral,
-    count_literal,
-    exact_limits,
-    is_comparable,
-    locate_literal,
 )
 from icekeep.spec.filters.parsing import format_expression, format_operand
 from icekeep.spec.partitioning import PartitionSpec
@@ -67,46 +64,101 @@ from icekeep.spec.transforms import (
 from icekeep.spec.types import (
     BINARY,
     DATE,
+    DAY_SECONDS,
     FLOATING_TYPES,
+    INT,
+    LONG,
+    SECOND_MS,
     STRING,
     DecimalType,
     NestedField,
     PrimitiveType,
     StructType,
+    Type,
 )
-from icekeep.spec.values import NANOS_PER_SECOND, days_from_civil
+from icekeep.spec.values import (
+    INTEGER_WIDTHS,
+    MICROS_PER_SECOND,
+    NANOS_PER_SECOND,
+    TICKS_PER_SECOND,
+    days_from_civil,
+    decimal_from_unscaled,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+    read_bytes,
+    read_uuid,
+    require_length,
+    to_single,
+)
+
+
+class LiteralPosition(msgspec.Struct, frozen=True):
+    """Where a literal lies: on `value`, or, if `is_above`, between it and the next value of the type.
+
+    `side` is 1 above every value of the type and -1 below them all (for floating types: all finite ones), else 0.
+    """
+
+    value: Any = None
+    is_above: bool = False
+    side: int = 0
 
 
 def bind(expression: Expression, schema: Schema, specs: Sequence[PartitionSpec] = ()) -> Expression:
     """Resolve column names to fields and literals to values, push NOT down to the predicates, and simplify.
 
-    A literal that is not a value of its column decides the comparison as in SQL: an int column is less than 3000000000,
-    and unequal to it and to 2.5, wherever it is not null. The result holds no `Not` and no `Predicate`.
-
-    Args:
-        specs: all partition specs of the table, for a hint where a partition field is named in place of its column.
-
-    Raises:
-        NotFoundError: the schema has no such column.
-        ExpressionError: a literal cannot be compared with its column, the column does not support the operation, or the
-            tree is nested deeper than `MAX_DEPTH`.
+    `specs` are for a hint where a partition field is named in place of its column. `NotFoundError` for a missing column, else
+    `ExpressionError`. The result holds no `Not` and no `Predicate`.
     """
-    return _bind(expression, References(schema, specs), negated=False, depth=0)
+    return _Binder(schema, specs).bind(expression, negated=False, depth=0)
 
 
-class References:
-    """The columns of a schema that a filter may name."""
-
+class _Binder:
     def __init__(self, schema: Schema, specs: Sequence[PartitionSpec]) -> None:
         self._schema, self._specs = schema, specs
         self._fields = {field.name: field for field in _filterable(schema.as_struct(), "", optional=False)}
 
-    def field(self, predicate: Predicate) -> NestedField:
-        """The field that a predicate names, under its full name; required only if all structs around it are."""
+    def bind(self, expression: Expression, *, negated: bool, depth: int) -> Expression:
+        if depth > MAX_DEPTH:
+            raise ExpressionError(f"the filter is nested deeper than {MAX_DEPTH} levels; simplify it")
+        match expression:
+            case AlwaysTrue() | AlwaysFalse():
+                return ALWAYS_TRUE if isinstance(expression, AlwaysTrue) is not negated else ALWAYS_FALSE
+            case Not(child=child):
+                return self.bind(child, negated=not negated, depth=depth + 1)
+            case And() | Or():
+                operands = chain(type(expression), [expression])
+                terms = [self.bind(term, negated=negated, depth=depth + 1) for term in operands]
+                return conjunction(terms) if isinstance(expression, And) is not negated else disjunction(terms)
+            case Predicate():
+                return self._bind_predicate(expression, negated=negated)
+        raise IcekeepBug(f"cannot bind {type(expression).__name__}: it is bound already or not an expression")
+
+    def _bind_predicate(self, predicate: Predicate, *, negated: bool) -> Expression:
         field = self._fields.get(predicate.column)
         if field is None:
             raise self._unknown(predicate)
-        return field
+        operation = COMPLEMENTS[predicate.operation] if negated else predicate.operation
+        expected = 0 if operation in UNARY_OPERATIONS else 1
+        if operation not in SET_OPERATIONS and len(predicate.literals) != expected:
+            raise ExpressionError(
+                f"column {predicate.column!r}: {operation.value} takes {expected} literals, not {len(predicate.literals)}",
+                column=predicate.column,
+            )
+        transform = predicate.transform
+        if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
+            bound = _bind_column(operation, field, predicate.literals)
+            if negated and operation in INEQUALITIES and field.type in FLOATING_TYPES:
+                # No comparison is true of NaN, so every negated one is.
+                return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
+            return bound
+        # No transform takes floating-point columns, so NaN cannot occur and the complement is the negation.
+        _require_transform_supports(operation, predicate, field)
+        if not isinstance(transform, Bucket):
+            return self.bind(unfold(operation, predicate, transform, field), negated=False, depth=0)
+        named = _named(predicate, field)
+        places = [LiteralPosition(*count_literal(named, literal)) for literal in predicate.literals]
+        return _compare(operation, field, places, transform)
 
     def _unknown(self, predicate: Predicate) -> IcekeepError:
         name = predicate.column
@@ -140,59 +192,12 @@ def _filterable(struct: StructType, prefix: str, *, optional: bool) -> Iterator[
             yield from _filterable(field.type, f"{prefix}{field.name}.", optional=is_optional)
 
 
-def _bind(expression: Expression, references: References, *, negated: bool, depth: int) -> Expression:
-    if depth > MAX_DEPTH:
-        raise ExpressionError(f"the filter is nested deeper than {MAX_DEPTH} levels; simplify it")
-    match expression:
-        case AlwaysTrue() | AlwaysFalse():
-            return ALWAYS_TRUE if isinstance(expression, AlwaysTrue) is not negated else ALWAYS_FALSE
-        case Not(child=child):
-            return _bind(child, references, negated=not negated, depth=depth + 1)
-        case And() | Or():
-            terms = [
-                _bind(term, references, negated=negated, depth=depth + 1)
-                for term in chain(type(expression), [expression])
-            ]
-            return conjunction(terms) if isinstance(expression, And) is not negated else disjunction(terms)
-        case Predicate():
-            return _bind_predicate(expression, references, negated=negated)
-    raise IcekeepBug(f"cannot bind {type(expression).__name__}: it is bound already or not an expression")
-
-
-def _bind_predicate(predicate: Predicate, references: References, *, negated: bool) -> Expression:
-    field = references.field(predicate)
-    operation = COMPLEMENTS[predicate.operation] if negated else predicate.operation
-    expected = 0 if operation in UNARY_OPERATIONS else 1
-    if operation not in SET_OPERATIONS and len(predicate.literals) != expected:
-        raise ExpressionError(
-            f"column {predicate.column!r}: {operation.value} takes {expected} literals, not {len(predicate.literals)}",
-            column=predicate.column,
-        )
-    transform = predicate.transform
-    if transform is None or operation in (Operation.IS_NULL, Operation.NOT_NULL):
-        bound = _bind_column(operation, field, predicate.literals)
-        if negated and operation in INEQUALITIES and field.type in FLOATING_TYPES:
-            # No comparison is true of NaN, so every negated one is.
-            return disjunction([bound, BoundPredicate(Operation.IS_NAN, field)])
-        return bound
-    # No transform takes floating-point columns, so NaN cannot occur and the complement is the negation.
-    _require_transform_supports(operation, predicate, field)
-    if not isinstance(transform, Bucket):
-        return _bind(unfold(operation, predicate, transform, field), references, negated=False, depth=0)
-    named = _named(predicate, field)
-    places = [LiteralPosition(*count_literal(named, literal)) for literal in predicate.literals]
-    return _compare(operation, field, places, transform)
-
-
 def _bind_column(operation: Operation, field: NestedField, literals: Sequence[Any]) -> Expression:
     if operation in UNARY_OPERATIONS:
-        if operation in (Operation.IS_NULL, Operation.NOT_NULL):
-            return (
-                _of_all_values(field, operation is Operation.NOT_NULL)
-                if field.required
-                else BoundPredicate(operation, field)
-            )
-        if field.type not in FLOATING_TYPES:
+        is_null_test = operation in (Operation.IS_NULL, Operation.NOT_NULL)
+        if is_null_test and field.required:
+            return _of_all_values(field, operation is Operation.NOT_NULL)
+        if not is_null_test and field.type not in FLOATING_TYPES:
             raise _refused(field, "; only float and double have NaN")
         return BoundPredicate(operation, field)
     if operation in PREFIX_OPERATIONS:
@@ -210,14 +215,16 @@ def _compare(
     operation: Operation, field: NestedField, places: Sequence[LiteralPosition], bucket: Bucket | None = None
 ) -> Expression:
     """A comparison with literals that may lie beyond all values of the column, or between two of them."""
-    if operation in SET_OPERATIONS:
-        return _compare_with_set(operation, field, places, bucket)
+    if operation not in INEQUALITIES:
+        values = [place.value for place in places if not place.side and not place.is_above]
+        if places and not values:
+            return _of_all_values(field, operation in (Operation.NOT_EQ, Operation.NOT_IN))
+        if operation in SET_OPERATIONS:
+            return bound_set(operation, field, values, bucket)
+        return BoundPredicate(operation, field, tuple(values), bucket)
     [place] = places
     is_less = operation in (Operation.LT, Operation.LT_EQ)
-    if operation in (Operation.EQ, Operation.NOT_EQ):
-        if place.side or place.is_above:
-            return _of_all_values(field, operation is Operation.NOT_EQ)
-    elif place.side:
+    if place.side:
         holds = is_less is (place.side > 0)
         if field.type not in FLOATING_TYPES:
             return _of_all_values(field, holds)
@@ -233,15 +240,6 @@ def _compare(
         if (operation, place.value) in ((Operation.GT_EQ, lowest), (Operation.LT_EQ, highest)):
             return _of_all_values(field, True)
     return BoundPredicate(operation, field, (place.value,), bucket)
-
-
-def _compare_with_set(
-    operation: Operation, field: NestedField, places: Sequence[LiteralPosition], bucket: Bucket | None
-) -> Expression:
-    values = [place.value for place in places if not place.side and not place.is_above]
-    if places and not values:
-        return _of_all_values(field, operation is Operation.NOT_IN)
-    return bound_set(operation, field, values, bucket)
 
 
 def _of_all_values(field: NestedField, holds: bool) -> Expression:
@@ -303,20 +301,18 @@ def unfold(operation: Operation, predicate: Predicate, transform: Transform, sou
         return _unfold_prefix(operation, column, text, transform.width)
     number, is_between = _number(predicate, transform, source)
 
-    def compare(operation: Operation, step: int) -> Expression:
-        return Predicate(operation, column, (_first_of(transform, source, step),))
-
+    if is_between and operation in (Operation.EQ, Operation.NOT_EQ):
+        return ALWAYS_FALSE if operation is Operation.EQ else Predicate(Operation.NOT_NULL, column)
+    # Values of the step lie from its first value on, and below the next one's.
+    begin, end = ((_first_of(transform, source, step),) for step in (number, number + 1))
     match operation:
         case Operation.EQ:
-            return (
-                ALWAYS_FALSE if is_between else And(compare(Operation.GT_EQ, number), compare(Operation.LT, number + 1))
-            )
+            return And(Predicate(Operation.GT_EQ, column, begin), Predicate(Operation.LT, column, end))
         case Operation.NOT_EQ:
-            always = Predicate(Operation.NOT_NULL, column)
-            return always if is_between else Or(compare(Operation.LT, number), compare(Operation.GT_EQ, number + 1))
+            return Or(Predicate(Operation.LT, column, begin), Predicate(Operation.GT_EQ, column, end))
         case Operation.LT | Operation.GT_EQ:
-            return compare(operation, number + is_between)
-    return compare(Operation.LT if operation is Operation.LT_EQ else Operation.GT_EQ, number + 1)
+            return Predicate(operation, column, end if is_between else begin)
+    return Predicate(Operation.LT if operation is Operation.LT_EQ else Operation.GT_EQ, column, end)
 
 
 def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> Expression:
@@ -324,20 +320,19 @@ def _unfold_prefix(operation: Operation, column: str, text: Any, width: int) -> 
     if len(text) < width or (operation in PREFIX_OPERATIONS and len(text) == width):
         return Predicate(operation, column, (text,))
 
-    def ask(operation: Operation) -> Expression:
-        return Predicate(operation, column, (text[:width],))
-
-    is_longer = len(text) > width
+    prefix, is_longer = (text[:width],), len(text) > width
     match operation:
         case Operation.EQ | Operation.STARTS_WITH:
-            return ALWAYS_FALSE if is_longer else ask(Operation.STARTS_WITH)
+            return ALWAYS_FALSE if is_longer else Predicate(Operation.STARTS_WITH, column, prefix)
+        case Operation.NOT_EQ | Operation.NOT_STARTS_WITH if is_longer:
+            return Predicate(Operation.NOT_NULL, column)
         case Operation.NOT_EQ | Operation.NOT_STARTS_WITH:
-            return Predicate(Operation.NOT_NULL, column) if is_longer else ask(Operation.NOT_STARTS_WITH)
+            return Predicate(Operation.NOT_STARTS_WITH, column, prefix)
         case Operation.LT | Operation.GT_EQ if not is_longer:
-            return ask(operation)
+            return Predicate(operation, column, prefix)
         case Operation.LT | Operation.LT_EQ:
-            return Or(ask(Operation.LT), ask(Operation.STARTS_WITH))
-    return And(ask(Operation.GT_EQ), ask(Operation.NOT_STARTS_WITH))
+            return Or(Predicate(Operation.LT, column, prefix), Predicate(Operation.STARTS_WITH, column, prefix))
+    return And(Predicate(Operation.GT_EQ, column, prefix), Predicate(Operation.NOT_STARTS_WITH, column, prefix))
 
 
 def _number(predicate: Predicate, transform: Transform, source: NestedField) -> tuple[int, bool]:
@@ -394,3 +389,175 @@ def _first_of(transform: Transform, source: NestedField, step: int) -> Any:
     if source.type == DATE:
         return DateLiteral(hours // _DAY_HOURS)
     return TimestampLiteral(hours * 3600 * NANOS_PER_SECOND)
+
+
+def is_comparable(type_: Type) -> bool:
+    """Whether columns of the type can be compared with a literal at all."""
+    return isinstance(type_, PrimitiveType) and type_.name in _COUNTED | _READ
+
+
+def locate_literal(field: NestedField, literal: Any) -> LiteralPosition:
+    """Where a literal lies among the values of a column's type; -0.0 is 0.0.
+
+    Numbers are for numeric types; for binary floating point they are rounded. Text is for strings, dates, times,
+    timestamps, uuids (36 characters), decimals, bytes in hexadecimal, and infinity. A date alone is a timestamp at
+    midnight; one with time zone is UTC where the text gives no offset. `ExpressionError` where the literal cannot be
+    compared with the column.
+    """
+    type_ = field.type
+    assert isinstance(type_, PrimitiveType)
+    if type_.name not in _COUNTED:
+        return _read(_position, field, literal)
+    count, is_above = count_literal(field, literal)
+    lowest, highest = _count_limits(type_)
+    if count < lowest:
+        return LiteralPosition(side=-1)
+    if count > highest or (count == highest and is_above):
+        return LiteralPosition(side=1)
+    value = decimal_from_unscaled(count, type_.scale) if isinstance(type_, DecimalType) else count
+    return LiteralPosition(value, is_above)
+
+
+def count_literal(field: NestedField, literal: Any) -> tuple[int, bool]:
+    """A literal in units of the type's last place, rounded down, perhaps beyond its limits, and whether it was rounded.
+
+    For types whose values are whole or decimal numbers, dates and times; raises as `locate_literal` does.
+    """
+    is_number = isinstance(field.type, DecimalType) or field.type in (INT, LONG)
+    return _read(_counted_number if is_number else _counted_time, field, literal)
+
+
+def exact_limits(type_: Type) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a type whose values are whole or decimal numbers, null for other types."""
+    if not isinstance(type_, PrimitiveType) or type_.name not in _COUNTED:
+        return None
+    lowest, highest = _count_limits(type_)
+    if isinstance(type_, DecimalType):
+        return decimal_from_unscaled(lowest, type_.scale), decimal_from_unscaled(highest, type_.scale)
+    return lowest, highest
+
+
+def _count_limits(type_: PrimitiveType) -> tuple[int, int]:
+    """The least and the greatest value in units of the last place."""
+    if isinstance(type_, DecimalType):
+        highest = 10**type_.precision - 1
+        return -highest, highest
+    half = 1 << (8 * INTEGER_WIDTHS[type_.name] - 1)
+    return -half, half - 1
+
+
+_T = TypeVar("_T")
+
+
+def _read(read: Callable[[PrimitiveType, Any], _T], field: NestedField, literal: Any) -> _T:
+    type_ = field.type
+    assert isinstance(type_, PrimitiveType)
+    try:
+        return read(type_, literal)
+    except (ValueError, OverflowError) as problem:
+        shown = str(literal)
+        if isinstance(literal, bool | str | bytes):
+            shown = shown.lower() if isinstance(literal, bool) else repr(literal)
+        raise ExpressionError(
+            f"column {field.name!r}: {shown} cannot be compared with type {type_}: {problem}",
+            column=field.name,
+            literal=str(literal),
+            type=str(type_),
+        ) from None
+
+
+_FINITE_LIMITS = {
+    "float": (float.fromhex("-0x1.fffffep+127"), float.fromhex("0x1.fffffep+127")),
+    "double": (float.fromhex("-0x1.fffffffffffffp+1023"), float.fromhex("0x1.fffffffffffffp+1023")),
+}
+_COUNTED = frozenset((*INTEGER_WIDTHS, "decimal"))
+_READ = frozenset(("boolean", "float", "double", "string", "uuid", "fixed", "binary"))
+_NO_TEXT = "it must be text, in single quotes"
+_INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_LONGEST_EXPONENT = 1000
+
+
+def _counted_number(type_: PrimitiveType, literal: Any) -> tuple[int, bool]:
+    is_decimal = isinstance(type_, DecimalType)
+    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal | (str if is_decimal else int)):
+        raise ValueError("it must be a number" if is_decimal else "it must be a whole number")
+    try:
+        number = Decimal(repr(literal) if isinstance(literal, float) else literal)
+    except InvalidOperation:
+        raise ValueError("it must be a number") from None
+    if number.is_nan():
+        raise ValueError("nothing compares with NaN")
+    if number.is_infinite() or number.adjusted() > _LONGEST_EXPONENT:
+        number = Decimal(f"1E{_LONGEST_EXPONENT}").copy_sign(number)
+    elif number and number.as_tuple().exponent < -_LONGEST_EXPONENT:  # type: ignore[operator]
+        raise ValueError("it has too many digits")
+    numerator, denominator = number.as_integer_ratio()
+    count, rest = divmod(numerator * 10 ** (type_.scale if isinstance(type_, DecimalType) else 0), denominator)
+    return count, rest != 0
+
+
+def _counted_time(type_: PrimitiveType, literal: Any) -> tuple[int, bool]:
+    nanos, is_zoned = 0, False
+    match literal:
+        case DateLiteral(days) if type_.name != "time":
+            nanos = days * DAY_SECONDS * NANOS_PER_SECOND
+        case NowLiteral(epoch_ms) if type_.name != "time":
+            nanos = epoch_ms * (NANOS_PER_SECOND // SECOND_MS)
+        case TimestampLiteral() if type_.name == "date":
+            raise ValueError("a date is compared with dates; write DATE '2026-01-31'")
+        case TimestampLiteral(nanos, is_zoned) if type_.name != "time":
+            pass
+        case str() if type_.name == "date":
+            return parse_date(literal), False
+        case str() if type_.name == "time":
+            nanos = parse_time(literal, NANOS_PER_SECOND)
+        case str():
+            nanos, offset_seconds = parse_timestamp(literal, NANOS_PER_SECOND)
+            is_zoned = offset_seconds is not None
+        case _:
+            raise ValueError(_NO_TEXT)
+    if type_.name == "date":
+        return nanos // (DAY_SECONDS * NANOS_PER_SECOND), False
+    if is_zoned and not type_.name.startswith("timestamptz"):
+        raise ValueError("a timestamp without time zone takes no offset")
+    count, rest = divmod(nanos, NANOS_PER_SECOND // TICKS_PER_SECOND.get(type_.name, MICROS_PER_SECOND))
+    return count, rest != 0
+
+
+def _position(type_: PrimitiveType, literal: Any) -> LiteralPosition:
+    value = literal
+    match type_.name:
+        case "float" | "double":
+            return _position_of_number(type_, literal)
+        case "boolean":
+            if not isinstance(literal, bool):
+                raise ValueError("it must be true or false")
+        case "uuid" if isinstance(literal, uuid.UUID):
+            pass
+        case "fixed" | "binary" if isinstance(literal, bytes):
+            require_length(type_, literal)
+        case _ if not isinstance(literal, str):
+            raise ValueError(_NO_TEXT)
+        case "string":
+            literal.encode()  # half a surrogate pair raises `ValueError`
+        case "uuid":
+            value = read_uuid(literal)
+        case _:
+            value = require_length(type_, read_bytes(literal))
+    return LiteralPosition(value)
+
+
+def _position_of_number(type_: PrimitiveType, literal: Any) -> LiteralPosition:
+    if isinstance(literal, str) and (match := _INFINITY.fullmatch(literal)):
+        return LiteralPosition(-math.inf if match[1] == "-" else math.inf)
+    if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
+        raise ValueError("it must be a number")
+    if literal.is_nan() if isinstance(literal, Decimal) else literal != literal:
+        raise ValueError("nothing compares with NaN; write IS NAN or IS NOT NAN")
+    if literal in (math.inf, -math.inf):
+        return LiteralPosition(float(literal))
+    lowest, highest = _FINITE_LIMITS[type_.name]
+    if side := (literal > highest) - (literal < lowest):
+        return LiteralPosition(side=side)
+    value = float(literal)
+    return LiteralPosition((to_single(value) if type_.name == "float" else value) + 0.0)

@@ -3,10 +3,10 @@
 An unbound tree names columns and holds literals as the user wrote them; `parsing.py` reads it from text and `binding.py`
 turns it into a bound one: AND, OR and `BoundPredicate`, without NOT, with values of the columns' types. Logic is SQL's: a
 row matches where the expression is true, and a comparison with null is not. NaN is not less than, greater than or equal
-to anything, and -0.0 equals 0.0. `projections.py` and `evaluators.py` decide bound expressions.
+to anything, and -0.0 equals 0.0. `evaluators.py` decides bound expressions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -14,7 +14,8 @@ import msgspec
 
 from icekeep.errors import IcekeepBug
 from icekeep.spec.transforms import Bucket, Transform
-from icekeep.spec.types import NestedField
+from icekeep.spec.types import SECOND_MS, NestedField
+from icekeep.spec.values import NANOS_PER_SECOND, format_date, format_timestamp
 
 MAX_DEPTH = 50
 """How deep AND, OR, NOT and parentheses may be nested; a long chain of one of them is one level."""
@@ -46,18 +47,17 @@ class Expression(msgspec.Struct, frozen=True):
     """Any filter, bound to a schema or not."""
 
 
-class AlwaysTrue(Expression, frozen=True):
+class _Constant(Expression, frozen=True):
+    def __reduce__(self) -> str:
+        return "ALWAYS_TRUE" if isinstance(self, AlwaysTrue) else "ALWAYS_FALSE"
+
+
+class AlwaysTrue(_Constant, frozen=True):
     """Matches every row; `ALWAYS_TRUE` is its only instance, also after pickling."""
 
-    def __reduce__(self) -> str:
-        return "ALWAYS_TRUE"
 
-
-class AlwaysFalse(Expression, frozen=True):
+class AlwaysFalse(_Constant, frozen=True):
     """Matches no row; `ALWAYS_FALSE` is its only instance, also after pickling."""
-
-    def __reduce__(self) -> str:
-        return "ALWAYS_FALSE"
 
 
 class And(Expression, frozen=True):
@@ -76,10 +76,42 @@ class Not(Expression, frozen=True):
     child: Expression
 
 
+class _TimeLiteral(msgspec.Struct, frozen=True):
+    def __str__(self) -> str:
+        zone = ""
+        match self:
+            case DateLiteral(days):
+                return f"DATE '{format_date(days)}'"
+            case TimestampLiteral(nanos, is_zoned):
+                text, zone = format_timestamp(nanos, NANOS_PER_SECOND), "Z" if is_zoned else ""
+            case NowLiteral(epoch_ms):
+                text = format_timestamp(epoch_ms, SECOND_MS)
+        return f"TIMESTAMP '{text.rstrip('0') if '.' in text else text}{zone}'"
+
+
+class DateLiteral(_TimeLiteral, frozen=True):
+    """A calendar date, in days since the epoch; compared with a timestamp it is midnight, in UTC."""
+
+    days: int
+
+
+class TimestampLiteral(_TimeLiteral, frozen=True):
+    """A date and time, in nanoseconds since the epoch in UTC; `zoned` where an offset was written."""
+
+    nanos: int
+    zoned: bool = False
+
+
+class NowLiteral(_TimeLiteral, frozen=True):
+    """`now` or an age from it, in epoch milliseconds; compared with a date it is its day, in UTC."""
+
+    epoch_ms: int
+
+
 class Predicate(Expression, frozen=True):
     """A comparison of a column, named in full with dots between parents and children, or of its transform.
 
-    Literals are int, float, Decimal, str, bool, bytes, or one of the kinds in `literals.py`.
+    Literals are int, float, Decimal, str, bool, bytes, or a time literal.
     """
 
     operation: Operation
@@ -179,11 +211,9 @@ def _join(
     terms = [term for term in chain(connective, expressions) if term != neutral]
     if not terms:
         return neutral
-    return absorbing if absorbing in terms else _balance(connective, terms)
-
-
-def _balance(connective: type[And] | type[Or], terms: Sequence[Expression]) -> Expression:
-    if len(terms) == 1:
-        return terms[0]
-    middle = (len(terms) + 1) // 2
-    return connective(_balance(connective, terms[:middle]), _balance(connective, terms[middle:]))
+    if absorbing in terms:
+        return absorbing
+    while len(terms) > 1:
+        pairs = [connective(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[2 * len(pairs) :]]
+    return terms[0]

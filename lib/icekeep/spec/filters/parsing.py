@@ -29,16 +29,18 @@ from icekeep.spec.filters.expressions import (
     AlwaysTrue,
     And,
     BoundPredicate,
+    DateLiteral,
     Expression,
     Not,
+    NowLiteral,
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
     chain,
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.times import AGE, age_ms
 from icekeep.spec.transforms import Bucket, Identity, Transform, Truncate, known_transform
 from icekeep.spec.types import DAY_MS, INT, PrimitiveType, Type
@@ -77,7 +79,6 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def unquote(text: str) -> str:
-    """The text between the quotes, with doubled quotes undone."""
     quote = text[0]
     return text[1:-1].replace(quote * 2, quote)
 
@@ -113,10 +114,8 @@ class TextReader:
             if match is None or match.lastgroup is None:
                 character = text[start]
                 is_open = character in self.quotes
-                problem = (
-                    f"quote {character} is not closed" if is_open else f"character {character!r} has no meaning here"
-                )
-                self._fail_at(start, f"the {problem}")
+                problem = "the quote {} is not closed" if is_open else "the character {!r} has no meaning here"
+                self._fail(problem.format(character), start)
             if match.lastgroup != "space":
                 self.tokens.append(Token(match.lastgroup, start, match[0]))
             start = match.end()
@@ -127,22 +126,15 @@ class TextReader:
         """The next token, not yet read."""
         return self.tokens[self._index]
 
-    @property
-    def _following(self) -> Token:
-        return self.tokens[min(self._index + 1, len(self.tokens) - 1)]
-
     def _take(self, text: str) -> bool:
-        """Move past a keyword or a mark if it is next, and say whether it was."""
+        """Move past a keyword or a mark if it is next."""
         is_next = text in (self._token.word, self._token.text)
         self._index += is_next
         return is_next
 
-    def _require(self, text: str, problem: str) -> None:
+    def _require(self, text: str, problem: str = "a comma or the closing parenthesis is missing here") -> None:
         if not self._take(text):
             self._fail(problem)
-
-    def _close(self) -> None:
-        self._require(")", "a comma or the closing parenthesis is missing here")
 
     def _column(self) -> str:
         parts = [self._name()]
@@ -173,7 +165,7 @@ class TextReader:
             column = self._column()
             self._require(",", f"the number of {numbered} is missing here")
             transform = f"{numbered}[{self._whole_number()}]"
-        self._close()
+        self._require(")")
         return column, transform
 
     def _whole_number(self) -> int:
@@ -183,11 +175,9 @@ class TextReader:
         self._index += 1
         return int(token.text)
 
-    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        """Raise at a token, by default the next one."""
-        self._fail_at((token or self._token).start, problem)
-
-    def _fail_at(self, start: int, problem: str) -> NoReturn:
+    def _fail(self, problem: str, at: Token | int | None = None) -> NoReturn:
+        """Raise at a token or position, by default at the next token."""
+        start = at if isinstance(at, int) else (at or self._token).start
         rest = self._text[start : start + _EXCERPT_LENGTH]
         place = f"before {rest!r}" if rest else "at its end"
         raise self.error(
@@ -246,15 +236,8 @@ _BARE_DATE = re.compile(r"(?<![\w'])\d{4}-\d{2}-\d{2}(?![\w'])")
 def parse_where(text: str, moment_ms: int | None = None) -> Expression:
     """Read a filter, for example `day >= today - 7 AND kind IN ('a', 'b')`.
 
-    Keywords are case-insensitive, column names are not. A number becomes an int, or a Decimal if it has a point or an
-    exponent.
-
-    Args:
-        moment_ms: the time of `now`, in epoch milliseconds; `today` is its day in UTC. One run of a job has one moment.
-
-    Raises:
-        ExpressionError: the text is no filter, or has `today` or `now` without a moment; `facts` holds the `text` and the
-            `position` of the first wrong character, counted from 1.
+    Keywords are case-insensitive, column names are not. `moment_ms` is the time of `now`, in epoch milliseconds; `today` is its
+    day in UTC. Raises `ExpressionError` as `TextReader`, also for `today` or `now` without a moment.
     """
     return FilterReader(text, moment_ms).parse()
 
@@ -266,8 +249,9 @@ class FilterReader(TextReader):
 
     def __init__(self, text: str, moment_ms: int | None) -> None:
         super().__init__(text)
-        self._moment_ms = moment_ms
-        self._literal_count = 0
+        self._moment_ms, self._literal_count = moment_ms, 0
+        # A second end, so that every token has a following one.
+        self.tokens.append(self.tokens[-1])
 
     def parse(self) -> Expression:
         if self._token.kind == "end":
@@ -297,7 +281,7 @@ class FilterReader(TextReader):
             inner = self._disjunction(depth + 1)
             self._require(")", "AND, OR or the closing parenthesis is missing here")
             return inner
-        if token.word in ("TRUE", "FALSE") and self._following.kind != "comparison":
+        if token.word in ("TRUE", "FALSE") and self.tokens[self._index + 1].kind != "comparison":
             self._index += 1
             return ALWAYS_TRUE if token.word == "TRUE" else ALWAYS_FALSE
         return self._comparison_of_literal() if self._at_literal() else self._predicate()
@@ -319,7 +303,6 @@ class FilterReader(TextReader):
         return ALWAYS_TRUE if compare(left, right) else ALWAYS_FALSE
 
     def _operand(self) -> tuple[str, Transform | None]:
-        """A column, and the transform around it."""
         first = self._index
         column = self._column(may_be_called=True)
         if not self._take("("):
@@ -337,33 +320,25 @@ class FilterReader(TextReader):
 
     def _predicate(self) -> Expression:
         column, transform = self._operand()
-
-        def ask(operation: Operation, *literals: Any) -> Predicate:
-            return Predicate(operation, column, literals, transform)
-
-        token = self._token
+        token, is_alone = self._token, transform is None
         if token.kind == "comparison":
             self._index += 1
-            return ask(_COMPARISONS[token.text][0], self._literal())
-        if self._take("IS"):
-            negated, operation = self._take("NOT"), Operation.IS_NULL
-            if not self._take("NULL"):
-                self._require("NAN", "after IS and IS NOT there is NULL or NAN")
-                operation = Operation.IS_NAN
-            return ask(COMPLEMENTS[operation] if negated else operation)
-        if transform is None and (token.kind == "end" or token.word in ("AND", "OR") or token.text == ")"):
-            return ask(Operation.EQ, True)
-        return self._set_range_or_pattern(ask)
-
-    def _set_range_or_pattern(self, ask: Callable[..., Predicate]) -> Expression:
+            return Predicate(_COMPARISONS[token.text][0], column, (self._literal(),), transform)
+        literals: Sequence[Any] = ()
+        is_test = self._take("IS")
         negated = self._take("NOT")
-        if self._take("BETWEEN"):
-            lowest = self._literal()
+        if is_test:
+            operation = Operation.IS_NULL if self._take("NULL") else Operation.IS_NAN
+            if operation is Operation.IS_NAN:
+                self._require("NAN", "after IS and IS NOT there is NULL or NAN")
+        elif is_alone and not negated and (token.kind == "end" or token.word in ("AND", "OR") or token.text == ")"):
+            operation, literals = Operation.EQ, (True,)
+        elif self._take("BETWEEN"):
+            lowest = Predicate(Operation.GT_EQ, column, (self._literal(),), transform)
             self._require("AND", "AND and the upper end of BETWEEN are missing here")
-            within = And(ask(Operation.GT_EQ, lowest), ask(Operation.LT_EQ, self._literal()))
+            within = And(lowest, Predicate(Operation.LT_EQ, column, (self._literal(),), transform))
             return Not(within) if negated else within
-        literals: Sequence[Any]
-        if self._take("IN"):
+        elif self._take("IN"):
             operation, literals = Operation.IN, self._list()
         elif self._take("LIKE"):
             prefix, is_whole = self._like()
@@ -374,25 +349,24 @@ class FilterReader(TextReader):
             self._fail("arithmetic is supported only after today and now")
         else:
             self._fail("a comparison, IN, BETWEEN, LIKE or IS is missing here")
-        return ask(COMPLEMENTS[operation] if negated else operation, *literals)
+        return Predicate(COMPLEMENTS[operation] if negated else operation, column, tuple(literals), transform)
 
-    def _fail(self, problem: str, token: Token | None = None) -> NoReturn:
-        """Raise at a token; where it is part of a date without quotes, say that instead."""
-        start = (token or self._token).start
+    def _fail(self, problem: str, at: Token | int | None = None) -> NoReturn:
+        """Where the place is part of a date without quotes, that is the problem."""
+        start = at if isinstance(at, int) else (at or self._token).start
         dates = (_BARE_DATE.match(self._text, at) for at in (start - len("2026"), start) if at >= 0)
         date = next(filter(None, dates), None)
-        super()._fail(problem if date is None else f"a date stands in single quotes: {date[0]!r}", token)
+        super()._fail(problem if date is None else f"a date stands in single quotes: {date[0]!r}", at)
 
     def _list(self) -> list[Any]:
         self._require("(", "after IN a list in parentheses is missing here")
         literals = [self._literal()]
         while self._take(","):
             literals.append(self._literal())
-        self._close()
+        self._require(")")
         return literals
 
     def _like(self) -> tuple[str, bool]:
-        """As `read_pattern`."""
         token, escape = self._token, "\\"
         pattern = self._string("after LIKE a pattern in single quotes is missing here")
         if self._take("ESCAPE"):
@@ -423,7 +397,8 @@ class FilterReader(TextReader):
     def _name(self) -> str:
         token = self._token
         if not _may_be_column(token):
-            is_meant = self.tokens[self._index - 1].text == "." or self._following.kind == "comparison"
+            before, after = self.tokens[self._index - 1], self.tokens[self._index + 1]
+            is_meant = before.text == "." or after.kind == "comparison"
             if token.word and is_meant:
                 self._fail(f"{token.word} is a reserved word; a column of that name stands in double quotes")
             self._fail("a column or a literal is missing here")
@@ -431,7 +406,7 @@ class FilterReader(TextReader):
 
     def _at_literal(self) -> bool:
         token = self._token
-        if token.kind == "name" and self._following.kind == "string":
+        if token.kind == "name" and self.tokens[self._index + 1].kind == "string":
             return token.word in ("DATE", "TIMESTAMP")
         return (
             token.kind in ("number", "age", "string", "bytes")
@@ -489,11 +464,11 @@ class FilterReader(TextReader):
             self._fail(f"there are more than {MAX_LITERALS} literals")
 
     def _refuse_typed(self) -> None:
-        is_word = self._token.kind == "name" and _may_be_column(self._token)
-        if is_word and self._following.kind == "string":
-            self._fail(f"{self._token.text} literals are not supported, DATE and TIMESTAMP are; write the text alone")
+        token, following = self._token, self.tokens[self._index + 1]
+        if token.kind == "name" and _may_be_column(token) and following.kind == "string":
+            self._fail(f"{token.text} literals are not supported, DATE and TIMESTAMP are; write the text alone")
 
-    def _moment(self, token: Token) -> DateLiteral | Moment:
+    def _moment(self, token: Token) -> DateLiteral | NowLiteral:
         """`today` or `now`, plus or minus an age; a bare number counts days."""
         if self._moment_ms is None:
             self._fail(f"{token.text} has no moment here; hand one in, or write a date", token)
@@ -504,7 +479,7 @@ class FilterReader(TextReader):
             shift_ms = -self._age(is_today=is_today) if sign == "-" else self._age(is_today=is_today)
         if is_today:
             return DateLiteral(self._moment_ms // DAY_MS + shift_ms // DAY_MS)
-        return Moment(self._moment_ms + shift_ms)
+        return NowLiteral(self._moment_ms + shift_ms)
 
     def _age(self, *, is_today: bool) -> int:
         token = self._token
@@ -526,7 +501,6 @@ class FilterReader(TextReader):
         return span_ms
 
     def _number(self, token: Token) -> int | Decimal:
-        """The number of the token just read."""
         if token.kind == "age":
             self._fail("an age stands only after today or now", token)
         is_touched = self._token.start == token.start + len(token.text)
@@ -574,7 +548,6 @@ def read_pattern(pattern: str, escape: str = "\\") -> tuple[str, bool]:
 def format_expression(expression: Expression) -> str:
     """The expression as text that `parse_where` reads back; `now` is shown as the moment it was read as.
 
-    >>> from icekeep.spec.filters.parsing import parse_where
     >>> format_expression(parse_where("not day between '2026-01-01' and '2026-01-31'"))
     "NOT (day >= '2026-01-01' AND day <= '2026-01-31')"
     """
@@ -631,9 +604,9 @@ def _format_literal(literal: Any) -> str:
             return "true" if literal else "false"
         case bytes():
             return f"X'{literal.hex().upper()}'"
-        case int() | float() | Decimal() | DateLiteral() | TimestampLiteral() | Moment():
+        case int() | float() | Decimal() | DateLiteral() | TimestampLiteral() | NowLiteral():
             return _INFINITIES.get(literal) or str(literal)
-    return _quote(str(literal))
+    return _quoted(str(literal))
 
 
 _INFINITIES: dict[Any, str] = {math.inf: "'Infinity'", -math.inf: "'-Infinity'"}
@@ -644,9 +617,9 @@ def _format_value(type_: Type, value: Any) -> str:
     assert isinstance(type_, PrimitiveType)
     text = value_to_text(type_, value)
     if type_.name not in _UNQUOTED:
-        return _quote(text)
+        return _quoted(text)
     return _INFINITIES.get(value) or text
 
 
-def _quote(text: str) -> str:
+def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -92,29 +92,21 @@ def read_manifest(
 def open_manifest(data: bytes, manifest: ManifestFile) -> tuple[AvroHeader, ManifestHeader]:
     """The header of a manifest, checked against its row of the manifest list; raises as `read_manifest`."""
     location = manifest.manifest_path
-
-    def mismatch(holds: str, listed: object) -> InvalidTableError:
-        return InvalidTableError(
-            f"manifest {location!r} {holds}, but its manifest list says {listed}", location=location
-        )
-
+    mismatch = None
     if len(data) != manifest.manifest_length:
-        raise mismatch(f"has {len(data)} bytes", manifest.manifest_length)
-    avro = read_header(data, location)
-    with _damage(location):
+        mismatch = f"has {len(data)} bytes, but its manifest list says {manifest.manifest_length}"
+    else:
+        avro = read_header(data, location)
         header = _manifest_header(avro.metadata, location)
-    if header.content not in (None, manifest.content):
-        raise mismatch(f"holds {header.content.name.lower()}", manifest.content.name.lower())
-    if header.partition_spec_id not in (None, manifest.partition_spec_id):
-        raise mismatch(f"is of partition spec {header.partition_spec_id}", f"spec {manifest.partition_spec_id}")
+        spec_id = header.partition_spec_id
+        if header.content not in (None, manifest.content):
+            contents = header.content.name.lower(), manifest.content.name.lower()
+            mismatch = f"holds {contents[0]}, but its manifest list says {contents[1]}"
+        elif spec_id not in (None, manifest.partition_spec_id):
+            mismatch = f"is of partition spec {spec_id}, but its manifest list says spec {manifest.partition_spec_id}"
+    if mismatch is not None:
+        raise InvalidTableError(f"manifest {location!r} {mismatch}", location=location)
     return avro, header
-
-
-def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
-    """The metadata of a manifest from its first bytes; raises `InvalidTableError` also if they are too few."""
-    avro = read_header(head, location)
-    with _damage(location):
-        return _manifest_header(avro.metadata, location)
 
 
 def stored_fields(record: Any) -> dict[int, dict[str, Any]]:
@@ -260,6 +252,11 @@ def _inherit(stored: dict[str, Any], file: DataFile, manifest: ManifestFile) -> 
 _CONTENTS = {content.name.lower().encode(): content for content in ManifestContent}
 
 
+def read_manifest_header(head: bytes, location: str) -> ManifestHeader:
+    """The metadata of a manifest from its first bytes; raises `InvalidTableError` also if they are too few."""
+    return _manifest_header(read_header(head, location).metadata, location)
+
+
 def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHeader:
     text = metadata.get("content")
     content = None if text is None else _CONTENTS.get(text)
@@ -275,7 +272,8 @@ def _manifest_header(metadata: Mapping[str, bytes], location: str) -> ManifestHe
         raise InvalidTableError(
             f"manifest {location!r} has the partition-spec-id {spec_id!r}", location=location
         ) from None
-    return ManifestHeader(number, content, _unknown_field_ids(metadata["avro.schema"]))
+    with _damage(location):
+        return ManifestHeader(number, content, _unknown_field_ids(metadata["avro.schema"]))
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,19 @@ from uuid import UUID
 import msgspec
 
 from icekeep.errors import IcekeepBug
-from icekeep.spec.types import BINARY, BOOLEAN, INT, LONG, STRING, ListType, MapType, NestedField, StructType, Type
+from icekeep.spec.types import (
+    BINARY,
+    BOOLEAN,
+    FLOATING_TYPES,
+    INT,
+    LONG,
+    STRING,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    Type,
+)
 from icekeep.spec.values import java_order, value_to_bytes
 
 
@@ -148,8 +160,17 @@ class ManifestFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def entries_count(self) -> int | None:
         """All entries, deleted ones too; null if the list does not count them."""
-        counts = (self.added_files_count, self.existing_files_count, self.deleted_files_count)
-        return None if None in counts else sum(count or 0 for count in counts)
+        return total_count((self.added_files_count, self.existing_files_count, self.deleted_files_count))
+
+
+def total_count(counts: Iterable[int | None]) -> int | None:
+    """The sum of counts; `None` if one is missing, as in a list of version 1."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 class VersionedField(msgspec.Struct, frozen=True):
@@ -242,13 +263,11 @@ MANIFEST_FILE_FIELDS = (
 
 
 def entry_type(partition: StructType, format_version: int) -> StructType:
-    """The `manifest_entry` of a format version and a partition type."""
     data_file = _fields(DATA_FILE_FIELDS, format_version, {PARTITION_FIELD_ID: partition})
     return _fields(ENTRY_FIELDS, format_version, {DATA_FILE_FIELD_ID: data_file})
 
 
 def manifest_file_type(format_version: int) -> StructType:
-    """The `manifest_file` of a format version."""
     return _fields(MANIFEST_FILE_FIELDS, format_version, {})
 
 
@@ -309,48 +328,40 @@ class PartitionSummarizer:
     """The `field_summary` of each partition field over the tuples that are added (spec, "Manifest Lists")."""
 
     def __init__(self, types: Sequence[Type]) -> None:
-        self._fields = [_FieldRange(t) for t in types]
+        self._types = types
+        self._has_null, self._has_nan = [False] * len(types), [False] * len(types)
+        self._bounds: list[tuple[Any, Any] | None] = [None] * len(types)
+        """The least and the greatest value of each field, each after its place in the order of bounds."""
 
     def add(self, values: tuple[Any, ...]) -> None:
-        for field, value in zip(self._fields, values, strict=True):
-            field.add(value)
+        for number, (value, bounds) in enumerate(zip(values, self._bounds, strict=True)):
+            if value is None:
+                self._has_null[number] = True
+            elif isinstance(value, float) and math.isnan(value):
+                self._has_nan[number] = True
+            else:
+                placed: tuple[Any, Any] = (_bounds_order(value), value)
+                lower, upper = bounds or (placed, placed)
+                self._bounds[number] = min(lower, placed), max(upper, placed)
 
     def summaries(self) -> tuple[FieldSummary, ...]:
-        return tuple(
-            FieldSummary(
-                contains_null=field.contains_null,
-                contains_nan=field.contains_nan if field.is_float else None,
-                lower_bound=None if field.lower is None else value_to_bytes(field.type, field.lower),
-                upper_bound=None if field.upper is None else value_to_bytes(field.type, field.upper),
+        summaries = []
+        for type_, null, nan, bounds in zip(self._types, self._has_null, self._has_nan, self._bounds, strict=True):
+            lower, upper = (None, None) if bounds is None else (value_to_bytes(type_, bound) for _, bound in bounds)
+            summaries.append(
+                FieldSummary(
+                    contains_null=null,
+                    contains_nan=nan if type_ in FLOATING_TYPES else None,
+                    lower_bound=lower,
+                    upper_bound=upper,
+                )
             )
-            for field in self._fields
-        )
+        return tuple(summaries)
 
 
-class _FieldRange:
-    def __init__(self, type_: Type) -> None:
-        self.type, self.is_float = type_, str(type_) in ("float", "double")
-        self.contains_null = self.contains_nan = False
-        self.lower: Any = None
-        self.upper: Any = None
-
-    def add(self, value: Any) -> None:
-        if value is None:
-            self.contains_null = True
-        elif self.is_float and math.isnan(value):
-            self.contains_nan = True
-        elif self.lower is None:
-            self.lower = self.upper = value
-        else:
-            key = self._order(value)
-            if key < self._order(self.lower):
-                self.lower = value
-            elif key > self._order(self.upper):
-                self.upper = value
-
-    def _order(self, value: Any) -> Any:
-        # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2).
-        if self.is_float:
-            return value, math.copysign(1.0, value)
-        # Java's readers would skip files if UUIDs were bounded by their bytes.
-        return java_order(value) if isinstance(value, UUID) else value
+def _bounds_order(value: Any) -> Any:
+    # -0.0 sorts below 0.0: a bound must not hide it (spec, "Manifest Lists", note 2).
+    if isinstance(value, float):
+        return value, math.copysign(1.0, value)
+    # Java's readers would skip files if UUIDs were bounded by their bytes.
+    return java_order(value) if isinstance(value, UUID) else value

@@ -147,22 +147,18 @@ class EntryEncoder:
 
 
 class _Totals:
+    """The counts and the least sequence number of a manifest, as `fields` of `ManifestFile`."""
+
     def __init__(self) -> None:
-        self.files, self.rows = dict.fromkeys(Status, 0), dict.fromkeys(Status, 0)
-        self.min_sequence_number: int | None = None
+        self.fields: dict[str, Any] = dict.fromkeys((name for names in COUNTS.values() for name in names), 0)
+        self.fields["min_sequence_number"] = None
 
     def add(self, status: Status, files_count: int, rows_count: int, sequence_number: int | None) -> None:
-        self.files[status] += files_count
-        self.rows[status] += rows_count
+        for name, count in zip(COUNTS[status], (files_count, rows_count), strict=True):
+            self.fields[name] += count
         if status is not Status.DELETED and sequence_number is not None:
-            least = self.min_sequence_number
-            self.min_sequence_number = sequence_number if least is None else min(least, sequence_number)
-
-    def fields(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"min_sequence_number": self.min_sequence_number}
-        for status, (files_count, rows_count) in COUNTS.items():
-            out |= {files_count: self.files[status], rows_count: self.rows[status]}
-        return out
+            least = self.fields["min_sequence_number"]
+            self.fields["min_sequence_number"] = sequence_number if least is None else min(least, sequence_number)
 
 
 class ManifestBuilder:
@@ -204,7 +200,7 @@ class ManifestBuilder:
 
     @property
     def length_bytes(self) -> int:
-        """The bytes of the header and of the complete blocks."""
+        """Of the header and of the complete blocks."""
         return self._file.length_bytes
 
     def add(self, entry: ManifestEntry) -> None:
@@ -249,7 +245,7 @@ class ManifestBuilder:
             added_snapshot_id=snapshot_id,
             content=self._content,
             partitions=self._partitions.summaries(),
-            **self._totals.fields(),
+            **self._totals.fields,
         )
 
 
@@ -286,8 +282,9 @@ def write_manifest_list(
         **{key: b"null" if value is None else str(value).encode() for key, value in numbers.items()},
     }
     file = AvroContainer(metadata, sync_marker((snapshot.manifest_list or "").encode()), pack)
-    for manifest in manifests:
-        row = _numbered(manifest, snapshot)
+    for row in manifests:
+        if row.sequence_number is None:
+            row = _numbered(row, snapshot)
         if missing := next((name for name in required if getattr(row, name) is None), None):
             raise IcekeepBug(f"manifest {row.manifest_path!r} has no {missing}, which version {format_version} needs")
         file.add(_encode(parsed, _record([getattr(row, name) for name, _ in writers], writers)))
@@ -301,8 +298,6 @@ def manifest_packer(codec: str, level: int | None = None) -> tuple[str, Packer]:
 
 
 def _numbered(manifest: ManifestFile, snapshot: Snapshot) -> ManifestFile:
-    if manifest.sequence_number is not None:
-        return manifest
     if manifest.added_snapshot_id != snapshot.snapshot_id:
         raise IcekeepBug(
             f"manifest {manifest.manifest_path!r} has no sequence number and is not of snapshot {snapshot.snapshot_id}"
@@ -373,7 +368,7 @@ def carried_manifest(  # noqa: PLR0913 - the metadata of a manifest and a change
         added_snapshot_id=snapshot_id,
         content=manifest.content,
         partitions=manifest.partitions,  # wider than the bounds of fewer entries, which is allowed
-        **totals.fields(),
+        **totals.fields,
     )
 
 

@@ -8,7 +8,7 @@ from icekeep.errors import UnsupportedError
 from icekeep.spec.metadata import metadata_from_json, metadata_to_json
 from icekeep.spec.partitioning import spec_from_json
 from icekeep.spec.schema import schema_from_json
-from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile, view_from_json
+from icekeep.spec.snapshots import PartitionStatisticsFile, Snapshot, SnapshotRef, StatisticsFile, object_from_json
 from icekeep.spec.sorting import sort_order_from_json
 from icekeep.spec.updates import (
     AddEncryptionKey,
@@ -127,17 +127,17 @@ LARGE_UPDATES = [
     (AddSchema(schema_from_json(SCHEMA), 7), {"action": "add-schema", "schema": SCHEMA, "last-column-id": 7}),
     (AddPartitionSpec(spec_from_json(SPEC)), {"action": "add-spec", "spec": SPEC}),
     (AddSortOrder(sort_order_from_json(ORDER)), {"action": "add-sort-order", "sort-order": ORDER}),
-    (AddSnapshot(view_from_json(Snapshot, SNAPSHOT, "")), {"action": "add-snapshot", "snapshot": SNAPSHOT}),
+    (AddSnapshot(object_from_json(Snapshot, SNAPSHOT, "")), {"action": "add-snapshot", "snapshot": SNAPSHOT}),
     (
-        SetSnapshotRef("audit", view_from_json(SnapshotRef, REF, "")),
+        SetSnapshotRef("audit", object_from_json(SnapshotRef, REF, "")),
         {"action": "set-snapshot-ref", "ref-name": "audit", **REF},
     ),
     (
-        SetStatistics(view_from_json(StatisticsFile, STATISTICS, "")),
+        SetStatistics(object_from_json(StatisticsFile, STATISTICS, "")),
         {"action": "set-statistics", "statistics": STATISTICS, "snapshot-id": 8},
     ),
     (
-        SetPartitionStatistics(view_from_json(PartitionStatisticsFile, PARTITION_STATISTICS, "")),
+        SetPartitionStatistics(object_from_json(PartitionStatisticsFile, PARTITION_STATISTICS, "")),
         {"action": "set-partition-statistics", "partition-statistics": PARTITION_STATISTICS},
     ),
 ]
@@ -217,7 +217,7 @@ def test_a_last_column_id_is_always_said(last_column_id, expected):
 def test_snapshots_of_version_1_have_no_sequence_number():
     raw = metadata_to_json(base())
     raw["format-version"] = 1
-    (sent,) = updates_to_json(metadata_from_json(raw), [AddSnapshot(view_from_json(Snapshot, SNAPSHOT, ""))])
+    (sent,) = updates_to_json(metadata_from_json(raw), [AddSnapshot(object_from_json(Snapshot, SNAPSHOT, ""))])
     assert "sequence-number" not in sent["snapshot"]
 
 

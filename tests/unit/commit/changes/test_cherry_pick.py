@@ -364,7 +364,7 @@ def test_an_overwrite_of_a_table_without_partitions_leaves_room_for_nothing_else
         run(table, CherryPick(picked.snapshot_id))
 
 
-def test_an_overwrite_of_all_without_partitions_leaves_no_room_for_files_of_another_spec(catalog):
+def test_an_overwrite_without_partitions_is_of_all_specs(catalog):
     table = memory_table(catalog, spec=BY_KIND)
     all_specs = (BY_KIND, msgspec.structs.replace(UNPARTITIONED, spec_id=1))
     catalog.drop(EVENTS)
@@ -451,7 +451,7 @@ def test_a_new_snapshot_is_refused_where_the_picked_one_expires_before_it_lands(
     assert not [name for name in catalog.load(EVENTS).metadata.refs if name != "main"]
 
 
-def test_a_rollback_meanwhile_turns_a_new_snapshot_into_a_fast_forward_and_what_was_written_goes(catalog, table):
+def test_a_rollback_meanwhile_makes_a_pick_a_fast_forward(catalog, table):
     table, picked = staged(table, "b")
     first = table.metadata.current_snapshot_id
     table = add(table, "c")

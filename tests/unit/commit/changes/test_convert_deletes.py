@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, ReachedNumbers, RowDelta
+from icekeep.commit.changes.deletes import ConvertDeletes, ConvertedFile, EntryDigests, RowDelta, SearchedFiles
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.file_sets import entry_digest
 from icekeep.errors import ConflictError, IcekeepBug, UnsupportedError
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.matched_deletes import reaches
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaches
 from icekeep.spec.updates import AddPartitionSpec, UpgradeFormatVersion
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after
@@ -137,7 +137,7 @@ def test_nothing_to_convert_is_no_commit(table):
     assert run(table, conversion(table, deletes=(), read=(), named=())).changed is False
 
 
-def test_a_compaction_that_kept_its_sequence_number_brought_a_file_that_was_not_converted(table):
+def test_an_old_file_that_came_meanwhile_was_not_converted(table):
     """apache/iceberg #10312: the new file is as old as those that were read, so the delete reaches it."""
     change = conversion(table, of_one("p", "a"))
     later = compacted(table, ("b",), "b2", starting_sequence_number=1, data_sequence_number=1)
@@ -254,7 +254,7 @@ def test_a_row_that_only_the_present_vector_has_is_lost_with_that_vector(newer):
     refused(table, change, "other positions of data file .*/a' are deleted")
 
 
-def test_position_delete_files_from_before_an_upgrade_are_merged_and_stay_where_others_need_them(catalog):
+def test_position_deletes_from_before_an_upgrade_are_merged(catalog):
     start = add_deletes(add(memory_table(catalog), "a", "b"), position_deletes("p", "a", "b"), named=("a", "b"))
     table = swap(add_deletes(start, equality_deletes("e")), UpgradeFormatVersion(3))
     merged = conversion(table, deletion_vector("w", "a"), merged=("p",), replaced=())
@@ -332,10 +332,10 @@ def test_digests_are_a_set(digests, other):
 def test_what_is_reached_is_what_the_rule_says(table):
     data, deletes = table
     some = [delete for delete in deletes if delete.data_file.content is FileContent.EQUALITY_DELETES]
-    reached = ReachedNumbers.of(some, SPECS)
+    reached = SearchedFiles.of(some, SPECS, EntryDigests(), (), 99)
     for entry in data:
         expected = any(reaches(delete, entry, SPECS) for delete in some)
-        assert reached.has(entry) is expected
+        assert reached.unsearched_and_named([entry]) == (entry.data_file.file_path if expected else None, ())
         # So a manifest of its spec is asked.
         is_asked = reached.anywhere >= 0 or entry.data_file.spec_id in {spec_id for spec_id, _ in reached.partitions}
         assert not expected or is_asked

@@ -181,7 +181,7 @@ def test_schemas_and_specs_stay_unless_asked_for(catalog):
     assert len(result.table.metadata.partition_specs) == 2
 
 
-def test_a_spec_that_a_retained_manifest_uses_stays_and_so_does_the_schema_that_types_it(catalog):
+def test_a_spec_in_use_stays_with_its_schema(catalog):
     # Without the column's type the manifest could not be read any more, and every later commit would fail.
     table = evolved(catalog)
     result = expire(table, clean_expired_metadata=True)
@@ -375,7 +375,7 @@ def test_what_was_found_unused_goes_and_no_more(catalog):
     assert schema_ids(expire(table, clean_expired_metadata=True, expected=planned).table) == [0, 4]
 
 
-def test_what_others_have_removed_already_is_no_conflict_and_what_they_use_by_now_is_one(catalog):
+def test_what_others_removed_is_no_conflict_and_what_they_use_is(catalog):
     table = with_unused_schemas(catalog, 3, 4)
     planned = found(table)
     table.catalog.follow(after(lambda: swap(table, RemoveSchemas((4,)))))

@@ -230,7 +230,7 @@ def test_a_branch_is_overwritten_alone(table):
     assert live(done) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_files_of_a_partition_spec_that_is_gone_are_a_conflict_whatever_they_are_held_against():
+def test_files_of_a_partition_spec_that_is_gone_are_a_conflict():
     table = add(memory_table(MemoryCatalog()), "a")
     change = OverwriteFiles(
         rows=parse_where("id = 1"), added=(data_file("new", 1, (1,), spec_id=7),), added_match_rows=True

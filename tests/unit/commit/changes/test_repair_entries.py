@@ -103,7 +103,7 @@ def test_an_entry_that_goes_is_marked_as_deleted(table):
     assert totals(done)["total-records"] == totals(table)["total-records"] - 10
 
 
-def test_a_doubled_entry_goes_without_a_mark_since_expiration_deletes_the_files_of_marks(catalog, table):
+def test_a_doubled_entry_goes_without_a_mark(catalog, table):
     place = next(p for p in damager(catalog).entries() if p.file["file_path"].endswith("/a"))
     damager(catalog).edit_manifest(place.manifest, lambda entries: entries.append(dict(entries[place.index])))
     table = catalog.load(EVENTS)

@@ -116,7 +116,7 @@ def refused(table: Table, change: RewriteDeletes, match: str) -> None:
     assert not orphans(table.catalog) - before
 
 
-def test_merged_deletes_take_the_greatest_number_of_what_they_were_made_of_and_nothing_else_changes(table):
+def test_merged_deletes_take_the_greatest_sequence_number(table):
     table = add_deletes(add(table, "c"), equality_deletes("e"))
     done = run(table, merge(table)).table
     assert live(done) == {"a": 1, "b": 1, "c": 1, "m": 1, "e": 1}
@@ -168,7 +168,7 @@ def test_a_data_file_that_a_rollback_revived_keeps_its_deletes(table):
     assert live(gone.catalog.load(gone.identifier)) == {"a": 1, "b": 1, "p": 1, "q": 1}
 
 
-def test_rows_that_were_too_old_for_their_data_file_may_be_dropped_as_long_as_it_is_as_new(table):
+def test_rows_too_old_for_their_data_file_may_be_dropped(table):
     """A greater number would bring them into force."""
     table = add(without(table, "a"), "a")
     kept = {"a": NamedFile(dropped_up_to=3), "b": NamedFile(kept_from=2)}

@@ -272,7 +272,7 @@ def test_on_an_empty_table_nothing_is_live(catalog):
     refused(table, RewriteFiles(removed=(gone,), added=files("b"), schema_id=0), match="no longer live")
 
 
-def test_manifests_that_cannot_hold_a_removed_file_are_not_opened_where_the_plan_says_which_do():
+def test_only_the_manifests_that_a_plan_names_are_opened():
     storage = HookedStorage(MemoryStorage())
     table = memory_table(MemoryCatalog(storage))
     for number in range(10):

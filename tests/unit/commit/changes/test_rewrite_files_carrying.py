@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from icekeep.commit.changes.deletes import RowDelta
-from icekeep.commit.file_sets import Carried
+from icekeep.commit.changes.rewrites import Carried
 from icekeep.errors import ConflictError, IcekeepBug
 from kit.changes import Applying, run
 from kit.memory_catalog import CONFLICTS, MemoryCatalog, after

@@ -13,8 +13,8 @@ from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import ConflictError, IcekeepBug, InvalidTableError
 from icekeep.spec.manifests.structs import FileContent, ManifestContent
+from icekeep.spec.matched_deletes import reaching_deletes
 from icekeep.spec.reach import applied_delete
-from icekeep.spec.reached_files import reaching_deletes
 from icekeep.spec.types import LONG, NestedField
 from icekeep.spec.updates import AddPartitionSpec, AddSchema, SetCurrentSchema
 from kit.changes import run
@@ -128,7 +128,7 @@ def test_deletes_that_were_not_applied_are_a_conflict(table, at_start):
     assert "new" in live(run(deleted, whole).table)
 
 
-def test_delete_manifests_of_which_all_is_too_old_are_written_once_however_often_the_commit_is_tried(catalog):
+def test_delete_manifests_that_are_too_old_are_written_once(catalog):
     """Beside writers that never stop, what each attempt writes anew decides who is faster."""
     table = add(memory_table(catalog), "a", "b")
     for name, path in (("p", "a"), ("q", "b")):
@@ -211,7 +211,7 @@ def test_without_the_starting_sequence_number_equality_deletes_are_a_conflict(ta
     refused(table, change, "/e' reaches data file .*/a', whose rewrite did not apply it")
 
 
-def test_equality_deletes_no_newer_than_the_start_are_a_conflict_where_they_were_not_applied(table):
+def test_old_equality_deletes_that_were_not_applied_are_a_conflict(table):
     deleted = add_deletes(table, equality_deletes("e"))
     for number in (3, 4):
         change = rewrite(deleted, data_sequence_number=number, applied_deletes={})
@@ -322,7 +322,7 @@ def add_deletes_by_new_column(table, wider):
     return add_deletes(table, equality_deletes("e", 1, 4))
 
 
-def test_vectors_that_were_applied_go_with_their_files_and_others_of_the_same_puffin_file_stay(newer):
+def test_applied_vectors_go_and_others_of_their_puffin_file_stay(newer):
     table = add_deletes(newer, deletion_vector("v", "a", 4), deletion_vector("v", "b", 44))
     done = run(table, rewrite(table, ("a",))).table
     assert live(done) == {"new": 1, "b": 1, "v": 1}

@@ -123,7 +123,7 @@ def test_new_manifests_come_before_those_that_are_kept(table):
     assert live(done) == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
-def test_a_manifest_that_others_replaced_meanwhile_is_a_conflict_and_the_staged_one_is_the_jobs_to_remove(table):
+def test_a_manifest_that_others_replaced_is_a_conflict(table):
     change = rewrite(table)
 
     def remove_b():

@@ -87,7 +87,7 @@ def test_what_is_not_asked_for_stays(catalog):
     assert live(run(table, rewrite(table)).table) == live(table)
 
 
-def test_that_alone_is_a_commit_where_there_are_any_and_manifests_that_lose_none_are_kept(catalog):
+def test_dropping_dangling_deletes_alone_is_a_commit(catalog):
     table = add_deletes(parted(catalog), equality_deletes("ey2", **Y))
     done = run(table, DROP)
     assert live(done.table) == {"x1": 1, "y1": 1, "ex": 1, "ey": 1, "ey2": 1}

@@ -96,7 +96,7 @@ class Others:
 
 @pytest.mark.slow
 @given(st.sampled_from([1, 2, 3]), st.booleans(), _ACTS, _ACTS, _ACTS, st.integers(1, 5), st.booleans(), st.booleans())
-def test_whatever_others_do_the_live_files_are_those_that_they_leave_and_only_what_they_replaced_is_refused(
+def test_only_manifests_that_others_replaced_are_refused(
     version, merges, before, first, second, each, drops, takes_all
 ):
     table = memory_table(MemoryCatalog(), spec=BY_KIND, format_version=version, **(MERGING if merges else {}))

@@ -305,9 +305,7 @@ def test_rows_of_a_replaced_file_that_were_deleted_meanwhile_do_not_come_back(ta
         (SERIALIZABLE, lambda t: add(t, data_file("t", partition=("x",))), "/t'.* was added meanwhile"),
     ],
 )
-def test_what_others_do_to_the_rows_that_were_read_is_a_conflict_where_isolation_forbids_it(
-    catalog, isolation, act, match
-):
+def test_isolation_decides_what_others_may_do_to_rows_that_were_read(catalog, isolation, act, match):
     table = add(memory_table(catalog, spec=BY_KIND), *(data_file(k, partition=(k,)) for k in "xy"))
 
     def change(isolation, kind):

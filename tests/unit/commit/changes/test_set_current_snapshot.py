@@ -114,7 +114,7 @@ def test_what_another_writer_commits_meanwhile_is_not_undone(catalog, table, cls
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_a_decision_on_a_table_that_is_out_of_date_is_a_conflict_before_anything_is_asked(catalog, table, cls):
+def test_a_decision_on_an_outdated_table_is_a_conflict(catalog, table, cls):
     add(table, "theirs")
     swaps = len(catalog.swaps)
     with pytest.raises(ConflictError, match="look at what is there now and run it again"):

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import (
 )
 
 from icekeep.formats.base import count_nans
-from icekeep.formats.parquet.metrics import file_metrics, split_offsets
+from icekeep.formats.parquet.metrics import file_metrics
 from icekeep.spec.properties import metrics_modes
 from icekeep.spec.types import (
     BINARY,
@@ -299,7 +299,8 @@ def test_split_offsets_are_where_the_row_groups_start():
         min(offset for offset in (c.dictionary_page_offset, c.data_page_offset) if offset is not None)
         for c in (metadata.row_group(i).column(0) for i in range(3))
     ]
-    assert split_offsets(metadata) == tuple(starts)
+    metrics = file_metrics(metadata, EVERY_TYPE, metrics_modes({}, EVERY_TYPE))
+    assert metrics.split_offsets == tuple(starts)
     assert starts[0] == 4
     assert starts == sorted(starts)
 

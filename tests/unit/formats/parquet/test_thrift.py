@@ -167,24 +167,3 @@ def test_lists_of_numbers_bytes_and_truth_values_are_read_as_they_were_written()
     assert (struct.binary(4), struct.binary(5), struct.integers(6)) == (b"text", None, [])
     with pytest.raises(Damaged):
         struct.integers(2)
-
-
-def test_a_walk_opens_what_it_is_asked_for_and_ends_where_the_struct_does():
-    inner = struct_bytes([(1, thrift.I64, encode_long(7))])
-    data = struct_bytes(
-        [(2, thrift.LIST, thrift.list_bytes(thrift.STRUCT, [inner] * 3)), (40, thrift.I64, encode_long(-5))]
-    )
-    found = []
-
-    def opened(position):
-        found.append(Struct(data, position))
-        return found[-1].end
-
-    walk = {2: (thrift.LIST, lambda start: thrift.walk_structs(data, start, opened))}
-    assert thrift.walk_struct(data + b"rest", 0, walk) == len(data)
-    assert [struct.value(1) for struct in found] == [7, 7, 7]
-    for length in range(len(data)):
-        with pytest.raises(Damaged):
-            thrift.walk_struct(data[:length], 0, {})
-    with pytest.raises(Damaged):
-        thrift.walk_struct(data, 0, {40: (thrift.LIST, opened)})

@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 from icekeep.errors import InvalidTableError, UnsupportedError
 from icekeep.formats.arrow.projection import KEPT_DICTIONARY
 from icekeep.formats.arrow.schema import arrow_schema
-from icekeep.formats.sort.encode import Curve, Ordering
-from icekeep.formats.sort.keys import key_order, sort_keys
+from icekeep.formats.sort.encode import Curve, KeyRange, Ordering
+from icekeep.formats.sort.keys import (
+    KeySample,
+    key_order,
+    key_ranges,
+    keys_inside,
+    range_numbers,
+    ranges_of_files,
+    sample_keys,
+    sort_keys,
+    split_points,
+)
 from icekeep.spec.partitioning import PartitionField, PartitionSpec
-from icekeep.spec.sorting import NullOrder, SortDirection, SortField
+from icekeep.spec.sorting import NullOrder, SortDirection, SortField, build_sort_order
 from icekeep.spec.transforms import Transform, UnknownTransform, Void, parse_transform
 from icekeep.spec.types import (
     BINARY,
@@ -39,8 +49,6 @@ from icekeep.spec.values import sort_key
 from kit.cases import cases, for_each
 from kit.columns import PRIMITIVES, column, field_values, rows, schema_of, table_of
 from kit.strategies import values_of
-
-pytestmark = pytest.mark.slow
 
 TYPES = (*PRIMITIVES, TIMESTAMP_NS, TIMESTAMPTZ_NS, decimal(2, 0), decimal(19, 0))
 TRANSFORMS = [
@@ -113,6 +121,7 @@ def comparisons_of(keys: list[bytes]) -> list[list[int]]:
     return [[(a > b) - (a < b) for b in keys] for a in keys]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 @cases(30)
 @given(data=st.data())
@@ -133,6 +142,7 @@ def test_keys_compare_as_rows_do_whatever_types_transforms_and_directions(type_,
     assert comparisons_of(keys) == compared(picked, fields, types)
 
 
+@pytest.mark.slow
 def test_floating_point_numbers_are_in_the_order_of_the_spec():
     for type_, least in ((FLOAT, 1e-45), (DOUBLE, 5e-324)):
         schema = schema_of(column(1, "x", type_, required=True))
@@ -143,6 +153,7 @@ def test_floating_point_numbers_are_in_the_order_of_the_spec():
         assert len(set(sort_keys(nans, Ordering(fields=(field(1),)), schema).to_pylist())) == 1
 
 
+@pytest.mark.slow
 def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_that_may_be():
     schema = schema_of(column(1, "d", DATE), column(2, "n", LONG, required=True))
     data = table_of(schema, [{"d": 1, "n": -1}, {"d": None, "n": 0}])
@@ -154,6 +165,7 @@ def test_a_key_of_numbers_is_as_wide_as_they_are_and_has_a_byte_for_null_where_t
     ]
 
 
+@pytest.mark.slow
 def test_strings_that_begin_others_come_before_them_whatever_follows_in_the_key():
     schema = schema_of(column(1, "s", STRING), column(2, "b", BINARY))
     pairs = [("a", b"\xff"), ("a\0", b""), ("a\1", b""), ("a\2", b""), ("ab", b"")]
@@ -165,6 +177,7 @@ def test_strings_that_begin_others_come_before_them_whatever_follows_in_the_key(
     assert all(a > b for a, b in pairwise(falling))
 
 
+@pytest.mark.slow
 def test_a_dictionary_gives_the_keys_of_its_strings():
     schema = schema_of(column(1, "kind", STRING), column(2, "n", INT))
     kinds = ["b", None, "a\1", "b", ""]
@@ -190,6 +203,7 @@ def test_a_dictionary_gives_the_keys_of_its_strings():
 ALL = schema_of(*(column(n, f"c{n}", type_) for n, type_ in enumerate(PRIMITIVES, start=1)))
 
 
+@pytest.mark.slow
 @cases(20)
 @given(data=rows(ALL, max_size=9), id_=st.integers(1, len(PRIMITIVES)))
 def test_chunks_and_slices_make_no_difference(data, id_):
@@ -205,6 +219,7 @@ def test_chunks_and_slices_make_no_difference(data, id_):
         assert sort_keys(whole.slice(1, 4), ordering, ALL).to_pylist() == expected.to_pylist()[1:5]
 
 
+@pytest.mark.slow
 def test_partitions_come_before_what_they_are_sorted_by_and_each_is_in_one_piece():
     schema = schema_of(column(1, "at", TIMESTAMP), column(2, "name", STRING), column(3, "n", INT))
     spec = partition_by((1, parse_transform("day")), (2, parse_transform("bucket[4]")), (77, Void()))
@@ -232,6 +247,7 @@ def _partition(row: dict[str, Any]) -> tuple[int | None, int]:
     )
 
 
+@pytest.mark.slow
 def test_a_field_of_a_struct_is_null_where_the_struct_is():
     place = StructType((column(2, "zone", INT, required=True),))
     schema = schema_of(column(1, "place", place))
@@ -241,6 +257,7 @@ def test_a_field_of_a_struct_is_null_where_the_struct_is():
         assert sorted(range(3), key=keys.__getitem__) == expected
 
 
+@pytest.mark.slow
 def test_a_column_of_type_unknown_is_null_in_every_row_and_orders_nothing():
     schema = schema_of(column(1, "what", UNKNOWN), column(2, "n", INT))
     data = table_of(schema, [{"n": 2}, {"n": 1}])
@@ -250,12 +267,14 @@ def test_a_column_of_type_unknown_is_null_in_every_row_and_orders_nothing():
     assert sort_keys(data, Ordering(curve=Curve(kind="zorder", column_ids=(1, 2))), schema).type == pa.binary(16)
 
 
+@pytest.mark.slow
 def test_without_fields_all_keys_are_the_same():
     schema = schema_of(column(1, "n", INT))
     keys = sort_keys(table_of(schema, [{"n": 2}, {"n": 1}]), Ordering(), schema)
     assert keys.to_pylist() == [b"", b""]
 
 
+@pytest.mark.slow
 def test_a_table_without_rows_says_what_cannot_be_ordered():
     schema = schema_of(
         column(1, "n", INT),
@@ -275,6 +294,7 @@ def test_a_table_without_rows_says_what_cannot_be_ordered():
     assert sort_keys(empty, Ordering(fields=(field(4), field(1))), schema).type == pa.binary(14)
 
 
+@pytest.mark.slow
 def test_many_rows_take_no_step_of_python_each():
     # Half a million rows, one at a time, would take minutes with these transforms.
     size = 500_000
@@ -291,6 +311,7 @@ def test_many_rows_take_no_step_of_python_each():
         assert keys[row].as_py() == b"".join(a + b for a, b in zip(markers, numbers_of_row, strict=True))
 
 
+@pytest.mark.slow
 def test_points_in_a_struct_can_be_on_a_curve():
     place = StructType((column(2, "x", DOUBLE), column(3, "y", FLOAT)))
     schema = schema_of(column(1, "place", place))
@@ -300,6 +321,7 @@ def test_points_in_a_struct_can_be_on_a_curve():
     assert keys[1] < keys[2] < keys[0]
 
 
+@pytest.mark.slow
 @cases(200)
 @given(st.integers(0, 40).flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=30)), st.data())
 def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, data):
@@ -311,6 +333,7 @@ def test_the_order_of_keys_of_one_width_is_that_of_their_bytes_and_stable(keys, 
     assert key_order(pa.array([b"\xff" * width, *keys], pa.binary(width)).slice(1)).tolist() == expected
 
 
+@pytest.mark.slow
 @cases(200)
 @given(
     st.lists(st.binary(max_size=50) | st.text(alphabet="\0\1ab", max_size=34).map(str.encode), max_size=30), st.data()
@@ -324,6 +347,7 @@ def test_the_order_of_keys_of_any_length_is_that_of_their_bytes_and_stable(keys,
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @for_each("width", [3, 8, 11, 16, 31])
 def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
     random_numbers = np.random.default_rng(7)
@@ -332,3 +356,123 @@ def test_many_keys_with_few_bytes_in_which_they_differ_are_ordered(width):
         rows_of_bytes[:, place] = random_numbers.integers(0, 40, 60_000)
     keys = [row.tobytes() for row in rows_of_bytes]
     assert key_order(pa.array(keys, pa.binary(width))).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def keys_of(values: list[int]) -> pa.Array:
+    return pa.array([value.to_bytes(2, "big") for value in values], pa.binary(2))
+
+
+@pytest.mark.parametrize("type_", [pa.binary(2), pa.large_binary()])
+@cases(50)
+@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20), unique=True, max_size=9).map(sorted))
+def test_ranges_between_points_share_out_all_rows_and_each_once(type_, values, points):
+    keys = keys_of(values).cast(type_)
+    table = pa.table({"v": pa.array(values, pa.int32())})
+    bounds = [point.to_bytes(2, "big") for point in points]
+    numbers = range_numbers(keys, bounds)
+    ranges = key_ranges(bounds)
+    assert len(ranges) == len(points) + 1
+    for number, key_range in enumerate(ranges):
+        expected = [
+            v
+            for v in values
+            if (number == 0 or v >= points[number - 1]) and (number == len(points) or v < points[number])
+        ]
+        inside = keys_inside(keys, key_range)
+        assert (values if inside is None else table.filter(inside)["v"].to_pylist()) == expected
+        assert [v for v, n in zip(values, numbers, strict=True) if n == number] == expected
+
+
+def test_where_all_rows_are_in_a_range_none_is_picked():
+    assert keys_inside(keys_of([1, 2]), KeyRange()) is None
+    assert keys_inside(keys_of([1, 2]), KeyRange(lower=b"\0\1")) is None
+
+
+NUMBERS = schema_of(column(1, "n", LONG))
+BY_NUMBER = Ordering(fields=build_sort_order(NUMBERS, ["n"]).fields)
+
+
+def number_table(numbers) -> pa.Table:
+    return pa.table([pa.array(numbers, pa.int64())], schema=arrow_schema(NUMBERS))
+
+
+def test_a_sample_is_evenly_spaced_and_bounded_and_counts_what_it_saw():
+    tables = [number_table(range(start, start + 777)) for start in range(0, 77_700, 777)]
+    sample = sample_keys(tables, BY_NUMBER, NUMBERS, max_keys=1000)
+    assert sample.row_count == 77_700
+    assert sample.arrow_bytes >= 77_700 * 8
+    numbers = [int.from_bytes(key[1:], "big") - 2**63 for key in sample.keys]
+    assert 500 <= len(numbers) <= 1000
+    assert numbers == list(range(0, 77_700, 128))
+    whole = sample_keys(tables[:1], BY_NUMBER, NUMBERS, max_keys=1000)
+    assert whole.keys == tuple(sort_keys(tables[0], BY_NUMBER, NUMBERS).to_pylist())
+
+
+def sample_of(numbers, row_count: int | None = None) -> KeySample:
+    keys = tuple(number.to_bytes(2, "big") for number in numbers)
+    return KeySample(keys=keys, row_count=len(keys) if row_count is None else row_count, arrow_bytes=0)
+
+
+def parts_of(points, numbers) -> list[int]:
+    return np.bincount(range_numbers(keys_of(numbers), points), minlength=len(points) + 1).tolist()
+
+
+@for_each("parts", [1, 2, 3, 7])
+def test_points_cut_rows_into_parts_of_one_size(parts):
+    numbers = np.random.default_rng(3).permutation(60_000)[:8400].tolist()
+    points = split_points([sample_of(numbers[:5000]), sample_of(numbers[5000:])], parts)
+    assert len(points) == parts - 1
+    assert parts_of(points, numbers) == [8400 // parts] * parts
+    assert points == split_points([sample_of(numbers[5000:]), sample_of(reversed(numbers[:5000]))], parts)
+
+
+def test_a_sample_of_more_rows_weighs_more():
+    low, high = range(100), range(1000, 1100)
+    (point,) = split_points([sample_of(low, 300), sample_of(high, 100)], 2)
+    # Half of 400 rows are two thirds of the 300.
+    assert int.from_bytes(point, "big") in (66, 67)
+
+
+def test_rows_of_one_key_are_never_cut_apart_and_no_part_is_empty():
+    for numbers in ([5] * 100, [5] * 90 + [6] * 10, [1] + [5] * 98 + [9], [1, 2] * 50):
+        for parts in (2, 3, 10):
+            points = split_points([sample_of(numbers)], parts)
+            assert list(points) == sorted(set(points))
+            assert all(parts_of(points, numbers))
+    assert split_points([sample_of([5] * 100)], 4) == ()
+    assert len(split_points([sample_of([1, 2] * 50)], 2)) == 1
+
+
+def test_without_rows_nothing_is_cut():
+    assert split_points([], 4) == ()
+    assert split_points([sample_of([])], 4) == ()
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=60),
+    st.integers(1, 9).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, count))),
+    st.integers(1, 3),
+)
+def test_ranges_make_all_files_and_each_one_at_least(numbers, counts, finer):
+    files_count, ranges_count = counts
+    points, files_counts = ranges_of_files([sample_of(numbers)], files_count, ranges_count, finer=finer)
+    assert len(points) + 1 == len(files_counts) <= ranges_count
+    assert sum(files_counts) == files_count
+    assert min(files_counts) >= 1
+
+
+@for_each(
+    ("numbers", "ranges_count", "finer", "expected"),
+    [
+        # Five files in two ranges: none of half of the rows that makes two, or three.
+        (range(1000), 2, 1, [(400, 2), (600, 3)]),
+        (range(1000), 2, 2, [(400, 2), (600, 3)]),
+        (range(1000), 5, 3, [(200, 1)] * 5),
+        # Rows of one key stay together, and make as many files as they are.
+        ([5] * 600 + [*range(10, 410)], 5, 1, [(600, 3), (200, 1), (200, 1)]),
+        ([5] * 1000, 5, 2, [(1000, 5)]),
+    ],
+)
+def test_a_range_makes_files_by_the_rows_that_it_has(numbers, ranges_count, finer, expected):
+    points, files_counts = ranges_of_files([sample_of(numbers)], 5, ranges_count, finer=finer)
+    assert sorted(zip(parts_of(points, [*numbers]), files_counts, strict=True)) == sorted(expected)

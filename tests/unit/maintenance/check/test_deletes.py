@@ -9,11 +9,10 @@ from pyroaring import BitMap64
 
 from icekeep.formats.arrow.schema import arrow_schema
 from icekeep.formats.deletes.read import BATCH_ROWS
-from icekeep.formats.puffin import PuffinWriter, VectorTarget, write_deletion_vectors
+from icekeep.formats.puffin import BLOB_TYPE, PuffinWriter, VectorTarget, frame, write_deletion_vectors
 from icekeep.maintenance.check import by_file, deletes
 from icekeep.maintenance.check.faults import Tally
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.reach import BLOB_TYPE, frame
 from icekeep.spec.schema import DELETE_FILE_PATH, Schema
 from icekeep.spec.types import LONG, STRING, NestedField
 from kit.cases import for_each

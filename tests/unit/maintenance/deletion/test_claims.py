@@ -6,17 +6,8 @@ import pickle
 import pytest
 
 from icekeep.errors import ClaimedError
-from icekeep.maintenance.delete.lease import (
-    CLAIMS,
-    LEASE_MS,
-    RESTORE,
-    has_ended,
-    last_work,
-    new_claim,
-    process_name,
-    released,
-    take_claim,
-)
+from icekeep.maintenance.delete.lease import CLAIMS, LEASE_MS, RESTORE, last_work, new_claim, released, take_claim
+from icekeep.processes import has_ended, process_name
 from kit.runtime import FakeRuntime
 from kit.storage import MemoryStorage
 

@@ -4,7 +4,7 @@ from hypothesis import given
 
 from icekeep.maintenance.deletes.equality_plan import EqualityDelete, Reach
 from icekeep.spec.manifests.structs import FileContent
-from icekeep.spec.reached_files import reaches
+from icekeep.spec.matched_deletes import reaches
 from kit.reaching import CODECS, SPECS, entry, equality, generated_tables
 
 

@@ -16,7 +16,7 @@ from kit.lake import Lake
 from kit.no_spark import no_spark
 from kit.numbered_rows import deletes_of, gone, ids_of, made
 from kit.written_deletes import data_files, delete_positions
-from unit.maintenance.compaction.test_beside_writers import Others
+from unit.maintenance.compact.test_beside_writers import Others
 
 PARTIAL = {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}
 

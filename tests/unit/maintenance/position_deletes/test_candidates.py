@@ -13,7 +13,7 @@ from icekeep.commit.live_files import live_manifests, remove
 from icekeep.commit.retry import commit
 from icekeep.commit.summary import SummaryBuilder
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.positions import LiveFile
+from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.maintenance.deletes.job import check_arguments, plan_rewrite_position_deletes
 from icekeep.maintenance.deletes.live_rows import PositionDeletes, load_live_files, position_deletes
 from icekeep.maintenance.deletes.options import RewritePositionDeletesOptions

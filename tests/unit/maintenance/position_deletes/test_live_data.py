@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekeep.errors import InvalidTableError
-from icekeep.formats.deletes.positions import LiveFile
+from icekeep.formats.deletes.rewrite import LiveFile
 from icekeep.maintenance.deletes import live_rows as live_data
 from icekeep.maintenance.deletes import live_rows as live_files
 from icekeep.maintenance.deletes.live_rows import PackedLiveFiles, PathRange, load_live_files, packed_parts

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from icekeep.commit.file_sets import ReadFile
 from icekeep.errors import OptionError, UsageError
-from icekeep.formats.deletes.positions import LiveFile, delete_granularity
+from icekeep.formats.deletes.rewrite import LiveFile, delete_granularity
 from icekeep.maintenance.deletes import live_rows as live_files
 from icekeep.maintenance.deletes.execute import TaskContext, deletes_tasks
 from icekeep.maintenance.deletes.live_rows import Candidate, PositionDeletes, packed_parts

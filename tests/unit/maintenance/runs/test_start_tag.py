@@ -21,8 +21,7 @@ from icekeep.errors import (
 )
 from icekeep.events import Warned
 from icekeep.maintenance.rewrite.run import TAG_AGE_MS, TAG_PREFIX, Heartbeat, hold_start
-from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.job_interrupts import JobInterrupts
+from icekeep.operations.interrupts import Interrupted, JobInterrupts
 from icekeep.spec.metadata import format_metadata
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.spec.snapshots import SnapshotRef

@@ -12,9 +12,9 @@ from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.why.job import why
 from icekeep.maintenance.why.reasons import FileState
 from icekeep.planning.spark.session import Engine, Limits
-from icekeep.runs import icekeep_version
 from icekeep.tables.refs import create_branch, create_tag
 from icekeep.tables.verbs import rollback_to_snapshot
+from icekeep.version import ICEKEEP_VERSION
 from kit.cases import for_each
 from kit.job_world import World
 from kit.naive_scan import live_entries
@@ -23,7 +23,7 @@ from kit.written_deletes import data_files, delete_by_vector, delete_equal, dele
 
 DAY_MS = 86_400_000
 BY_MONTH = (("at", "month"),)
-OURS = f"icekeep {icekeep_version()}"
+OURS = f"icekeep {ICEKEEP_VERSION}"
 
 
 def told(world, path, **more):

@@ -82,7 +82,7 @@ def test_for_people_the_commands_can_be_copied_line_by_line(playground: DemoResu
     lines = [line for line in out.splitlines() if line.startswith("icekeep ")]
     assert len(lines) == 5
     for line in lines:
-        parsed = parse_command(shlex.split(line)[1:], None, 0, "1")
+        parsed = parse_command(shlex.split(line)[1:], None, 0)
         assert parsed.conf == f"{playground.directory}/icekeep.yaml"
 
 

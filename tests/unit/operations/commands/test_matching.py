@@ -12,8 +12,9 @@ from icekeep import cli
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import SafetyError, UnavailableError, argument
 from icekeep.events import RunEnded, RunStarted
-from icekeep.operations import one_of_many, running_jobs
+from icekeep.operations import job_run
 from icekeep.operations.commands import matching
+from icekeep.operations.commands import matching as one_of_many
 from icekeep.operations.commands.document_schema import schema
 from icekeep.tables.verbs import append, create_table
 from kit.changes import Recorder
@@ -77,7 +78,7 @@ def runs_of(lake, capsys):
 
 def failing_on(monkeypatch, name, failure):
     """Let a compaction of a table raise something once it has begun."""
-    real = running_jobs.resolve
+    real = job_run.resolve
 
     def resolve(function):
         work = real(function)
@@ -91,7 +92,7 @@ def failing_on(monkeypatch, name, failure):
 
         return compact
 
-    monkeypatch.setattr(running_jobs, "resolve", resolve)
+    monkeypatch.setattr(job_run, "resolve", resolve)
 
 
 def test_each_table_has_a_run_of_its_own_as_by_hand_in_the_order_of_names(lake, run, capsys):
@@ -268,7 +269,7 @@ def test_a_catalog_that_is_out_of_reach_does_not_stop_the_others(lake, run):
     ],
 )
 def test_what_is_wrong_of_all_is_said_once_and_nothing_begins(run, monkeypatch, words, kind, said):
-    monkeypatch.setattr(one_of_many, "run_job", None)
+    monkeypatch.setattr(one_of_many, "JobRun", None)
     status, document, _ = run("compact", *words, pattern="")
     assert (status, document["error"]["kind"]) == (2, kind)
     assert said in document["error"]["message"]
@@ -292,7 +293,7 @@ def test_listeners_hear_of_each_run_and_of_no_other(lake, run, monkeypatch):
 
 def test_estimates_learn_from_earlier_runs_as_those_of_one_table_do(lake, run, monkeypatch):
     paces = []
-    monkeypatch.setattr(running_jobs, "cpu_pace_of", lambda job, table, *_: paces.append((job, table)) or 3.0)
+    monkeypatch.setattr(job_run, "cpu_pace_of", lambda job, table, *_: paces.append((job, table)) or 3.0)
     _, document, _ = run("compact")
     assert paces == [("compact", f"local.db.{name}") for name in ("a", "b", "c", "other")]
     assert document["status"] == "done"

@@ -10,7 +10,7 @@ import pytest
 from icekeep import cli
 from icekeep.catalog.open import open_catalog
 from icekeep.events import SILENT
-from icekeep.operations.commands.browsing import open_in_browser
+from icekeep.operations.commands.report import open_in_browser
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunRecord
 from icekeep.tables.verbs import append, create_table

@@ -23,8 +23,8 @@ from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import NotFoundError
 from icekeep.maintenance.compact.job import compact
 from icekeep.operations.commands import serve as command
-from icekeep.operations.commands.board import Board
 from icekeep.operations.commands.report import Wanted
+from icekeep.operations.commands.serve import Board
 from icekeep.operations.interrupts import Interrupted
 from icekeep.operations.loading import configured_catalogs, open_settings
 from icekeep.operations.serving import LocalServer
@@ -225,7 +225,7 @@ def test_a_table_that_needs_spark_is_told_as_not_read(
     world: World, ask: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = Limits(entries_count=1, folded_entries_count=1)
-    monkeypatch.setattr("icekeep.operations.commands.board.Engine", partial(Engine, limits=few))
+    monkeypatch.setattr("icekeep.operations.commands.serve.Engine", partial(Engine, limits=few))
     world.commit("calm")
     board = world.board()
     board.refresh()

@@ -7,7 +7,7 @@ import pytest
 
 from icekeep import cli, shipped
 from icekeep.errors import UsageError
-from icekeep.operations.commands.shipped_paths import path
+from icekeep.operations.commands.help_pages import path
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.verbs import VERBS
 from icekeep.shipped import PATTERNS, shipped_file, shipped_files

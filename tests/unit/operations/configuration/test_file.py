@@ -8,15 +8,8 @@ import pytest
 from icekeep.errors import ConfigError, NotFoundError, UsageError
 from icekeep.health.prices import Prices
 from icekeep.operations.configuration import file
-from icekeep.operations.configuration.file import (
-    CONFIG_VARIABLE,
-    DEFAULT_PATH,
-    Configuration,
-    config_words,
-    parse_config,
-    read_config,
-)
-from icekeep.operations.configuration.runs import RunsSettings
+from icekeep.operations.configuration.file import Configuration, RunsSettings, config_words, parse_config, read_config
+from icekeep.settings import CONFIG_PATH, CONFIG_VARIABLE
 from icekeep.spec.types import DAY_MS
 from kit.cases import for_each
 
@@ -194,15 +187,15 @@ def test_a_wrong_price_is_named(text, key_path, problem):
 def test_a_file_that_another_user_left_in_this_directory_gets_no_variable_of_ours(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir(exist_ok=True)
-    (tmp_path / DEFAULT_PATH).write_text(text)
-    assert read_config().path == DEFAULT_PATH
+    (tmp_path / CONFIG_PATH).write_text(text)
+    assert read_config().path == CONFIG_PATH
     refused = r"belongs to another user, and takes \$\{.*\} from the environment; .* --config conf/icekeep.yaml"
     with monkeypatch.context() as patch:
         patch.setattr(file, "is_own_file", lambda _: False)
         with pytest.raises(UsageError, match=refused):
             read_config()
-        assert read_config(DEFAULT_PATH).path == DEFAULT_PATH
-        (tmp_path / DEFAULT_PATH).write_text("catalogs: {c: {type: sql, uri: 'sqlite:///x.db'}}")
+        assert read_config(CONFIG_PATH).path == CONFIG_PATH
+        (tmp_path / CONFIG_PATH).write_text("catalogs: {c: {type: sql, uri: 'sqlite:///x.db'}}")
         assert read_config().catalogs
 
 
@@ -210,7 +203,7 @@ def _layout(tmp_path, monkeypatch):
     """A directory with a configuration in each place that is looked at, by the name of its only catalog."""
     places = {
         "named": tmp_path / "named.yaml",
-        "here": tmp_path / DEFAULT_PATH,
+        "here": tmp_path / CONFIG_PATH,
         "own": tmp_path / "xdg/icekeep/icekeep.yaml",
         "home": tmp_path / ".config/icekeep/icekeep.yaml",
     }
@@ -226,13 +219,13 @@ def _layout(tmp_path, monkeypatch):
 
 def test_the_variable_comes_before_this_directory_and_that_before_the_users_own_file(tmp_path, monkeypatch):
     places = _layout(tmp_path, monkeypatch)
-    assert [*read_config(DEFAULT_PATH).catalogs] == ["here"]
+    assert [*read_config(CONFIG_PATH).catalogs] == ["here"]
     assert [*read_config().catalogs] == ["named"]
     assert config_words(str(places["named"])) == ()
-    assert config_words(DEFAULT_PATH) == ("--config", DEFAULT_PATH)
+    assert config_words(CONFIG_PATH) == ("--config", CONFIG_PATH)
     monkeypatch.setenv(CONFIG_VARIABLE, "")
     assert [*read_config().catalogs] == ["here"]
-    assert config_words(DEFAULT_PATH) == ()
+    assert config_words(CONFIG_PATH) == ()
     places["here"].unlink()
     assert [*read_config().catalogs] == ["own"]
     assert config_words(read_config().path) == ()

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from icekeep.errors import ConfigError, UsageError
-from icekeep.operations.configuration import pyiceberg
-from icekeep.operations.configuration.pyiceberg import pyiceberg_catalogs
+from icekeep.operations.configuration import catalogs as pyiceberg
+from icekeep.operations.configuration.catalogs import pyiceberg_catalogs
 
 FILE = """
 default-catalog: prod

@@ -12,7 +12,7 @@ from icekeep.health.job import table_health
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.expire.job import plan_expire_snapshots
-from icekeep.operations.console.html import FOR_PEOPLE, html_of
+from icekeep.operations.console.notebook import FOR_PEOPLE, html_of
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.console.values import plain_values
 from icekeep.operations.jobs import JOBS, resolve

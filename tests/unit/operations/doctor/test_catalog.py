@@ -10,10 +10,8 @@ from icekeep.catalog.open import open_catalog
 from icekeep.catalog.sql import SqlCatalog
 from icekeep.errors import ConfigError, OutcomeUnknownError, UnavailableError, UsageError
 from icekeep.operations.configuration.file import CatalogSettings
-from icekeep.operations.doctor.catalog import DoctorCatalog, TrialSite, look_at_catalog
-from icekeep.operations.doctor.findings import DoctorResult, Notes
-from icekeep.operations.doctor.requirements import Needs, Requirement
-from icekeep.operations.doctor.trial_table import NAME_PREFIX
+from icekeep.operations.doctor.driver import DoctorResult, Needs, Notes, Requirement
+from icekeep.operations.doctor.places import NAME_PREFIX, DoctorCatalog, TrialSite, look_at_catalog
 from icekeep.operations.loading import open_settings
 from kit.catalogs import simple_metadata
 from kit.lake import Lake

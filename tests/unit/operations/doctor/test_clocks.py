@@ -1,7 +1,7 @@
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.doctor.clocks import ahead_ms, checked_clock
+from icekeep.operations.doctor.driver import ahead_ms, checked_clock
 from kit.cases import for_each
 
 

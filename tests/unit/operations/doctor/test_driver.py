@@ -6,9 +6,16 @@ import pytest
 
 from icekeep.errors import UsageError
 from icekeep.operations.doctor import driver
-from icekeep.operations.doctor.driver import checked_java, checked_python, look_at_driver, look_at_packages
-from icekeep.operations.doctor.findings import Notes, NotTried
-from icekeep.operations.doctor.requirements import Needs, Requirement
+from icekeep.operations.doctor.driver import (
+    Needs,
+    Notes,
+    NotTried,
+    Requirement,
+    checked_java,
+    checked_python,
+    look_at_driver,
+    look_at_packages,
+)
 
 NEEDS = Needs(Requirement("Python", ((">=", "3.11"),)), (Requirement("pyarrow", ((">=", "26"),)),))
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from icekeep.errors import UsageError
-from icekeep.operations.doctor.executors import look_at_clocks, look_at_differences, look_at_reach, package_problems
-from icekeep.operations.doctor.findings import Notes, NotTried
-from icekeep.operations.doctor.memory import configured_memory, machine_memory, settings_memory
-from icekeep.operations.doctor.store import StorePlace
-from icekeep.planning.spark.executors import ExecutorSeen
+from icekeep.operations.doctor.driver import Notes, NotTried, configured_memory, machine_memory, settings_memory
+from icekeep.operations.doctor.examination import look_at_clocks, look_at_differences, look_at_reach, package_problems
+from icekeep.operations.doctor.places import StorePlace
+from icekeep.planning.spark.executors import ExecutorAnswer
 from icekeep.planning.spark.failures import GIVE_ALL, GIVE_PACKAGE
 from icekeep.spec.types import GIB
 from kit.cases import for_each
@@ -65,7 +64,7 @@ def test_a_version_that_nobody_tells_is_no_difference(theirs: str | None, ours: 
 )
 def test_the_clock_that_is_furthest_off_decides(clocks_ms: tuple[int, int], status: str) -> None:
     notes = Notes()
-    look_at_clocks(notes, [ExecutorSeen(f"host-{n}", ms, 0, ()) for n, ms in enumerate(clocks_ms)], 4_000, 6_000)
+    look_at_clocks(notes, [ExecutorAnswer(f"host-{n}", ms, 0, ()) for n, ms in enumerate(clocks_ms)], 4_000, 6_000)
     assert findings(notes) == [("clock", status)]
 
 
@@ -73,9 +72,9 @@ def test_an_executor_that_does_not_reach_the_store_is_named() -> None:
     notes = Notes()
     places = [StorePlace(MemoryStorage(), "memory://a/b"), StorePlace(MemoryStorage(), "memory://c/d")]
     seen = [
-        ExecutorSeen("x", 0, 0, ("", "")),
-        ExecutorSeen("y", 0, 0, ("", "no route")),
-        ExecutorSeen("y", 0, 0, ("", "no route")),
+        ExecutorAnswer("x", 0, 0, ("", "")),
+        ExecutorAnswer("y", 0, 0, ("", "no route")),
+        ExecutorAnswer("y", 0, 0, ("", "no route")),
     ]
     look_at_reach(notes, seen, places)
     told = [(one.about, one.status, one.message) for one in notes.result(0).findings]

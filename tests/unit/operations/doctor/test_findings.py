@@ -1,5 +1,5 @@
 from icekeep.errors import ConflictError, JobFailedError, UnavailableError, UsageError
-from icekeep.operations.doctor.findings import Finding, Notes, NotTried
+from icekeep.operations.doctor.driver import Finding, Notes, NotTried
 from kit.cases import for_each
 
 REACH = "; see whether it runs, whether its address is right, and whether this machine may connect to it"

@@ -2,8 +2,8 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from icekeep.operations.doctor import requirements
-from icekeep.operations.doctor.requirements import Requirement, needed_extras, own_needs, parse_requirement
+from icekeep.operations.doctor import driver as requirements
+from icekeep.operations.doctor.driver import Requirement, needed_extras, own_needs, parse_requirement
 from icekeep.planning.spark.executors import UNKNOWN_VERSION
 from kit.cases import for_each
 

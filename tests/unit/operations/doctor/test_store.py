@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from icekeep.errors import OutcomeUnknownError, UnavailableError, UsageError
-from icekeep.operations.doctor.findings import DoctorResult, Notes
-from icekeep.operations.doctor.own_files import remove_own
-from icekeep.operations.doctor.store import StorePlace, look_at_store
+from icekeep.operations.doctor.driver import DoctorResult, Notes, remove_own
+from icekeep.operations.doctor.places import StorePlace, look_at_store
 from icekeep.storage.base import DeleteOutcome, DeleteStatus, FileInfo
 from icekeep.storage.local.storage import LocalStorage
 from kit.cases import for_each

@@ -5,8 +5,8 @@ from icekeep.cli import main
 from icekeep.maintenance.check.faults import CLASSES, Fault, Tally
 from icekeep.maintenance.check.job import result
 from icekeep.operations.console.output import print_tables
-from icekeep.operations.shown.check import check_shown
 from icekeep.operations.shown.commands import CommandsOn
+from icekeep.operations.shown.results import check_shown
 from kit.lake import Lake
 
 ON = CommandsOn("lake.db.t", "my.yaml")

@@ -13,7 +13,7 @@ from icekeep import cli
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult, FilesChanged, ManifestsAfter, TableTotals
 from icekeep.operations.console.output import format_json, print_tables
 from icekeep.operations.console.values import plain_values
-from icekeep.operations.shown.history import history_shown
+from icekeep.operations.shown.results import history_shown
 from icekeep.tables.refs import create_branch
 from kit.lake import Lake
 

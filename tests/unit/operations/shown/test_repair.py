@@ -6,7 +6,7 @@ from icekeep.maintenance.repair.job import RepairedBranch, RepairResult
 from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
 from icekeep.operations.console.output import print_tables
 from icekeep.operations.shown.commands import CommandsOn
-from icekeep.operations.shown.repair import repair_shown
+from icekeep.operations.shown.results import repair_shown
 
 NONE_FOUND = "note                no fault of these kinds was found\n"
 

@@ -6,8 +6,8 @@ import pytest
 
 from icekeep.formats import machine as address_space
 from icekeep.planning.spark import own_session as jvm_options
+from icekeep.planning.spark.configuration import PYTHON_MEMORY
 from icekeep.planning.spark.own_session import are_workers_limited, lean_jvms
-from icekeep.planning.spark.workers import PYTHON_MEMORY
 from kit.cases import for_each
 
 
@@ -26,6 +26,7 @@ def test_workers_of_this_machine_inherit_the_shell_s_limit(monkeypatch):
     assert are_workers_limited({})
     assert are_workers_limited({"spark.master": "local[4]"})
     assert not are_workers_limited({"spark.master": "yarn"})
+    assert not are_workers_limited({"spark.master": "local-cluster[2,1,1024]"})
 
 
 OPTIONS = "spark.driver.defaultJavaOptions"
@@ -64,7 +65,7 @@ def test_a_jvm_that_an_operator_has_told_options_is_told_none(configured, enviro
     assert lean_jvms(configured, {"SPARK_CONF_DIR": "/nowhere", **environ}) == {}
 
 
-@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host"])
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host", "local-cluster[2,1,1024]"])
 def test_a_driver_of_a_cluster_is_told_none(master):
     assert options_of({"spark.master": master}) == []
 

@@ -12,7 +12,6 @@ from icekeep.errors import UsageError
 from icekeep.planning.spark import session
 from icekeep.planning.spark.session import (
     build_session,
-    configured_properties,
     is_session,
     live_properties,
     running_context,
@@ -99,6 +98,7 @@ def test_outside_spark_submit_the_configuration_is_that_of_the_files(monkeypatch
         ({}, {}, "true"),
         ({"spark.master": "local[4]"}, {}, "true"),
         ({"spark.master": "yarn"}, {}, None),
+        ({"spark.master": "local-cluster[2,1,1024]"}, {}, None),
         ({"spark.master": "local[4]"}, {"spark.master": "k8s://host"}, None),
         ({"spark.python.unix.domain.socket.enabled": "false"}, {}, None),
     ],
@@ -114,6 +114,7 @@ def test_on_one_machine_python_is_reached_without_tcp_unless_the_operator_says_o
         ({"spark.master": "local[4]"}, "false"),
         ({"spark.master": "local[4]", "spark.ui.enabled": "true"}, None),
         ({"spark.master": "yarn"}, None),
+        ({"spark.master": "local-cluster[2,1,1024]"}, None),
         ({"spark.master": "spark://host:7077"}, None),
         ({"spark.master": "yarn", "spark.ui.enabled": "false"}, None),
     ],
@@ -159,53 +160,6 @@ def test_stopping_a_session_whose_jvm_is_gone_does_not_fail():
             raise ConnectionRefusedError
 
     stop_session(Gone())
-
-
-@pytest.fixture
-def conf_dir(tmp_path):
-    (tmp_path / "spark-defaults.conf").write_text(
-        "# comment\nspark.a   1\nspark.b=2 3\nspark.c : x=y\n\n! old\nother.key 1\nspark.d\n"
-    )
-    return tmp_path
-
-
-def test_the_defaults_file_is_read_as_spark_reads_it(conf_dir):
-    found = configured_properties({"SPARK_CONF_DIR": str(conf_dir)})
-    assert found == {"spark.a": "1", "spark.b": "2 3", "spark.c": "x=y"}
-
-
-def test_the_file_is_found_below_spark_home_too(conf_dir, tmp_path):
-    (tmp_path / "home").mkdir()
-    conf_dir.joinpath("spark-defaults.conf").rename(tmp_path / "home" / "spark-defaults.conf")
-    (tmp_path / "home").rename(tmp_path / "conf")
-    assert configured_properties({"SPARK_HOME": str(tmp_path)})["spark.a"] == "1"
-
-
-def test_submit_arguments_win_over_the_file(conf_dir):
-    found = configured_properties(
-        {
-            "SPARK_CONF_DIR": str(conf_dir),
-            "PYSPARK_SUBMIT_ARGS": "--conf spark.a=9 --conf 'spark.e=f g' --conf=spark.h=i --master yarn pyspark-shell",
-        }
-    )
-    assert (found["spark.a"], found["spark.e"], found["spark.h"], found["spark.b"]) == ("9", "f g", "i", "2 3")
-    assert found["spark.master"] == "yarn"
-
-
-def test_a_properties_file_replaces_the_defaults_file(conf_dir, tmp_path):
-    (tmp_path / "mine.conf").write_text("spark.z 1\n")
-    found = configured_properties(
-        {
-            "SPARK_CONF_DIR": str(conf_dir),
-            "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/mine.conf pyspark-shell",
-        }
-    )
-    assert found == {"spark.z": "1"}
-
-
-@for_each("arguments", ["", "--conf", "--conf 'unbalanced", "pyspark-shell"])
-def test_without_configuration_there_are_no_properties(arguments):
-    assert configured_properties({"PYSPARK_SUBMIT_ARGS": arguments, "SPARK_CONF_DIR": "/nowhere"}) == {}
 
 
 @pytest.mark.parametrize("is_begun", [False, True])

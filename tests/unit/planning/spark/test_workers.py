@@ -9,29 +9,26 @@ import pytest
 from pyspark import SparkContext
 
 from icekeep.events import Event, Warned
+from icekeep.planning.spark import configuration, workers
 from icekeep.planning.spark import session as source
-from icekeep.planning.spark import workers
-from icekeep.planning.spark import workers as module
-from icekeep.planning.spark.session import LIMITS, SUBMITTED_VARIABLE, Engine, Limits
+from icekeep.planning.spark.configuration import (
+    SUBMITTED_VARIABLE,
+)
+from icekeep.planning.spark.session import LIMITS, Engine, Limits
 from icekeep.planning.spark.tasks import run_tasks
 from icekeep.planning.spark.workers import (
     TaskSize,
     Turns,
     Workers,
     chosen_workers,
-    configured_slots,
     expected_slots,
-    heap_bytes,
     in_turns,
-    python_memory,
-    shortage,
-    size_bytes,
     small_tasks,
     tasks_count,
     thread_workers,
     warn_of_memory,
 )
-from icekeep.spec.types import GIB, MIB
+from icekeep.spec.types import GIB
 from kit.cases import for_each
 from kit.no_spark import no_spark
 from unit.planning.spark.test_tasks import Session
@@ -198,7 +195,8 @@ DYNAMIC = {**YARN, "spark.dynamicAllocation.enabled": "true"}
 def alone(monkeypatch):
     monkeypatch.delenv(SUBMITTED_VARIABLE, raising=False)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(module, "processors_count", lambda: 6)
+    for module in (configuration, workers):
+        monkeypatch.setattr(module, "processors_count", lambda: 6)
 
 
 class RunningSession:
@@ -222,28 +220,6 @@ def refused():
 
 def fails():
     raise OSError("the gateway is gone")
-
-
-@for_each(
-    ("properties", "count"),
-    [
-        ({}, 6),
-        ({"spark.master": "local"}, 1),
-        ({"spark.master": "local[3]"}, 3),
-        ({"spark.master": "local[ *, 4]"}, 6),
-        (YARN, 32),
-        ({**YARN, "spark.task.cpus": "2"}, 16),
-        ({"spark.master": "yarn"}, 1),
-        (DYNAMIC, 32),
-        ({**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "50"}, 200),
-        ({**YARN, "spark.dynamicAllocation.maxExecutors": "50"}, 32),
-        ({"spark.master": "spark://host:7077", "spark.cores.max": "96"}, 96),
-        ({**YARN, "spark.executor.instances": "many"}, 4),
-        ({**YARN, "spark.task.cpus": "0"}, 32),
-    ],
-)
-def test_the_configuration_says_how_many_executors_there_will_be(properties, count):
-    assert configured_slots(properties) == count
 
 
 def test_what_is_little_is_done_by_threads_and_spark_is_not_asked():
@@ -271,71 +247,6 @@ def test_a_session_that_runs_tells_it_and_its_executors_may_still_be_coming(monk
 
 def test_a_spark_that_does_not_answer_makes_no_error():
     assert expected_slots(fails, MUCH) >= 1
-
-
-@for_each(
-    ("text", "expected"),
-    [
-        ("1g", GIB),
-        ("512", 512 * MIB),
-        ("512m", 512 * MIB),
-        ("2048k", 2 * MIB),
-        ("4GB", 4 * GIB),
-        ("1t", 1024 * GIB),
-        ("", None),
-        ("much", None),
-        ("1.5g", None),
-    ],
-)
-def test_a_size_is_read_as_spark_reads_it(text: str, expected: int | None) -> None:
-    assert size_bytes(text) == expected
-
-
-@for_each(
-    ("properties", "master", "available_bytes"),
-    [
-        # Spark's own default leaves nothing beside what the JVM needs.
-        ({}, "yarn", 0),
-        ({"spark.executor.memory": "20g"}, "yarn", 0),
-        ({"spark.executor.memoryOverhead": "4g"}, "yarn", 4 * GIB - 384 * MIB),
-        ({"spark.executor.memoryOverhead": "4096", "spark.executor.memory": "10g"}, "yarn", 3 * GIB),
-        ({"spark.executor.memoryOverheadFactor": "0.5", "spark.executor.memory": "10g"}, "yarn", 4 * GIB),
-        ({"spark.executor.memory": "10g"}, "k8s://https://x", 3 * GIB),
-        ({"spark.executor.pyspark.memory": "2g", "spark.executor.memoryOverhead": "8g"}, "yarn", 2 * GIB),
-        ({}, "spark://host:7077", None),
-        ({}, "local[4]", None),
-        ({}, "local-cluster[2,1,1024]", None),
-    ],
-)
-def test_what_is_left_to_python(properties: dict[str, str], master: str, available_bytes: int | None) -> None:
-    assert python_memory(properties, master).available_bytes == available_bytes
-
-
-@for_each("overhead", [None, "1g", "4g", "4479m"])
-def test_a_shortage_says_which_setting_ends_it(overhead: str | None) -> None:
-    properties = {} if overhead is None else {"spark.executor.memoryOverhead": overhead}
-    problem = shortage(python_memory(properties, "yarn"), 4, GIB)
-    assert problem is not None
-    assert "the 4 Python tasks that share an executor may take 1,024 MiB each" in problem
-    assert "set spark.executor.memoryOverhead=5g" in problem
-    assert shortage(python_memory({"spark.executor.memoryOverhead": "5g"}, "yarn"), 4, GIB) is None
-
-
-def test_where_python_s_memory_is_set_that_is_to_be_raised() -> None:
-    problem = shortage(python_memory({"spark.executor.pyspark.memory": "3g"}, "yarn"), 4, GIB)
-    assert problem is not None
-    assert "set spark.executor.pyspark.memory=4g" in problem
-    assert shortage(python_memory({"spark.executor.pyspark.memory": "4g"}, "yarn"), 4, GIB) is None
-
-
-def test_what_no_setting_limits_is_no_shortage() -> None:
-    assert shortage(python_memory({}, "spark://host:7077"), 400, GIB) is None
-
-
-def test_the_heap_of_the_driver_is_another_than_that_of_executors() -> None:
-    properties = {"spark.executor.memory": "3g", "spark.driver.memory": "2g"}
-    assert (heap_bytes(properties), heap_bytes(properties, is_driver=True)) == (3 * GIB, 2 * GIB)
-    assert heap_bytes({}) == GIB
 
 
 class Told:
@@ -373,8 +284,8 @@ THREADS = Workers(spark=None, slots=3, process_slots=3, is_local=True)
 @pytest.fixture
 def turns(monkeypatch):
     """The turns of this process, as if nobody else had any."""
-    monkeypatch.setattr(module, "TURNS", Turns())
-    return module.TURNS
+    monkeypatch.setattr(workers, "TURNS", Turns())
+    return workers.TURNS
 
 
 class Crowd:

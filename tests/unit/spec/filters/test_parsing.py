@@ -19,15 +19,20 @@ from icekeep.spec.filters.expressions import (
     ALWAYS_TRUE,
     MAX_DEPTH,
     And,
+    BoundPredicate,
+    DateLiteral,
     Expression,
     Not,
+    NowLiteral,
     Operation,
     Or,
     Predicate,
+    TimestampLiteral,
+    bound_set,
+    chain,
     conjunction,
     disjunction,
 )
-from icekeep.spec.filters.literals import DateLiteral, Moment, TimestampLiteral
 from icekeep.spec.filters.parsing import (
     MAX_LITERALS,
     MAX_NUMBER_LENGTH,
@@ -41,7 +46,7 @@ from icekeep.spec.filters.parsing import (
 )
 from icekeep.spec.schema import Schema
 from icekeep.spec.sorting import SortOrderReader, parse_sort_order
-from icekeep.spec.types import BINARY, BOOLEAN, DATE, FLOAT, STRING, TIMESTAMP_NS, NestedField, Type, decimal
+from icekeep.spec.types import BINARY, BOOLEAN, DATE, FLOAT, INT, STRING, TIMESTAMP_NS, NestedField, Type, decimal
 from kit.cases import cases, for_each
 from kit.filters import COMPARISONS, NAN_TESTS, NULL_TESTS, PREFIXES, SETS, Column, columns, filters, schema_of
 
@@ -203,8 +208,8 @@ def test_today_is_the_day_of_the_moment_in_utc(moment_ms: int, days: int):
     assert parse_where("a = today", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days),))
     assert parse_where("a = today - 1", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days - 1),))
     assert parse_where("a = today + 2w", moment_ms) == Predicate(Operation.EQ, "a", (DateLiteral(days + 14),))
-    assert parse_where("a = now", moment_ms) == Predicate(Operation.EQ, "a", (Moment(moment_ms),))
-    assert parse_where("a = now + 1m", moment_ms) == Predicate(Operation.EQ, "a", (Moment(moment_ms + 60_000),))
+    assert parse_where("a = now", moment_ms) == Predicate(Operation.EQ, "a", (NowLiteral(moment_ms),))
+    assert parse_where("a = now + 1m", moment_ms) == Predicate(Operation.EQ, "a", (NowLiteral(moment_ms + 60_000),))
 
 
 @for_each("opening", ["'", '"', "`", "'''", "'" + "''" * 50_000, '"' + 'a""' * 50_000])
@@ -458,7 +463,7 @@ def test_binding_what_is_shown_gives_the_same_filter(data: st.DataObject):
 
 
 def of_filter(text: str) -> list[Token]:
-    return FilterReader(text, None).tokens
+    return FilterReader(text, None).tokens[:-1]
 
 
 def of_sort_order(text: str) -> list[Token]:
@@ -559,3 +564,51 @@ def test_quoting_is_undone(text: str, quote: str):
     assert of_filter(quoted) == [Token("string" if quote == "'" else "quoted", 0, quoted), end]
     if quote != "'":
         assert of_sort_order(quoted) == [Token("quoted", 0, quoted), end]
+
+
+FIELD = NestedField(field_id=1, name="c1", type=INT)
+TERM = BoundPredicate(OP.EQ, FIELD, (1,))
+
+
+def test_constants_are_folded():
+    assert conjunction([]) == ALWAYS_TRUE
+    assert disjunction([]) == ALWAYS_FALSE
+    assert conjunction([ALWAYS_TRUE, TERM, ALWAYS_TRUE]) == TERM
+    assert conjunction([TERM, ALWAYS_FALSE]) == ALWAYS_FALSE
+    assert disjunction([ALWAYS_FALSE, TERM]) == TERM
+    assert disjunction([TERM, ALWAYS_TRUE]) == ALWAYS_TRUE
+
+
+@pytest.mark.parametrize("constant", [ALWAYS_TRUE, ALWAYS_FALSE])
+def test_constants_stay_the_same_objects_on_their_way_to_executors(constant: Expression):
+    assert pickle.loads(pickle.dumps(constant)) is constant
+    assert pickle.loads(pickle.dumps(Not(constant))).child is constant
+
+
+def test_a_bound_set_is_sorted_and_distinct():
+    assert bound_set(OP.IN, FIELD, [3, 1, 3]) == BoundPredicate(OP.IN, FIELD, (1, 3))
+    assert bound_set(OP.NOT_IN, FIELD, [3, 3]) == BoundPredicate(OP.NOT_EQ, FIELD, (3,))
+
+
+@for_each(
+    "expression",
+    [
+        Predicate(OP.EQ, "a", (1,)),
+        And(ALWAYS_TRUE, ALWAYS_FALSE),
+        Or(ALWAYS_TRUE, ALWAYS_FALSE),
+        Not(ALWAYS_TRUE),
+        TERM,
+    ],
+)
+def test_expressions_are_values(expression: Expression):
+    assert pickle.loads(pickle.dumps(expression)) == expression
+    with pytest.raises(AttributeError, match="immutable"):
+        setattr(expression, expression.__struct_fields__[0], None)
+
+
+def test_a_chain_is_taken_apart_in_order_and_stops_at_another_connective():
+    a, b, c, d = (Predicate(OP.IS_NULL, name) for name in "abcd")
+    either = Or(c, d)
+    assert chain(And, [And(And(a, b), either)]) == [a, b, either]
+    assert chain(Or, [either, And(a, b)]) == [c, d, And(a, b)]
+    assert chain(And, []) == []

@@ -1,0 +1,373 @@
+"""One job on one table: from a command to its outcome.
+
+What can be wrong is found before Spark starts: the configuration, the catalog, the table, the filter against the table's
+schema, the options, the ref and the ids. The job's own code, Spark and the catalogs are named by import strings and are
+imported when their turn comes.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from icekeep.catalog.base import check_change, parse_identifier
+from icekeep.commit.retry import check_submitter
+from icekeep.errors import InvalidTableError, NotFoundError, UsageError, one_line
+from icekeep.events import StepFinished, StepStarted
+from icekeep.maintenance.options import parse_options
+from icekeep.maintenance.saved_plans import AlreadyApplied, GivenPlan, refuse_other_table, run_of_plan
+from icekeep.operations.arguments import Command
+from icekeep.operations.configuration.catalogs import Catalogs, TableReference, find_table
+from icekeep.operations.configuration.file import read_config
+from icekeep.operations.interrupts import ending_when_abandoned, telling_of_a_dead_jvm
+from icekeep.operations.jobs import Seams, resolve
+from icekeep.operations.outcomes import Outcome, Position, position_of
+from icekeep.operations.plan_files.writing import (
+    AppliedBefore,
+    Made,
+    PlanWritten,
+    absolute_arguments,
+    applied_before,
+    dropped_before,
+    write_exact,
+)
+from icekeep.operations.policy_calls import Held, require_policy, wanted_now
+from icekeep.operations.recording import RecordDestination, Recording, cpu_pace_of, recorded, require_catalog
+from icekeep.operations.surroundings import Surroundings
+from icekeep.planning.spark.configuration import SUBMITTED_VARIABLE
+from icekeep.planning.spark.session import current_properties
+from icekeep.runs import Run, application_id, new_run
+from icekeep.runtime import SYSTEM
+from icekeep.settings import CatalogChange, Job, SettingKind
+from icekeep.spec.filters.binding import bind
+from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
+from icekeep.spec.filters.parsing import parse_where
+
+_LOG = logging.getLogger(__name__)
+
+_START = "starting Spark"
+
+
+class JobRun:
+    """One job on one table, from a command to its outcome.
+
+    Args:
+        run: which run it is, where it has begun already; by default one that begins here.
+        given: the plan to carry out, or to look at, in place of a new one. Where it was carried out before, the result is
+            `AppliedBefore`.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        job: Job,
+        surroundings: Surroundings,
+        run: Run | None = None,
+        given: GivenPlan | None = None,
+    ) -> None:
+        self._command, self._job, self._surroundings, self._run, self._given = command, job, surroundings, run, given
+        self._begun, self._runtime, self._seams = surroundings.begun, surroundings.runtime, surroundings.seams
+
+    def outcome(self) -> Outcome:
+        """Run the job or, with `--dry-run`, plan it; with `--plan-out` the plan is written to a file.
+
+        Raises:
+            UnavailableError: the process that started this one is gone already.
+            IcekeepError: any error of the configuration, the table or the job.
+        """
+        command, job, begun, runtime = self._command, self._job, self._begun, self._runtime
+        # A process that takes itself for abandoned would refuse to commit what hours of work made.
+        check_submitter(runtime)
+        run = self._run or new_run(command.name, runtime, policy=command.policy)
+        if self._given is not None:
+            run = run_of_plan(self._given, job.name, runtime)
+        begun.begin(command.name, command.arguments, runtime, run)
+        begun.only_tells, begun.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
+        surroundings = self._surroundings = self._surroundings.in_run(command.conf)
+        shared = surroundings.shared
+        catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, surroundings)
+        reference = find_table(catalogs, command.table, command.catalog)
+        begun.table = reference.full_name
+        if command.policy is not None:
+            require_policy(catalogs.config, command.policy)
+        # Wrong arguments are refused before a table is loaded.
+        now_ms = begun.started_ms if self._given is None else self._given.created_ms
+        arguments = parse_arguments(command.arguments, job, now_ms)
+        place = None if command.dry_run else place_of(catalogs, reference, surroundings)
+        # A run that has begun already has its pace too.
+        if job.has_estimate and self._run is None:
+            pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
+            begun.run = msgspec.structs.replace(run, cpu_pace=pace)
+        with recorded(begun, place, surroundings) as recording:
+            if command.policy is None:
+                return self._carried_out(reference, partial(self._load, reference), arguments, catalogs, recording)
+            table = self._load(reference)
+            try:
+                wanted = wanted_now(command, job, catalogs.config, table, begun.started_ms)
+            except UsageError:
+                # The caller's own mistake is no failure of the policy's job, which would put off its next nights.
+                recording.goes_by(command.arguments, only_tells=True)
+                raise
+            if isinstance(wanted, Held):
+                return self._held(wanted, table, recording)
+            self._command = wanted
+            recording.goes_by(wanted.arguments, only_tells=wanted.dry_run)
+            arguments = parse_arguments(wanted.arguments, job, now_ms)
+            return self._carried_out(reference, lambda: table, arguments, catalogs, recording)
+
+    def _load(self, reference: TableReference) -> Any:
+        """The table, as the run that works on it carries it."""
+        shared = self._surroundings.shared
+        if shared is not None:
+            return shared.load(reference).for_run(self._begun.run)
+        return resolve(self._seams.load_table)(reference, runtime=self._runtime).for_run(self._begun.run)
+
+    def _held(self, held: Held, table: Any, recording: Recording) -> Outcome:
+        """The outcome of a job that its policy holds: it is no run of the job, and so not written down."""
+        # A driver on a cluster has a session even so.
+        with self._session():
+            pass
+        recording.goes_by(self._begun.arguments, only_tells=True)
+        recording.found(position_of(table))
+        outcome = self._begun.outcome(held.status, held, self._runtime)
+        recording.ended(outcome)
+        return outcome
+
+    def _carried_out(
+        self,
+        reference: TableReference,
+        load: Callable[[], Any],
+        arguments: Mapping[str, Any],
+        catalogs: Catalogs,
+        recording: Recording,
+    ) -> Outcome:
+        """Do the work, or plan it, and say what came of it."""
+        command, branch = self._command, self._command.arguments.get("branch")
+        is_plan = command.dry_run and self._job.plan is not None
+        table, work = self._work(reference, load, arguments, is_plan=is_plan)
+        if table is None:
+            recording.began()
+        else:
+            recording.found(position_of(table, branch))
+        made = None if command.plan_out is None or table is None else self._plan_made(reference, table)
+        written: PlanWritten | msgspec.UnsetType = msgspec.UNSET
+        shared = self._surroundings.shared is not None
+        watched = telling_of_a_dead_jvm(self._runtime) if shared else looked_after(self._surroundings)
+        with watched, self._session() as spark:
+            result = work(spark)
+            if made is not None:
+                # While the session is there that the plan was made in.
+                written = write_exact(str(command.plan_out), result, made, catalogs.prices, self._surroundings.listener)
+                result = result.shown
+        status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
+        changes = self._job.plan is not None and not command.dry_run
+        after = position_after(table, branch) if changes and table is not None else None
+        outcome = self._begun.outcome(status, result, self._runtime, is_dry_run=command.dry_run, after=after)
+        recording.ended(outcome)
+        return msgspec.structs.replace(outcome, plan=written)
+
+    def _work(
+        self, reference: TableReference, load: Callable[[], Any], arguments: Mapping[str, Any], *, is_plan: bool
+    ) -> tuple[Any, Callable[["Session"], Any]]:
+        """The table, `None` where it cannot be loaded and the job goes on without it, and the work, which may start Spark."""
+        job, given, to_file = self._job, self._given, self._command.plan_out is not None
+        try:
+            table = load()
+        except InvalidTableError as error:
+            function = job.plan_unreadable if is_plan else job.unreadable
+            if job.unreadable is None or given is not None or to_file or function is None:
+                raise
+            name, without, unreadable = parse_identifier(reference.name), resolve(function), error
+            return None, lambda spark: without(
+                self._open(reference),
+                name,
+                unreadable,
+                spark=spark.started,
+                run=self._begun.run,
+                **self._with(arguments),
+            )
+        except NotFoundError as error:
+            if given is None:
+                raise
+            before = dropped_before(job.name, given, error, lambda: self._open(reference).identity)
+            return None, lambda spark: before
+        self._begun.location = table.metadata.location
+        if job.asks is not None:
+            check_change(table.catalog, job.asks)
+        if given is None:
+            check_arguments(arguments, table.metadata)
+            if job.check is not None:
+                resolve(job.check)(table.metadata, **arguments)
+            function = job.exact if to_file else job.plan if is_plan else job.run
+            return table, lambda spark: resolve(str(function))(table, spark.started, **self._with(arguments))
+        refuse_other_table(given, table)
+
+        def as_given(spark: "Session") -> Any:
+            function = str(job.plan if is_plan else job.run)
+            try:
+                return resolve(function)(table, spark.started, given=given, **self._with(arguments))
+            except AlreadyApplied as found:
+                return applied_before(found)
+
+        return table, as_given
+
+    def _with(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a job's function, with what all its functions take beside."""
+        return {**arguments, "listener": self._surroundings.listener} if self._job.takes_listener else {**arguments}
+
+    def _open(self, reference: TableReference) -> Any:
+        return resolve(self._seams.open_catalog)(reference.catalog, runtime=self._runtime)
+
+    def _plan_made(self, reference: TableReference, table: Any) -> Made:
+        now_ms = self._begun.started_ms
+        told = absolute_arguments(self._job, self._command.arguments, now_ms)
+        return Made.of(self._job, reference.full_name, table, now_ms, told)
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        """What starts Spark: of all jobs of this process, or of this run alone, with which it ends."""
+        shared = self._surroundings.shared
+        if shared is not None:
+            yield shared.session
+            return
+        with Session(f"icekeep {self._command.name} {self._command.table}", self._surroundings) as spark:
+            spark.start_on_cluster()
+            yield spark
+
+
+@contextmanager
+def looked_after(surroundings: Surroundings) -> Iterator[None]:
+    """Work of this process, which ends where it is abandoned, and tells of files that are read slowly."""
+    # It needs Arrow, which help and mistakes do without.
+    from icekeep.planning.decoder import warning_of_slow_reads
+
+    listener = surroundings.listener
+    with ending_when_abandoned(surroundings.runtime, listener), warning_of_slow_reads(listener):
+        yield
+
+
+def place_of(catalogs: Catalogs, reference: TableReference, surroundings: Surroundings) -> RecordDestination:
+    """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
+    require_catalog(catalogs.runs, catalogs)
+
+    def open_catalog(name: str) -> Any:
+        return resolve(surroundings.seams.open_catalog)(catalogs.get(name), runtime=surroundings.runtime)
+
+    return RecordDestination(catalogs.runs, reference.catalog, open_catalog)
+
+
+def position_after(table: Any, branch: str | None) -> Position:
+    """Where a table is after a job; nowhere where it is gone, or cannot be asked."""
+    try:
+        return position_of(table.refresh(), branch)
+    except Exception as error:  # noqa: BLE001 - the work is done, whatever is told of it
+        _LOG.info("it is not known where %s is after the run: %s", table.name, one_line(error))
+        return Position()
+
+
+def known_catalogs(conf: str | None, seams: Seams, *, checks_schedules: bool = True) -> Catalogs:
+    """The catalogs of the YAML file, of Spark's configuration and of PyIceberg's; see `read_config`."""
+    config = read_config(conf, checks_schedules=checks_schedules)
+    return Catalogs(config, partial(spark_properties, seams), os.environ, Path.cwd())
+
+
+def known_of_policy(command: Command, policy: str | None, surroundings: Surroundings) -> Catalogs:
+    """The same for what a command does in the name of a policy: a wrong schedule of another one is no error then."""
+    return known_catalogs(command.conf, surroundings.seams, checks_schedules=policy is None)
+
+
+def spark_properties(seams: Seams) -> Mapping[str, str]:
+    """Spark's configuration: the JVM's under `spark-submit`, else that of the session that runs, or that one would start from."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return current_properties(os.environ)
+    properties: Mapping[str, str] = resolve(seams.live_properties)()
+    return properties
+
+
+def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
+    """Hold what was named against the table.
+
+    Raises:
+        NotFoundError: the table has no such column, ref, branch or snapshot.
+        UsageError: what should be a branch is a tag.
+        ExpressionError: the filter does not fit the columns' types.
+    """
+    from icekeep.planning.scan.plan import VERSION_ARGUMENTS, chosen_version
+    from icekeep.tables.refs import head_to_commit_to
+
+    named = {name: arguments[name] for name in VERSION_ARGUMENTS if name in arguments}
+    version = chosen_version(metadata, SYSTEM.now_ms(), **named)
+    # A filter over manifests is text until the job reads it.
+    if isinstance(arguments.get("where"), Expression):
+        bind(arguments["where"], version.schema, metadata.partition_specs)
+    if "branch" in arguments:
+        head_to_commit_to(metadata, arguments["branch"])
+    for snapshot_id in arguments.get("snapshot_ids", ()):
+        metadata.snapshot(snapshot_id)
+
+
+def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
+    """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
+    arguments = dict(told)
+    kinds = {setting.kind for setting in job.settings}
+    if SettingKind.FILTER in kinds:
+        arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE
+    if job.options is not None:
+        options: Any = resolve(job.options)
+        arguments["options"] = parse_options(options, arguments.get("options", {}))
+    return arguments
+
+
+def is_in_cluster_mode(seams: Seams) -> bool:
+    """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
+    if SUBMITTED_VARIABLE not in os.environ:
+        return False
+    properties: Mapping[str, str] = resolve(seams.live_properties)()
+    return properties.get("spark.submit.deployMode") == "cluster"
+
+
+class Session:
+    """The session of one run: started once, when any thread first asks for it, and stopped for certain if it is its own."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self._name, self._surroundings = name, surroundings
+        self._session: Any = None
+        self._lock = threading.Lock()
+
+    def started(self) -> Any:
+        """The running session."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._started()
+            return self._session
+
+    def start_on_cluster(self) -> None:
+        """Start it where this driver was put on the cluster, as `is_in_cluster_mode` says."""
+        if is_in_cluster_mode(self._surroundings.seams):
+            self.started()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None and self._surroundings.spark is None:
+            resolve(self._surroundings.seams.stop_session)(self._session)
+
+    def _started(self) -> Any:
+        listener, seams, given = self._surroundings.listener, self._surroundings.seams, self._surroundings.spark
+        if given is None:
+            listener.on(StepStarted(_START))
+            spark = resolve(seams.build_session)(self._name)
+            listener.on(StepFinished(_START))
+        else:
+            spark = given()
+        self._surroundings.begun.app_id = application_id()
+        cancel = resolve(seams.cancel_jobs)
+        self._surroundings.interrupts.install(lambda: cancel(spark))
+        return spark
