@@ -22,7 +22,6 @@ from kit.damage import (
     IMPLIED,
     LOSSES,
     MENDABLE,
-    WRITTEN_ANEW,
     Key,
     checked,
     found_in,
@@ -139,7 +138,7 @@ class Case:
         assert found - {number} <= IMPLIED.get(number, set()), (number, result)
         assert CLASSES[number].is_notice or result.status == "faulty"
         self.tried("damaged tables, whose fault was named")
-        if number in (*MENDABLE, *LOSSES, *WRITTEN_ANEW):
+        if number in (*MENDABLE, *LOSSES):
             self._mended(number)
         return True
 

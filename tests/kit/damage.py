@@ -50,9 +50,6 @@ MENDABLE = (
 )  # fmt: skip
 """What is mended with no loss."""
 
-WRITTEN_ANEW = (201, 416)
-"""What is mended with no loss, by a file that is written anew, where that can be."""
-
 LOSSES = (212, 213, 220, 301, 303, 401, 413, 414)
 """What is mended where the loss is accepted."""
 

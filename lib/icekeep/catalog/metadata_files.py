@@ -161,6 +161,32 @@ def file_version(metadata_location: str) -> int:
     return int(match[1]) if match else -1
 
 
+def metadata_files(storage: Storage, directory: str, *, like: str = "", versions: range = range(0)) -> list[FileInfo]:
+    """The metadata files right in a directory, in no order.
+
+    Args:
+        like: the name of a metadata file with a version: names of its form, `v5.` or `00005-`, and of these versions are enough.
+            Manifests lie there too, a hundred thousand, so that a store that lists by prefix is asked for little more; others
+            tell all.
+    """
+    starts = [""]
+    if like.startswith("v"):
+        starts = [f"v{versions.start}."] if len(versions) == 1 else ["v"]
+    elif versions:
+        tens = {f"{version // 10:04d}" for version in versions}
+        starts = [f"{versions.start:05d}-"] if len(versions) == 1 else sorted(tens)
+    found: dict[str, FileInfo] = {}
+    try:
+        for start in starts:
+            share = ListingShare(directory, is_deep=False, starts_with=start)
+            found |= {info.location: info for info in storage.list_share(share)}
+    except UnsupportedError:
+        # What begins alike is not together in this store's listings.
+        files = ((info.location[len(directory) :].lstrip("/"), info) for info in storage.list(directory))
+        found = {info.location: info for name, info in files if "/" not in name}
+    return [info for info in found.values() if is_metadata_file(info.location)]
+
+
 def deletes_old_metadata(metadata: TableMetadata) -> bool:
     """Whether a commit deletes the metadata files that fall out of the log; a misspelt property does not."""
     return is_true(metadata.properties, "write.metadata.delete-after-commit.enabled", False)
@@ -352,9 +378,8 @@ def list_versions(storage: Storage, directory: str) -> dict[int, list[str]]:
     Manifests and lists lie there as well, a hundred thousand of them; where that is possible they are not asked for. That there
     is no version at all is believed of a whole listing alone: not every store that says so lists in order.
     """
-    return _versions(_named_like_versions(storage, directory), directory) or _versions(
-        storage.list(directory), directory
-    )
+    named = metadata_files(storage, directory, like="v")
+    return _versions(named, directory) or _versions(storage.list(directory), directory)
 
 
 def _versions(infos: Iterable[FileInfo], directory: str) -> dict[int, list[str]]:
@@ -365,14 +390,6 @@ def _versions(infos: Iterable[FileInfo], directory: str) -> dict[int, list[str]]
         if version is not None:
             found.setdefault(version, []).append(info.location)
     return found
-
-
-def _named_like_versions(storage: Storage, directory: str) -> list[FileInfo]:
-    try:
-        return [*storage.list_share(ListingShare(directory, is_deep=False, starts_with="v"))]
-    except UnsupportedError:
-        # What begins alike is not together in this store's listings.
-        return [*storage.list(directory)]
 
 
 def read_hint(storage: Storage, directory: str) -> int | None:

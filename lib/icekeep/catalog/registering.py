@@ -6,7 +6,7 @@ file read -> name free -> asked for -> looked at where the answer was lost. The 
 from collections.abc import Callable, Sequence
 
 from icekeep.catalog.base import Catalog, Identifier, Table, table_exists, validate_table_identifier
-from icekeep.catalog.metadata_files import file_version, is_metadata_file, read_table
+from icekeep.catalog.metadata_files import file_version, metadata_files, read_table
 from icekeep.errors import (
     IcekeepError,
     InvalidTableError,
@@ -19,7 +19,7 @@ from icekeep.errors import (
 )
 from icekeep.spec.manifests.read import read_manifest_list
 from icekeep.spec.snapshots import Snapshot
-from icekeep.storage.base import ListingShare, Storage, head_many
+from icekeep.storage.base import Storage, head_many
 from icekeep.storage.locations import canonical
 
 
@@ -96,11 +96,7 @@ def _newest_below(location: str, storage: Storage) -> str:
     """The metadata file with the highest version in a directory, the table's or that of its metadata; empty if there is none."""
     for directory in (location.rstrip("/"), f"{location.rstrip('/')}/metadata"):
         try:
-            found = [
-                one
-                for one in storage.list_share(ListingShare(directory, is_deep=False))
-                if is_metadata_file(one.location)
-            ]
+            found = metadata_files(storage, directory)
         except IcekeepError:
             continue
         if found:

@@ -1,40 +1,24 @@
-"""Which commits are told of, and in whose history each is: from the table's metadata alone.
+"""The command `history`: what each commit did to files, bytes, deletes and metadata, and how the table grew.
 
-What is told of commits: values with the names of their JSON. `None` is always "not known", never "none".
-
-The manifest list of a snapshot, in sums: only the manifests that the snapshot itself wrote are kept.
-
-A list may have a hundred thousand rows. Several are read at a time, since stores are slow to answer; one at a time is decoded.
-
-Metadata files that belong to no snapshot: changes of schemas, properties and references, expirations, and expired commits.
-
-The metadata log says when each of the last metadata files was written. That of a commit is the first that is no older than
-its snapshot, since an engine makes the snapshot before the file; two snapshots of one commit have the same file.
-
-What a commit added and removed, and how large the table is after it: the one place that says which source counts.
+Where a number comes from:
 
 manifest list       counts of files and rows, where it has them
 summary             bytes, and how delete files and deletes are shared among their kinds, where these add up to the list's
 entries             all of that, of the manifests that the commit wrote, where list and summary together leave something open
 
-Reading what commits did, several at a time. A file that cannot be read leaves its commit without numbers, and ends nothing.
-
-The command `history`: commits chosen -> their manifest lists read in threads -> a row each, and the points of a plot.
-
-Nothing is written, and no Spark is started: of each list only sums are kept, and no more lists are read than are shown, and
-those of their parents.
-
-How a table grew, as the points of a plot: of a long history some commits, evenly chosen; the manifest list of each is read.
+Nothing is written, and no Spark is started. A list may have a hundred thousand rows: several are read at a time, since stores
+are slow to answer, one at a time is decoded, and only sums are kept. No more lists are read than are shown, and those of their
+parents. A file that cannot be read leaves its commit without numbers, and ends nothing.
 """
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
 from threading import Lock
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -52,11 +36,18 @@ from icekeep.spec.times import Moment, moment_ms
 from icekeep.storage.base import Storage, answer_each
 from icekeep.storage.locations import requests_at_once
 
-Chosen: TypeAlias = Snapshot | SnapshotLogEntry
+T = TypeVar("T")
+
+Commit: TypeAlias = Snapshot | SnapshotLogEntry
 """A snapshot, or what the snapshot log has of one that is gone."""
 
+_DECODING = Lock()
 
-def chosen_commits(metadata: TableMetadata, ref: str | None) -> Iterator[Chosen]:
+_MAX_DIGITS = 19
+"""Longer numbers are none that a table could have."""
+
+
+def chosen_commits(metadata: TableMetadata, ref: str | None) -> Iterator[Commit]:
     """The commits of a branch or tag, or of all of the table, the newest first; one after its parent where clocks were wrong.
 
     The snapshot log is that of `main`: expired commits are of it, or of no known branch.
@@ -238,9 +229,6 @@ def total(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-_DECODING = Lock()
-
-
 class ListSums(msgspec.Struct, frozen=True, kw_only=True):
     """What the manifest list of a snapshot says in all; `created` are the manifests that the snapshot wrote.
 
@@ -265,11 +253,10 @@ def read_list_sums(snapshot: Snapshot, storage: Storage) -> ListSums:
         return _sums(read_manifest_list(data, snapshot.manifest_list), snapshot.snapshot_id, len(data))
 
 
-def _sums(rows: list[ManifestFile], snapshot_id: int, list_bytes: int | None) -> ListSums:
+def _sums(rows: Sequence[ManifestFile], snapshot_id: int, list_bytes: int | None) -> ListSums:
     created = tuple(row for row in rows if row.added_snapshot_id == snapshot_id)
-    manifests_bytes = _bytes(rows)
+    manifests_bytes = sum(row.manifest_length for row in rows)
     data = [row for row in rows if row.content is ManifestContent.DATA]
-    deletes = [row for row in rows if row.content is ManifestContent.DELETES]
     return ListSums(
         manifests=ManifestsAfter(
             manifests_count=len(rows),
@@ -277,47 +264,41 @@ def _sums(rows: list[ManifestFile], snapshot_id: int, list_bytes: int | None) ->
             manifest_list_bytes=list_bytes,
             metadata_bytes=manifests_bytes + (list_bytes or 0),
             created_count=len(created),
-            created_bytes=_bytes(created),
+            created_bytes=sum(row.manifest_length for row in created),
             kept_count=len(rows) - len(created),
         ),
         live=TableTotals(
             data_files_count=total([row.live_files_count for row in data]),
             record_count=total([count for row in data for count in (row.added_rows_count, row.existing_rows_count)]),
-            delete_files_count=total([row.live_files_count for row in deletes]),
+            delete_files_count=total([row.live_files_count for row in rows if row.content is ManifestContent.DELETES]),
         ),
         created=created,
     )
 
 
-def _bytes(rows: Iterable[ManifestFile]) -> int:
-    return sum(row.manifest_length for row in rows)
+def metadata_files_between(metadata: TableMetadata, made_ms: Iterable[int]) -> tuple[Mapping[int, int], int | None]:
+    """How many metadata files belong to no snapshot: commits that made none, and such whose snapshots are gone.
 
-
-def metadata_files_between(metadata: TableMetadata, known_ms: Iterable[int]) -> Mapping[int, int]:
-    """For moments of commits, those that the log reaches: how many metadata files lie between the one before and it.
+    The metadata log says when each of the last metadata files was written. That of a commit is the first that is no older than
+    its snapshot, since an engine makes the snapshot before the file; two snapshots of one commit have the same file.
 
     Args:
-        known_ms: when each commit that is known of was made, on whatever branch.
+        made_ms: when each commit that is known of was made, on whatever branch.
+
+    Returns:
+        For moments of commits, those that the log reaches: those between the one before and it. And those since the newest;
+        `None` where the log does not reach back, or there is none.
     """
-    written_ms, moments = _written_ms(metadata), sorted({*known_ms})
+    written_ms = sorted([*(entry.timestamp_ms for entry in metadata.metadata_log), metadata.last_updated_ms])
+    moments = sorted({*made_ms})
     places = [bisect_left(written_ms, moment) for moment in moments]
-    return {
+    between = {
         moment: max(0, place - earlier - 1)
         for earlier_ms, earlier, moment, place in zip(moments, places, moments[1:], places[1:], strict=False)
         if earlier_ms >= written_ms[0]
     }
-
-
-def metadata_files_after(metadata: TableMetadata, known_ms: Iterable[int]) -> int | None:
-    """How many metadata files there are since the newest commit; `None` where the log does not reach back, or there is none."""
-    written_ms, newest_ms = _written_ms(metadata), max(known_ms, default=-1)
-    if newest_ms < written_ms[0]:
-        return None
-    return max(0, len(written_ms) - bisect_left(written_ms, newest_ms) - 1)
-
-
-def _written_ms(metadata: TableMetadata) -> list[int]:
-    return sorted([*(entry.timestamp_ms for entry in metadata.metadata_log), metadata.last_updated_ms])
+    is_logged = bool(moments) and moments[-1] >= written_ms[0]
+    return between, max(0, len(written_ms) - places[-1] - 1) if is_logged else None
 
 
 _SUMMARY_KEYS = {
@@ -344,9 +325,6 @@ _FILE_KINDS = ("position_delete_files_count", "equality_delete_files_count", "de
 _DELETE_KINDS = ("position_deletes_count", "equality_deletes_count")
 _IN_SUMMARY_ALONE = ("record_count", *_DELETE_KINDS, "bytes")
 
-_MAX_DIGITS = 19
-"""Longer numbers are none that a table could have."""
-
 
 def files_changed(status: Status, sums: ListSums | None, summary: Mapping[str, str]) -> FilesChanged:
     """What a commit added or deleted by its list, which may be unreadable, and its summary.
@@ -367,11 +345,6 @@ def files_changed(status: Status, sums: ListSums | None, summary: Mapping[str, s
         **_shared(said, _FILE_KINDS, delete_files),
         **_shared(said, _DELETE_KINDS, deletes),
     )
-
-
-def is_whole(changed: FilesChanged) -> bool:
-    """Whether all is known of it."""
-    return all(getattr(changed, name) is not None for name in changed.__struct_fields__)
 
 
 def files_counted(
@@ -401,16 +374,16 @@ def totals_after(sums: ListSums | None, summary: Mapping[str, str]) -> TableTota
     if sums is None:
         return TableTotals()
     live = sums.live
-    delete_files = _or_number(live.delete_files_count, summary, "total-delete-files")
-    data_files = _or_number(live.data_files_count, summary, "total-data-files")
+    delete_files = _number(summary, "total-delete-files", live.delete_files_count)
+    data_files = _number(summary, "total-data-files", live.data_files_count)
     of_deletes = 0 if delete_files == 0 else None
     return TableTotals(
         data_files_count=data_files,
-        record_count=_or_number(live.record_count, summary, "total-records"),
+        record_count=_number(summary, "total-records", live.record_count),
         delete_files_count=delete_files,
-        position_deletes_count=_or_number(of_deletes, summary, "total-position-deletes"),
-        equality_deletes_count=_or_number(of_deletes, summary, "total-equality-deletes"),
-        bytes=_or_number(0 if data_files == delete_files == 0 else None, summary, "total-files-size"),
+        position_deletes_count=_number(summary, "total-position-deletes", of_deletes),
+        equality_deletes_count=_number(summary, "total-equality-deletes", of_deletes),
+        bytes=_number(summary, "total-files-size", 0 if data_files == delete_files == 0 else None),
     )
 
 
@@ -440,13 +413,11 @@ def _count(counter: Counter[str], file: DataFile) -> None:
         counter["position_deletes_count"] += file.record_count
 
 
-def _or_number(known: int | None, summary: Mapping[str, str], key: str) -> int | None:
-    return _number(summary, key) if known is None else known
-
-
-def _number(summary: Mapping[str, str], key: str) -> int | None:
+def _number(summary: Mapping[str, str], key: str, known: int | None = None) -> int | None:
+    """A number of a summary, unless it is known otherwise."""
     text = summary.get(key, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return int(text) if known is None and is_number else known
 
 
 class CommitRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -466,13 +437,12 @@ def read_commits(table: Table, shown: Sequence[Snapshot]) -> dict[int, CommitRea
     ids = {snapshot.snapshot_id for snapshot in shown}
     parents = {s.parent_snapshot_id: known[s.parent_snapshot_id] for s in shown if s.parent_snapshot_id in known}
     snapshots = [*shown, *(snapshot for snapshot_id, snapshot in parents.items() if snapshot_id not in ids)]
-    reads = answer_each(
-        lambda snapshot: _read(snapshot, table, counts_files=snapshot.snapshot_id in ids),
-        snapshots,
-        id,
-        requests_at_once([table.metadata_location]),
-    )
+    reads = _each(lambda snapshot: _read(snapshot, table, counts_files=snapshot.snapshot_id in ids), snapshots, table)
     return {snapshot.snapshot_id: read for snapshot, read in zip(snapshots, reads, strict=True)}
+
+
+def _each(act: Callable[[Snapshot], T], snapshots: Sequence[Snapshot], table: Table) -> list[T]:
+    return answer_each(act, snapshots, id, requests_at_once([table.metadata_location]))
 
 
 def _read(snapshot: Snapshot, table: Table, *, counts_files: bool) -> CommitRead:
@@ -483,7 +453,7 @@ def _read(snapshot: Snapshot, table: Table, *, counts_files: bool) -> CommitRead
     except IcekeepError as error:
         note, not_read = f"its manifest list is not read: {error.message}", _file_of(error, snapshot)
     changed = {status: files_changed(status, sums, summary) for status in (Status.ADDED, Status.DELETED)}
-    if sums is not None and counts_files and not all(map(is_whole, changed.values())):
+    if sums is not None and counts_files and any(None in msgspec.structs.astuple(one) for one in changed.values()):
         try:
             changed = files_counted(sums.created, snapshot.snapshot_id, table.metadata, table.storage)
         except IcekeepError as error:
@@ -539,12 +509,14 @@ def commit_history(
     chosen = [*islice(commits, limit)]
     history = _History(table, chosen)
     entries = tuple(map(history.entry, chosen))
+    # The points of one line: other branches would make a plot jump to and fro.
+    line = [entry for entry in reversed(entries) if (shown_ref or MAIN) in entry.refs]
     return CommitHistoryResult(
         metadata_location=table.metadata_location,
         ref=shown_ref,
         commits=entries,
-        growth=_growth(entries, shown_ref or MAIN),
-        metadata_files_after_count=metadata_files_after(metadata, history.made_ms.values()),
+        growth=tuple(_point(one, one.after, one.manifests) for one in line),
+        metadata_files_after_count=history.files_after_count,
         left_out_count=sum(1 for _ in commits),
         not_read=history.not_read,
     )
@@ -553,12 +525,13 @@ def commit_history(
 class _History:
     """What the metadata of a table says of its commits, and what was read of those that are chosen, and of their parents."""
 
-    def __init__(self, table: Table, chosen: Iterable[Chosen]) -> None:
+    def __init__(self, table: Table, chosen: Iterable[Commit]) -> None:
         self._metadata = table.metadata
         known = self._metadata.snapshots_by_id
-        self.made_ms = {entry.snapshot_id: entry.timestamp_ms for entry in expired_commits(self._metadata)}
-        self.made_ms |= {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in known.values()}
-        self._files_between = metadata_files_between(self._metadata, self.made_ms.values())
+        self._made_ms = {entry.snapshot_id: entry.timestamp_ms for entry in expired_commits(self._metadata)}
+        self._made_ms |= {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in known.values()}
+        found = metadata_files_between(self._metadata, self._made_ms.values())
+        self._files_between, self.files_after_count = found
         self._refs = refs_by_snapshot(self._metadata)
         self._read = read_commits(table, [commit for commit in chosen if isinstance(commit, Snapshot)])
 
@@ -568,12 +541,11 @@ class _History:
         files = (read.not_read for read in self._read.values())
         return tuple(dict.fromkeys(file for file in files if file is not None))
 
-    def entry(self, commit: Chosen) -> CommitEntry:
-        """What is told of one commit."""
+    def entry(self, commit: Commit) -> CommitEntry:
         if not isinstance(commit, Snapshot):
             return CommitEntry(snapshot_id=commit.snapshot_id, timestamp_ms=commit.timestamp_ms, is_expired=True)
         summary, read = commit.summary or {}, self._read[commit.snapshot_id]
-        parent_ms = self.made_ms.get(commit.parent_snapshot_id) if commit.parent_snapshot_id is not None else None
+        parent_ms = self._made_ms.get(commit.parent_snapshot_id) if commit.parent_snapshot_id is not None else None
         return CommitEntry(
             snapshot_id=commit.snapshot_id,
             parent_snapshot_id=commit.parent_snapshot_id,
@@ -600,25 +572,9 @@ class _History:
             if parent is None or parent.sums is None:
                 return sums.manifests
             before = parent.sums.manifests.manifests_count or 0
-        # A commit that lists manifests of others than its parent replaced more than can be told.
+        # A commit that lists manifests of others than its parent replaced more than is known.
         replaced = before - (sums.manifests.kept_count or 0)
         return msgspec.structs.replace(sums.manifests, replaced_count=replaced if replaced >= 0 else None)
-
-
-def _growth(entries: Iterable[CommitEntry], ref: str) -> tuple[GrowthPoint, ...]:
-    """The points of one line: other branches would make a plot jump to and fro."""
-    line = [entry for entry in entries if ref in entry.refs]
-    return tuple(
-        GrowthPoint(
-            timestamp_ms=entry.timestamp_ms,
-            snapshot_id=entry.snapshot_id,
-            data_files_count=entry.after.data_files_count,
-            bytes=entry.after.bytes,
-            delete_files_count=entry.after.delete_files_count,
-            metadata_bytes=entry.manifests.metadata_bytes,
-        )
-        for entry in reversed(line)
-    )
 
 
 def growth_points(
@@ -635,31 +591,28 @@ def growth_points(
     """
     head = table.metadata.head(ref)
     line = [*table.metadata.ancestors(None if head is None else head.snapshot_id)][::-1]
-    spread = {id(snapshot) for snapshot in evenly(line, most)}
-    chosen = [snapshot for snapshot in line if id(snapshot) in spread or snapshot.snapshot_id in also]
-    at_once = requests_at_once([table.metadata_location])
-    return tuple(answer_each(lambda snapshot: _point(snapshot, table), chosen, id, at_once))
+    spread = {*range(len(line))}
+    if len(line) > most:
+        spread = {round(number * (len(line) - 1) / (most - 1)) for number in range(most)}
+    chosen = [one for place, one in enumerate(line) if place in spread or one.snapshot_id in also]
+    return tuple(_each(lambda snapshot: _read_point(snapshot, table), chosen, table))
 
 
-def evenly(line: Sequence[Snapshot], most: int) -> Sequence[Snapshot]:
-    """Some of a line, as far from each other as can be, with both ends."""
-    if len(line) <= most:
-        return line
-    last = len(line) - 1
-    return [line[round(number * last / (most - 1))] for number in range(most)]
-
-
-def _point(snapshot: Snapshot, table: Table) -> GrowthPoint:
+def _read_point(snapshot: Snapshot, table: Table) -> GrowthPoint:
     sums: ListSums | None = None
     # Nothing is known where it cannot be read: the plot has no point there, and `icekeep history` tells why.
     with suppress(IcekeepError):
         sums = read_list_sums(snapshot, table.storage)
     after = totals_after(sums, snapshot.summary or {})
+    return _point(snapshot, after, ManifestsAfter() if sums is None else sums.manifests)
+
+
+def _point(commit: Snapshot | CommitEntry, after: TableTotals, manifests: ManifestsAfter) -> GrowthPoint:
     return GrowthPoint(
-        timestamp_ms=snapshot.timestamp_ms,
-        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=commit.timestamp_ms,
+        snapshot_id=commit.snapshot_id,
         data_files_count=after.data_files_count,
         bytes=after.bytes,
         delete_files_count=after.delete_files_count,
-        metadata_bytes=None if sums is None else sums.manifests.metadata_bytes,
+        metadata_bytes=manifests.metadata_bytes,
     )

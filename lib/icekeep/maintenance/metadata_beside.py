@@ -1,34 +1,23 @@
-"""Other metadata files beside the one that a table is registered by, as far as they tell whether it is the table's last.
-
-A writer that was killed before it could ask the catalog leaves a metadata file that never was the table. Nothing in the file says
-so. The next commit does, by its log: it names the file from which it was made. And of two files with one number at most one was.
-
-The verb `register_table`: take in a table by its metadata file, such as one that was dropped and not purged.
+"""The verb `register_table`: take in a table by its metadata file, such as one that was dropped and not purged.
 
 metadata file -> name free, snapshot there -> place nobody else's -> files beside it -> catalog points to it. No file is copied or
 removed.
+
+Other metadata files beside this one may say that it is not the table's last. A writer that was killed before it could ask the
+catalog leaves a metadata file that never was the table. Nothing in the file says so. The next commit does, by its log: it names
+the file from which it was made. And of two files with one number at most one was.
 """
 
-import msgspec
-
 from icekeep.catalog.base import Catalog, Identifier, Table, as_identifier
-from icekeep.catalog.metadata_files import file_version, is_metadata_file
+from icekeep.catalog.metadata_files import file_version, metadata_files
 from icekeep.catalog.registering import read_unregistered
 from icekeep.errors import IcekeepError, SafetyError
 from icekeep.events import SILENT, Listener, Warned, unfailing
 from icekeep.maintenance.delete.neighbours import neighbours
 from icekeep.spec.metadata import parse_metadata
-from icekeep.storage.base import ListingShare, Storage
 
 _READ_MAX = 10
-"""So many files of one number are read; more are left by nothing but many writers that died one after the other."""
-
-
-class _Beside(msgspec.Struct, frozen=True):
-    """A metadata file of the same table; `base` is the name of the file from which it was made, empty for the first."""
-
-    name: str
-    base: str
+"""At most this many files of one number are read; only many writers that died one after the other leave more."""
 
 
 def metadata_doubt(table: Table) -> str:
@@ -41,18 +30,18 @@ def metadata_doubt(table: Table) -> str:
     if version < 0:
         return ""
     try:
-        same = [one.name for one in _beside(table, version) if one.name != name]
-        later = _beside(table, version + 1)
+        same = [other for other in _bases(table, version) if other != name]
+        later = _bases(table, version + 1)
     except IcekeepError:
         return ""
-    if made := [one for one in later if one.base == name]:
+    if made := [other for other, base in later.items() if base == name]:
         return (
-            f"metadata file {name!r} is not the newest: {made[0].name!r} was made from it; if that was committed, "
+            f"metadata file {name!r} is not the newest: {made[0]!r} was made from it; if that was committed, "
             f"what it has added is missing now"
         )
-    if made := [one for one in later if one.base in same]:
+    if made := [other for other, base in later.items() if base in same]:
         return (
-            f"metadata file {name!r} was perhaps never committed: {made[0].name!r} was made from {made[0].base!r}, which has "
+            f"metadata file {name!r} was perhaps never committed: {made[0]!r} was made from {later[made[0]]!r}, which has "
             f"the same number"
         )
     if same:
@@ -60,27 +49,22 @@ def metadata_doubt(table: Table) -> str:
     return ""
 
 
-def _beside(table: Table, version: int) -> list[_Beside]:
-    """The metadata files of the table with this version, by their names."""
+def _bases(table: Table, version: int) -> dict[str, str]:
+    """The metadata files of the table with this version, by name, each with the name of the file from which it was made."""
     directory, _, name = table.metadata_location.rpartition("/")
-    starts_with = f"v{version}." if name.startswith("v") else f"{version:05d}-"
-    share = ListingShare(directory, is_deep=False, starts_with=starts_with)
-    names = {one.location.rpartition("/")[2] for one in table.storage.list_share(share)}
-    named = sorted(name for name in names if name.startswith(starts_with) and is_metadata_file(name))
-    found = [_read(table.storage, f"{directory}/{name}", table.metadata.table_uuid) for name in named[:_READ_MAX]]
-    return [one for one in found if one is not None]
-
-
-def _read(storage: Storage, location: str, table_uuid: str | None) -> _Beside | None:
-    """What a metadata file says; `None` if it is another table's, as of one that was made before in the same place."""
-    try:
-        metadata = parse_metadata(storage.read(location), location)
-    except IcekeepError:
-        return None
-    if metadata.table_uuid != table_uuid:
-        return None
-    base = metadata.metadata_log[-1].metadata_file if metadata.metadata_log else ""
-    return _Beside(location.rpartition("/")[2], base.rpartition("/")[2])
+    found = metadata_files(table.storage, directory, like=name, versions=range(version, version + 1))
+    locations = sorted(info.location for info in found if file_version(info.location) == version)
+    bases: dict[str, str] = {}
+    for location in locations[:_READ_MAX]:
+        try:
+            metadata = parse_metadata(table.storage.read(location), location)
+        except IcekeepError:
+            continue
+        # Another table may have been made before in the same place.
+        if metadata.table_uuid == table.metadata.table_uuid:
+            base = metadata.metadata_log[-1].metadata_file if metadata.metadata_log else ""
+            bases[location.rpartition("/")[2]] = base.rpartition("/")[2]
+    return bases
 
 
 def register_table(

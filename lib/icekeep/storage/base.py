@@ -272,7 +272,8 @@ REQUESTS_AT_ONCE = 16
 LOCAL_REQUESTS_AT_ONCE = 2
 """The same of the disks of this machine: there is no waiting to be done, and more would only fight over the interpreter."""
 
-_HEADS_A_TURN = 100
+_HEADS_A_TURN = range(8, 101)
+"""How many locations a thread asks for in a row: few enough that all threads have some, and enough to pay for a thread."""
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
@@ -302,7 +303,9 @@ def answer_each(
 
 def head_many(locations: Sequence[str], storage: Storage) -> list[FileInfo | None]:
     """What there is at some locations, in their order, as `Storage.head` tells it."""
-    turns = [locations[start : start + _HEADS_A_TURN] for start in range(0, len(locations), _HEADS_A_TURN)]
+    share = -(-len(locations) // REQUESTS_AT_ONCE)
+    count = min(max(share, _HEADS_A_TURN[0]), _HEADS_A_TURN[-1])
+    turns = [locations[start : start + count] for start in range(0, len(locations), count)]
     answers = answer_each(lambda turn: [storage.head(name) for name in turn], turns, id, REQUESTS_AT_ONCE)
     return [found for some in answers for found in some]
 

@@ -17,7 +17,9 @@ from icekeep.maintenance.deletes.job import rewrite_position_deletes
 from icekeep.maintenance.manifests.job import rewrite_manifests
 from icekeep.maintenance.repair.heads import Head
 from icekeep.maintenance.repair.job import repair
+from icekeep.maintenance.repair.plan import RepairScope
 from icekeep.maintenance.repair.planner import guard
+from icekeep.maintenance.repair.trash import Trash
 from icekeep.planning.commit_readers import SparkManifestReader
 from icekeep.planning.spark.session import LIMITS, Engine
 from icekeep.spec.schema import DELETE_FILE_PATH
@@ -175,7 +177,8 @@ def test_a_list_is_not_taken_for_one_that_was_cut_short_where_it_does_not_say_al
     world = filled.copy()
     world.append(9, month=2)
     snapshot = world.table.metadata.head("main")
-    head = Head(world.table, "main", snapshot, ManifestReader(world.table.storage))
+    reader, scope = ManifestReader(world.table.storage), RepairScope(numbers=frozenset())
+    head = Head(world.table, "main", snapshot, reader, scope, Trash(world.table))
     data, *others = sorted(head.rows, key=lambda row: row.content)
     head.rows = others if is_missing else [replace(data, added_files_count=None), *others]
     guard(head, Tally())

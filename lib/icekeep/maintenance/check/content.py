@@ -540,7 +540,7 @@ def check_data_files(subject: CheckedTable, listed: Listed) -> None:
         tally.merge(one)
 
 
-class Difference(NamedTuple):
+class ContentFault(NamedTuple):
     """A fault before it is said where: of an entry, or of the file whatever entries say."""
 
     number: FaultId
@@ -606,7 +606,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return
         except InvalidTableError as error:
             recorded = first["file_format"]
-            unreadable = Difference(FaultId.DATA_FILE_UNREADABLE, first_line(error), recorded=recorded)
+            unreadable = ContentFault(FaultId.DATA_FILE_UNREADABLE, first_line(error), recorded=recorded)
             self._report(rows, unreadable, tally)
             return
         except UnsupportedError as error:
@@ -616,7 +616,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self._report(rows, one, tally)
         for id_, why in sorted(content.columns.unreadable.items()) if content.columns is not None else ():
             tally.gap(f"column {schema.names_by_id[id_]!r} of file {path!r}", why)
-        by_number: dict[int, list[tuple[Row, Difference]]] = {}
+        by_number: dict[int, list[tuple[Row, ContentFault]]] = {}
         for row in rows:
             for one in (*_of_entry(row, content, schema), *self._of_partition(row, content, values)):
                 by_number.setdefault(one.number, []).append((row, one))
@@ -625,7 +625,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _of_partition(
         self, row: Row, content: Content, values: Mapping[PartitionKey, Sequence[Any]]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[ContentFault]:
         key = _partition_key(row)
         watch = content.partitions.get(key)
         if watch is None or not watch.others:
@@ -633,7 +633,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         fields, others = self.specs[row["spec_id"]].fields, watch.others
         recorded = {field.name: value for field, value in zip(fields, values[key], strict=True)}
         shown = ", ".join(f"{name!r} {others[name][0]} where its entry says {recorded[name]}" for name in others)
-        yield Difference(
+        yield ContentFault(
             FaultId.PARTITION_NOT_OF_ROWS,
             f"it has rows of other partitions: of {shown}",
             sorted(watch.source_ids),
@@ -641,7 +641,7 @@ class DataFileChecker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             [[*map(_text, some)] for some in others.values()],
         )
 
-    def _report(self, rows: Sequence[Row], one: Difference, tally: Tally) -> None:
+    def _report(self, rows: Sequence[Row], one: ContentFault, tally: Tally) -> None:
         facts = {
             "manifests": [self.membership.manifest_paths[row["manifest"]] for row in rows],
             "columns": [*one.columns],
@@ -665,20 +665,20 @@ def _names(ids: Collection[int], schema: Schema) -> str:
     return f"column{'s' if len(ids) > 1 else ''} {', '.join(names)}{and_more([*ids], _MAX_NAMES)}"
 
 
-def _of_file(content: Content, schema: Schema) -> Iterator[Difference]:
+def _of_file(content: Content, schema: Schema) -> Iterator[ContentFault]:
     columns = content.columns
     if columns is None:
         detail = "its columns have no field ids, and the table has no name mapping"
-        yield Difference(FaultId.FIELD_ID_UNKNOWN, detail)
+        yield ContentFault(FaultId.FIELD_ID_UNKNOWN, detail)
         return
     if ids := sorted(columns.unidentified):
         detail = f"it has values of {_names(ids, schema)} without a field id, and the table's name mapping has no id for the name"
-        yield Difference(FaultId.FIELD_ID_UNKNOWN, detail, ids)
+        yield ContentFault(FaultId.FIELD_ID_UNKNOWN, detail, ids)
     if ids := sorted(columns.wrong):
-        yield Difference(FaultId.COLUMN_TYPE_WRONG, columns.wrong[ids[0]], ids)
+        yield ContentFault(FaultId.COLUMN_TYPE_WRONG, columns.wrong[ids[0]], ids)
     elif columns.zoned:
         detail = f"it marks {_names(columns.zoned, schema)} as adjusted to UTC, where the table has no time zone"
-        yield Difference(FaultId.COLUMN_TYPE_WRONG, detail, columns.zoned)
+        yield ContentFault(FaultId.COLUMN_TYPE_WRONG, detail, columns.zoned)
     problems = []
     if columns.absent:
         problems.append(f"it lacks required {_names(columns.absent, schema)}")
@@ -688,19 +688,19 @@ def _of_file(content: Content, schema: Schema) -> Iterator[Difference]:
     if problems:
         ids = sorted({*columns.absent, *content.nulls})
         found = [content.nulls.get(id_) for id_ in ids]
-        yield Difference(FaultId.REQUIRED_COLUMN_EMPTY, ", and ".join(problems), ids, found=found)
+        yield ContentFault(FaultId.REQUIRED_COLUMN_EMPTY, ", and ".join(problems), ids, found=found)
 
 
-def _of_entry(row: Row, content: Content, schema: Schema) -> Iterator[Difference]:
+def _of_entry(row: Row, content: Content, schema: Schema) -> Iterator[ContentFault]:
     recorded, count = row["record_count"], content.row_count
     # Negative counts are reported as what they are.
     if 0 <= recorded != count:
         detail = f"it has {count} rows where its entry says {recorded}"
-        yield Difference(FaultId.RECORD_COUNT_WRONG, detail, recorded=recorded, found=count)
+        yield ContentFault(FaultId.RECORD_COUNT_WRONG, detail, recorded=recorded, found=count)
     for wrong in wrong_metrics(row, content, schema):
         names = _names(wrong.columns, schema)
         detail = _DETAILS[wrong.number].format(names, wrong.found[0], wrong.recorded[0])
-        yield Difference(wrong.number, detail, wrong.columns, [*wrong.recorded], [*wrong.found])
+        yield ContentFault(wrong.number, detail, wrong.columns, [*wrong.recorded], [*wrong.found])
     offsets, parts = row["split_offsets"] or [], content.offsets
     # Those beyond the file are reported as such.
     beyond = any(offset >= row["file_size_in_bytes"] or offset < 0 for offset in offsets)
@@ -712,8 +712,8 @@ def _of_entry(row: Row, content: Content, schema: Schema) -> Iterator[Difference
         elif min(offsets) != min(parts):
             detail = f"its split offsets begin at byte {offsets[0]}, and its first row group or stripe at {parts[0]}"
         if detail:
-            yield Difference(FaultId.SPLIT_OFFSETS_NOT_OF_FILE, detail, recorded=offsets, found=[*parts])
+            yield ContentFault(FaultId.SPLIT_OFFSETS_NOT_OF_FILE, detail, recorded=offsets, found=[*parts])
     order_id = row["sort_order_id"]
     if (position := content.orders.get(order_id)) is not None:
         detail = f"row {position} comes before row {position - 1} in sort order {order_id}"
-        yield Difference(FaultId.NOT_SORTED_AS_CLAIMED, detail, recorded=order_id, found=position)
+        yield ContentFault(FaultId.NOT_SORTED_AS_CLAIMED, detail, recorded=order_id, found=position)

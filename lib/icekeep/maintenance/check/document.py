@@ -35,7 +35,7 @@ _FROM_ZERO = frozenset(
 )
 
 
-class Finding(NamedTuple):
+class DocumentFault(NamedTuple):
     """A fault of a metadata file; `where` is a part of it, or empty for its top."""
 
     number: FaultId
@@ -77,7 +77,7 @@ class Document:
         """Raises `UnsupportedError` where the format version is newer than those that are known."""
         self._raw = raw
         self.metadata_location = metadata_location
-        self.found: list[Finding] = []
+        self.found: list[DocumentFault] = []
         self.broken: set[str] = set()
         version = self._whole("format-version", _INT_BITS)
         if version is not None and version > SUPPORTED_FORMAT_VERSION:
@@ -117,7 +117,7 @@ class Document:
 
     def _wrong(self, problem: str, where: str = "", *, broken: str | None = None) -> None:
         """Note what is not of the form that the spec describes; `broken` is the list that lacks an item by it."""
-        self.found.append(Finding(FaultId.UNREADABLE_METADATA, problem, where))
+        self.found.append(DocumentFault(FaultId.UNREADABLE_METADATA, problem, where))
         if broken is not None:
             self.broken.add(broken)
 

@@ -299,7 +299,7 @@ def _united(*several: Keys) -> Keys:
     return np.unique(np.concatenate([_NONE, *several]))
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class EntryComparison(msgspec.Struct, frozen=True):
     """What all tasks share."""
 
     decode: DecodeTask
@@ -332,13 +332,13 @@ def compare(
     is_delete = np.zeros(len(membership.manifest_paths), np.bool_)
     is_delete[[number for number, manifest in manifests if manifest.content is ManifestContent.DELETES]] = True
     decode = decode_task(table, manifests, _DELETE_COLUMNS)
-    shared = Comparison(decode, table.storage, membership, is_delete)
+    shared = EntryComparison(decode, table.storage, membership, is_delete)
     if in_tasks:
         return _in_tasks(table, manifests, shared, spark, tally)
     return _here(table, manifests, shared, limits_of(spark).looked_up_files_count, tally)
 
 
-def _here(table: Table, manifests: Sequence[Numbered], shared: Comparison, few: int, tally: Tally) -> Candidates:
+def _here(table: Table, manifests: Sequence[Numbered], shared: EntryComparison, few: int, tally: Tally) -> Candidates:
     read = all_results(run_tasks(None, chunks(manifests), _read, shared.decode, threads=threads_of(manifests)))
     for _, gaps in read:
         tally.merge(gaps)
@@ -409,7 +409,7 @@ def _listed_batches(share: ListingShare, storage: Storage) -> Iterator[tuple[Key
 
 
 def _in_tasks(
-    table: Table, manifests: Sequence[Numbered], shared: Comparison, spark: SparkSource, tally: Tally
+    table: Table, manifests: Sequence[Numbered], shared: EntryComparison, spark: SparkSource, tally: Tally
 ) -> Candidates:
     session, entries_count = started(spark), count_of(manifests)
     files_count = max(entries_count, 2 * limits_of(spark).listed_files_count)
@@ -428,7 +428,7 @@ def _in_tasks(
     return _joined_candidates(found)
 
 
-def _send(payload: _Payload, shared: Comparison) -> Iterator[tuple[int, _Sent]]:
+def _send(payload: _Payload, shared: EntryComparison) -> Iterator[tuple[int, _Sent]]:
     manifests, shares = payload
     gaps = Tally()
     for some in chunks(manifests):
@@ -451,7 +451,7 @@ def _send(payload: _Payload, shared: Comparison) -> Iterator[tuple[int, _Sent]]:
     yield 0, ("gaps", gaps)
 
 
-def _receive(part: int, sent: Iterable[tuple[int, _Sent]], shared: Comparison) -> tuple[Candidates, Tally]:
+def _receive(part: int, sent: Iterable[tuple[int, _Sent]], shared: EntryComparison) -> tuple[Candidates, Tally]:
     received: dict[str, list[Any]] = {"entries": [], "targets": [np.empty(0, VECTOR)], "listed": [], "gaps": []}
     for _, (kind, value) in sent:
         received[kind].append(value)

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from icekeep.catalog.metadata_files import file_version, is_metadata_file
+from icekeep.catalog.metadata_files import file_version, metadata_files
 from icekeep.errors import IcekeepError, InvalidTableError, TryAgainError, UnsupportedError
-from icekeep.maintenance.check.document import Document, Finding
+from icekeep.maintenance.check.document import Document, DocumentFault
 from icekeep.maintenance.check.faults import CLASSES, Fault, FaultId, Tally
 from icekeep.maintenance.check.lists import CheckedTable, look_up
 from icekeep.spec.metadata import TableMetadata, metadata_document, metadata_from_json
@@ -26,7 +26,7 @@ from icekeep.spec.snapshots import MAIN, PartitionStatisticsFile, Snapshot, Snap
 from icekeep.spec.sorting import validate_sort_order
 from icekeep.spec.transforms import Identity, Truncate, Void
 from icekeep.spec.types import MINUTE_MS, Type, child_fields, walk
-from icekeep.storage.base import FileInfo, ListingShare, Storage
+from icekeep.storage.base import FileInfo, Storage
 from icekeep.storage.locations import canonical, canonical_or_text, is_location
 
 SKEW_MS = MINUTE_MS
@@ -45,10 +45,10 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
         location: of the file.
         tally: takes the faults; a version that is not known is a gap.
     """
-    found: list[Finding] = []
+    found: list[DocumentFault] = []
     try:
         document = Document(raw, location) if isinstance(raw, dict) else None
-        no_object = Finding(FaultId.UNREADABLE_METADATA, "the metadata is no JSON object")
+        no_object = DocumentFault(FaultId.UNREADABLE_METADATA, "the metadata is no JSON object")
         found += [no_object] if document is None else document.found
         if document is not None and document.version:
             found += chain.from_iterable(rule(document) for rule in _RULES)
@@ -60,13 +60,13 @@ def check_metadata(raw: object, location: str, tally: Tally) -> None:
         tally.add(Fault(number=number, where=where or location, detail=detail, snapshot_id=snapshot_id, facts=facts))
 
 
-def refusal_to_load(raw: object) -> list[Finding]:
+def refusal_to_load(raw: object) -> list[DocumentFault]:
     """What is refused when the metadata is loaded is a fault, whatever the rules know of it."""
     try:
         problem = _refused(metadata_from_json, raw)
     except RecursionError:
         problem = "it is nested too deeply"
-    return [] if problem is None else [Finding(FaultId.UNREADABLE_METADATA, problem)]
+    return [] if problem is None else [DocumentFault(FaultId.UNREADABLE_METADATA, problem)]
 
 
 def is_uuid(text: str) -> bool:
@@ -87,40 +87,44 @@ def _refused(act: Callable[..., object], *arguments: Any) -> str | None:
     return None
 
 
-def _doubled(what: str, ids: Iterable[int]) -> Iterator[Finding]:
+def _doubled(what: str, ids: Iterable[int]) -> Iterator[DocumentFault]:
     for one, times in Counter(ids).items():
         if times > 1:
-            yield Finding(FaultId.DOUBLED_ID, f"{times} have this id", f"{what} {one}", facts={"what": what, "id": one})
+            yield DocumentFault(
+                FaultId.DOUBLED_ID, f"{times} have this id", f"{what} {one}", facts={"what": what, "id": one}
+            )
 
 
-def _missing(number: FaultId, key: str, named: int | None, ids: Iterable[int], document: Document) -> Iterator[Finding]:
+def _missing(
+    number: FaultId, key: str, named: int | None, ids: Iterable[int], document: Document
+) -> Iterator[DocumentFault]:
     # What is not there may be the one that could not be read, which is a fault of its own.
     known = sorted(set(ids))
     if named is not None and named not in known and key not in document.broken:
         there = ", ".join(map(str, known)) or "none"
-        yield Finding(number, f"{named} is not among the {key}, which are {there}", facts={"named": named})
+        yield DocumentFault(number, f"{named} is not among the {key}, which are {there}", facts={"named": named})
 
 
-def _too_low(number: FaultId, key: str, recorded: int | None, least: int, why: str) -> Iterator[Finding]:
+def _too_low(number: FaultId, key: str, recorded: int | None, least: int, why: str) -> Iterator[DocumentFault]:
     if recorded is not None and recorded < least:
-        yield Finding(number, f"{key} is {recorded}, and {why}", facts={"recorded": recorded, "least": least})
+        yield DocumentFault(number, f"{key} is {recorded}, and {why}", facts={"recorded": recorded, "least": least})
 
 
-def _top(document: Document) -> Iterator[Finding]:
+def _top(document: Document) -> Iterator[DocumentFault]:
     table_uuid, location = document.table_uuid, document.location
     if table_uuid is not None and not is_uuid(table_uuid):
-        yield Finding(FaultId.TABLE_UUID_WRONG, f"table-uuid is {table_uuid!r}, which is no UUID")
+        yield DocumentFault(FaultId.TABLE_UUID_WRONG, f"table-uuid is {table_uuid!r}, which is no UUID")
     if location is not None and not is_location(location):
-        yield Finding(FaultId.LOCATION_WRONG, f"location is {location!r}; it must be SCHEME://PATH or /PATH")
+        yield DocumentFault(FaultId.LOCATION_WRONG, f"location is {location!r}; it must be SCHEME://PATH or /PATH")
     try:
         problem = _refused(name_mapping_of, document.properties)
     except RecursionError:
         problem = "the name mapping is nested too deeply"
     if problem is not None:
-        yield Finding(FaultId.NAME_MAPPING_WRONG, problem)
+        yield DocumentFault(FaultId.NAME_MAPPING_WRONG, problem)
 
 
-def _schemas(document: Document) -> Iterator[Finding]:
+def _schemas(document: Document) -> Iterator[DocumentFault]:
     ids = [schema.schema_id for schema in document.schemas]
     yield from _doubled("schema", ids)
     yield from _missing(FaultId.CURRENT_SCHEMA_MISSING, "schemas", document.current_schema_id, ids, document)
@@ -130,13 +134,15 @@ def _schemas(document: Document) -> Iterator[Finding]:
             doubled = [*_doubled_fields(schema)]
             wrong_identifiers = [] if doubled else _wrong_identifiers(schema)
             for problem in doubled:
-                yield Finding(FaultId.FIELD_ID_DOUBLED, problem, where, facts=facts)
+                yield DocumentFault(FaultId.FIELD_ID_DOUBLED, problem, where, facts=facts)
             for field_id, problem in wrong_identifiers or ():
-                yield Finding(FaultId.IDENTIFIER_FIELD_WRONG, problem, where, facts={**facts, "field_id": field_id})
+                yield DocumentFault(
+                    FaultId.IDENTIFIER_FIELD_WRONG, problem, where, facts={**facts, "field_id": field_id}
+                )
             if wrong_identifiers is None:
-                yield Finding(FaultId.UNREADABLE_METADATA, refused, where)
+                yield DocumentFault(FaultId.UNREADABLE_METADATA, refused, where)
         if (of_later := _refused(check_format_version, schema, document.version)) is not None:
-            yield Finding(FaultId.FEATURE_OF_A_LATER_VERSION, of_later, where, facts=facts)
+            yield DocumentFault(FaultId.FEATURE_OF_A_LATER_VERSION, of_later, where, facts=facts)
     highest = max((schema.highest_field_id for schema in document.schemas), default=0)
     why = f"a schema has the field id {highest}"
     yield from _too_low(FaultId.LAST_COLUMN_ID_TOO_LOW, "last-column-id", document.last_column_id, highest, why)
@@ -164,7 +170,7 @@ def _wrong_identifiers(schema: Schema) -> list[tuple[int, str]] | None:
     return [(one, problem) for one, of_one in alone if (problem := _refused(validate_schema, of_one)) is not None]
 
 
-def _specs(document: Document) -> Iterator[Finding]:
+def _specs(document: Document) -> Iterator[DocumentFault]:
     specs = document.partition_specs
     ids = [spec.spec_id for spec in specs]
     yield from _doubled("partition spec", ids)
@@ -176,12 +182,12 @@ def _specs(document: Document) -> Iterator[Finding]:
             for one, times in Counter[int | str](some).items():
                 if times > 1:
                     problem = f"{times} fields have the {what} {one!r}"
-                    yield Finding(FaultId.PARTITION_FIELD_DOUBLED, problem, where)
+                    yield DocumentFault(FaultId.PARTITION_FIELD_DOUBLED, problem, where)
         for field in spec.fields:
             problem_of_source = _source_problem(spec, field, document)
             if problem_of_source is not None:
                 facts = {"spec_id": spec.spec_id, "field_id": field.field_id, "source_id": field.source_id}
-                yield Finding(FaultId.PARTITION_SOURCE_MISSING, problem_of_source, where, facts=facts)
+                yield DocumentFault(FaultId.PARTITION_SOURCE_MISSING, problem_of_source, where, facts=facts)
         yield from _several_sources(where, spec.fields, document)
     if document.version > 1:
         yield from _across_specs(specs)
@@ -206,7 +212,7 @@ def _source_problem(spec: PartitionSpec, field: PartitionField, document: Docume
     return f"the source column {field.source_id} of field {field.name!r} is in no schema"
 
 
-def _across_specs(specs: Iterable[PartitionSpec]) -> Iterator[Finding]:
+def _across_specs(specs: Iterable[PartitionSpec]) -> Iterator[DocumentFault]:
     """One id, one meaning; but a field that was dropped from a table of version 1 is void from then on."""
     known: dict[int, tuple[PartitionSpec, PartitionField]] = {}
     for spec in specs:
@@ -220,7 +226,7 @@ def _across_specs(specs: Iterable[PartitionSpec]) -> Iterator[Finding]:
                 if is_void:
                     known[field.field_id] = (spec, field)
                 continue
-            yield Finding(
+            yield DocumentFault(
                 FaultId.PARTITION_FIELD_DOUBLED,
                 f"field {field.field_id} is {_shown(field)}, and in partition spec {other_spec.spec_id} {_shown(other)}",
                 f"partition spec {spec.spec_id}",
@@ -232,7 +238,7 @@ def _shown(field: PartitionField) -> str:
     return f"{str(field.transform)!r} of column {field.source_id}"
 
 
-def _sort_orders(document: Document) -> Iterator[Finding]:
+def _sort_orders(document: Document) -> Iterator[DocumentFault]:
     ids, default = [order.order_id for order in document.sort_orders], document.default_sort_order_id
     yield from _doubled("sort order", ids)
     yield from _missing(FaultId.DEFAULT_SORT_ORDER_MISSING, "sort-orders", default, ids, document)
@@ -242,30 +248,30 @@ def _sort_orders(document: Document) -> Iterator[Finding]:
             problem = _refused(validate_sort_order, replace(order, fields=(field,)), document.schema)
             if problem is not None:
                 facts = {"order_id": order.order_id, "source_id": field.source_id}
-                yield Finding(FaultId.SORT_SOURCE_MISSING, problem, where, facts=facts)
+                yield DocumentFault(FaultId.SORT_SOURCE_MISSING, problem, where, facts=facts)
         yield from _several_sources(where, order.fields, document)
 
 
-def _several_sources(where: str, fields: Iterable[object], document: Document) -> Iterator[Finding]:
+def _several_sources(where: str, fields: Iterable[object], document: Document) -> Iterator[DocumentFault]:
     """Transforms of several columns came with version 3."""
     for field in fields if document.version < 3 else ():
         source_ids = getattr(field, "extra", {}).get("source-ids")
         if source_ids is not None:
             problem = f"a transform has the source columns {source_ids}; only version 3 has transforms of several"
-            yield Finding(FaultId.FEATURE_OF_A_LATER_VERSION, problem, where)
+            yield DocumentFault(FaultId.FEATURE_OF_A_LATER_VERSION, problem, where)
 
 
-def _of(snapshot: Snapshot, number: FaultId, problem: str, **facts: Any) -> Finding:
-    return Finding(number, problem, f"snapshot {snapshot.snapshot_id}", snapshot.snapshot_id, facts)
+def _of(snapshot: Snapshot, number: FaultId, problem: str, **facts: Any) -> DocumentFault:
+    return DocumentFault(number, problem, f"snapshot {snapshot.snapshot_id}", snapshot.snapshot_id, facts)
 
 
-def _snapshots(document: Document) -> Iterator[Finding]:
+def _snapshots(document: Document) -> Iterator[DocumentFault]:
     yield from _doubled("snapshot", [snapshot.snapshot_id for snapshot in document.snapshots])
     current = document.current_snapshot_id
     is_known = current is None or current in document.snapshots_by_id
     if not is_known and "snapshots" not in document.broken:
         problem = f"current-snapshot-id {current} is not among the snapshots"
-        yield Finding(FaultId.CURRENT_SNAPSHOT_MISSING, problem)
+        yield DocumentFault(FaultId.CURRENT_SNAPSHOT_MISSING, problem)
     for snapshot in document.snapshots:
         for number, problem in _of_snapshot(snapshot, document):
             yield _of(snapshot, number, problem)
@@ -315,7 +321,7 @@ def _parent(snapshot: Snapshot, document: Document) -> Snapshot | None:
     return None if parent_id is None else document.snapshots_by_id.get(parent_id)
 
 
-def _sequence_numbers(document: Document) -> Iterator[Finding]:
+def _sequence_numbers(document: Document) -> Iterator[DocumentFault]:
     """They rise from parent to child, and none is there twice; snapshots of version 1 have all 0."""
     first: dict[int, Snapshot] = {}
     for snapshot in document.snapshots:
@@ -345,22 +351,22 @@ def _circles(by_id: Mapping[int, Snapshot]) -> Iterator[list[int]]:
         done.update(way)
 
 
-def _references(document: Document) -> Iterator[Finding]:
+def _references(document: Document) -> Iterator[DocumentFault]:
     for name, ref in document.refs.items():
         where = f"ref {name!r}"
         if ref.snapshot_id not in document.snapshots_by_id and "snapshots" not in document.broken:
             problem = f"it names snapshot {ref.snapshot_id}, which is not there"
             facts = {"ref": name, "named": ref.snapshot_id}
-            yield Finding(FaultId.REFERENCE_TO_MISSING_SNAPSHOT, problem, where, facts=facts)
+            yield DocumentFault(FaultId.REFERENCE_TO_MISSING_SNAPSHOT, problem, where, facts=facts)
         for problem in _limit_problems(ref):
-            yield Finding(FaultId.REFERENCE_LIMIT_WRONG, problem, where, facts={"ref": name})
+            yield DocumentFault(FaultId.REFERENCE_LIMIT_WRONG, problem, where, facts={"ref": name})
     main, current = document.refs.get(MAIN), document.current_snapshot_id
     if main is not None and not main.is_branch:
-        yield Finding(FaultId.MAIN_NOT_CURRENT, "it is a tag; it must be a branch", f"ref {MAIN!r}")
+        yield DocumentFault(FaultId.MAIN_NOT_CURRENT, "it is a tag; it must be a branch", f"ref {MAIN!r}")
     if main is not None and main.snapshot_id != current:
         problem = f"it names snapshot {main.snapshot_id}, and current-snapshot-id is {current}"
         facts = {"recorded": current, "found": main.snapshot_id}
-        yield Finding(FaultId.MAIN_NOT_CURRENT, problem, f"ref {MAIN!r}", facts=facts)
+        yield DocumentFault(FaultId.MAIN_NOT_CURRENT, problem, f"ref {MAIN!r}", facts=facts)
 
 
 def _limit_problems(ref: SnapshotRef) -> Iterator[str]:
@@ -375,7 +381,7 @@ def _limit_problems(ref: SnapshotRef) -> Iterator[str]:
             yield f"it has {key}, which is for branches, and is a tag"
 
 
-def _logs(document: Document) -> Iterator[Finding]:
+def _logs(document: Document) -> Iterator[DocumentFault]:
     """The two logs, as far as no other file is looked at."""
     snapshots, last_ms = document.snapshot_log, document.last_updated_ms
     for number, key, log in (
@@ -383,7 +389,7 @@ def _logs(document: Document) -> Iterator[Finding]:
         (FaultId.METADATA_LOG_UNSORTED, "metadata-log", document.metadata_log),
     ):
         for where, problem in _out_of_order(key, [entry.timestamp_ms for entry in log], last_ms):
-            yield Finding(number, problem, where)
+            yield DocumentFault(number, problem, where)
     # Without a current snapshot, as after a table was replaced, the log says what was; and it may have been left empty.
     current = document.current_snapshot_id
     if current is not None and snapshots and "snapshot-log" not in document.broken:
@@ -391,14 +397,14 @@ def _logs(document: Document) -> Iterator[Finding]:
         if last != current:
             problem = f"its last entry is snapshot {last}, and current-snapshot-id is {current}"
             facts = {"recorded": last, "found": current}
-            yield Finding(FaultId.SNAPSHOT_LOG_WRONG, problem, "snapshot-log", facts=facts)
+            yield DocumentFault(FaultId.SNAPSHOT_LOG_WRONG, problem, "snapshot-log", facts=facts)
     times = Counter(canonical_or_text(entry.metadata_file) for entry in document.metadata_log)
     own = canonical_or_text(document.metadata_location)
     for key, count in times.items():
         if key == own:
-            yield Finding(FaultId.ODD_HISTORY, "the current metadata file is in the metadata log")
+            yield DocumentFault(FaultId.ODD_HISTORY, "the current metadata file is in the metadata log")
         elif count > 1:
-            yield Finding(FaultId.ODD_HISTORY, f"it is {count} times in the metadata log", key)
+            yield DocumentFault(FaultId.ODD_HISTORY, f"it is {count} times in the metadata log", key)
 
 
 def _out_of_order(key: str, times_ms: Sequence[int], last_ms: int | None) -> Iterator[tuple[str, str]]:
@@ -410,7 +416,7 @@ def _out_of_order(key: str, times_ms: Sequence[int], last_ms: int | None) -> Ite
         yield key, f"its last entry is {times_ms[-1] - last_ms} ms after last-updated-ms"
 
 
-def _statistics(document: Document) -> Iterator[Finding]:
+def _statistics(document: Document) -> Iterator[DocumentFault]:
     """Whose the statistics files are, and that there is one of each kind for a snapshot."""
     kinds: dict[str, Sequence[StatisticsFile | PartitionStatisticsFile]] = {
         "statistics": document.statistics,
@@ -428,10 +434,10 @@ def _statistics(document: Document) -> Iterator[Finding]:
             seen.setdefault(snapshot_id, path)
             if problem is not None:
                 facts = {"snapshot_id": snapshot_id, "statistics_path": path, "kind": kind}
-                yield Finding(FaultId.STATISTICS_OF_MISSING_SNAPSHOT, problem, path, facts=facts)
+                yield DocumentFault(FaultId.STATISTICS_OF_MISSING_SNAPSHOT, problem, path, facts=facts)
 
 
-def _lineage(document: Document) -> Iterator[Finding]:
+def _lineage(document: Document) -> Iterator[DocumentFault]:
     """Row ids and encryption keys (spec, "Row Lineage", "Encryption Keys"); before version 3 there must be none."""
     if document.version < 3:
         yield from _later_keys(document)
@@ -462,20 +468,20 @@ def _lineage(document: Document) -> Iterator[Finding]:
             last = (end, snapshot)
 
 
-def _later_keys(document: Document) -> Iterator[Finding]:
+def _later_keys(document: Document) -> Iterator[DocumentFault]:
     number = FaultId.FEATURE_OF_A_LATER_VERSION
     # A zero says nothing that version 2 does not say.
     if document.next_row_id:
-        yield Finding(number, f"next-row-id is {document.next_row_id}; only version 3 numbers rows")
+        yield DocumentFault(number, f"next-row-id is {document.next_row_id}; only version 3 numbers rows")
     if document.encryption_keys:
-        yield Finding(number, "there are encryption-keys; only version 3 has them")
+        yield DocumentFault(number, "there are encryption-keys; only version 3 has them")
     for snapshot in document.snapshots:
         for key, value in (("first-row-id", snapshot.first_row_id), ("key-id", snapshot.key_id)):
             if value is not None:
                 yield _of(snapshot, number, f"it has {key}, which only version 3 has")
 
 
-_RULES: tuple[Callable[[Document], Iterator[Finding]], ...] = (
+_RULES: tuple[Callable[[Document], Iterator[DocumentFault]], ...] = (
     _top, _schemas, _specs, _sort_orders, _snapshots, _references, _logs, _statistics, _lineage,
 )  # fmt: skip
 
@@ -491,7 +497,7 @@ _READ_MAX = 20
 """So many files are read for those: a table whose writer broke metadata long ago is not read to its beginning."""
 
 _TENS = 3
-"""Of versions whose names begin alike, so many tens are listed below the damaged one."""
+"""Tens of versions, whose names begin alike, that are listed first, down from the damaged one."""
 
 
 class EarlierMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -622,7 +628,7 @@ class _Search:
         if first is None:
             return []
         newest, metadata = first
-        others = [name for name in names if _version(name) == _version(newest.location)]
+        others = [name for name in names if file_version(name) == file_version(newest.location)]
         logged = [entry.metadata_file for entry in reversed(metadata.metadata_log)]
         return [newest, *(one for one, _ in islice(self.sound([*others, *logged]), _FOUND_MAX - 1))]
 
@@ -642,34 +648,13 @@ def _beside(storage: Storage, location: str) -> list[str]:
     """Metadata files in the directory of one, the newest first by their versions; none that is not older."""
     directory, _, name = location.rpartition("/")
     version = file_version(name)
-    infos = {info.location: info for info in _listed(storage, directory, name, version)}
-    older = [(_version(one), infos[one].modified_ms, one) for one in infos if one.rpartition("/")[0] == directory]
-    ranked = [one for one in older if one[0] >= 0 and (version < 0 or one[0] < version)]
-    return [one for _, _, one in sorted(ranked, reverse=True)]
+    near = range(max(0, version // 10 - _TENS + 1) * 10, version)
+    if near and (older := _older(metadata_files(storage, directory, like=name, versions=near), version)):
+        return older
+    return _older(metadata_files(storage, directory), version)
 
 
-def _listed(storage: Storage, directory: str, name: str, version: int) -> Iterator[FileInfo]:
-    """Files beside one; of a version that is known only names like it, since manifests lie there too, a hundred thousand."""
-    starts: list[str] = []
-    if version >= 0:
-        tens = range(version // 10, max(-1, version // 10 - _TENS), -1)
-        starts = ["v"] if name.startswith("v") else [f"{ten:04d}" for ten in tens]
-    try:
-        infos = [
-            info
-            for start in starts
-            for info in storage.list_share(ListingShare(directory, is_deep=False, starts_with=start))
-        ]
-    except UnsupportedError:
-        # What begins alike is not together in this store's listings.
-        infos = []
-    if any(0 <= _version(info.location) < version for info in infos):
-        yield from infos
-    else:
-        yield from storage.list(directory)
-
-
-def _version(location: str) -> int:
-    """The version in the name of a metadata file, -1 for any other file."""
-    name = location.rsplit("/", 1)[-1]
-    return file_version(name) if is_metadata_file(name) else -1
+def _older(infos: Iterable[FileInfo], version: int) -> list[str]:
+    ranked = [(file_version(one.location), one.modified_ms, one.location) for one in infos]
+    older = [one for one in ranked if one[0] >= 0 and (version < 0 or one[0] < version)]
+    return [location for _, _, location in sorted(older, reverse=True)]

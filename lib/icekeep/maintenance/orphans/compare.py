@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from icekeep.catalog.base import Table
 from icekeep.catalog.filesystem import dropped_heads
-from icekeep.catalog.metadata_files import is_metadata_file, parse_version_name, unknown_names
+from icekeep.catalog.metadata_files import metadata_files, parse_version_name, unknown_names
 from icekeep.errors import ConflictError, InvalidTableError, SafetyError, UsageError, and_more, argument
 from icekeep.events import Listener, StepFinished, StepStarted, Warned
 from icekeep.maintenance.delete.garbage import held_against, reached_keys
@@ -58,7 +58,6 @@ from icekeep.planning.spark.workers import SHUFFLED_KEYS, tasks_count
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import OWN_DIRECTORY, metadata_directory
 from icekeep.spelling import counted
-from icekeep.storage.base import ListingShare
 from icekeep.storage.location_keys import ANY_PREFIX, Spelling, loose_keys
 from icekeep.storage.locations import canonical, is_location, is_under, loose_path, parse_location, without_dots
 
@@ -582,8 +581,7 @@ def _listing(table: Table, root: str, spark: SparkSource, search: Search, keeper
 def _metadata_beside(table: Table, spelling: Spelling) -> pa.Table:
     """The metadata files where the table has its own, and of tables dropped in its place, that are not in its history."""
     storage, named = table.storage, _history(table)
-    beside = ListingShare(metadata_directory(table.metadata), is_deep=False)
-    found = [info for info in storage.list_share(beside) if is_metadata_file(info.location)]
+    found = metadata_files(storage, metadata_directory(table.metadata))
     found += filter(None, map(storage.head, dropped_heads(storage, table.metadata.location)))
     strangers = [info for info in found if canonical(info.location) not in named]
     locations = pa.array([info.location for info in strangers], pa.string())

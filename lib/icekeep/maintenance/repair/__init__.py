@@ -1,8 +1,8 @@
-"""The job `repair`: mends what `check` finds, by commits that change no row that can be read.
+"""The job `repair`: fixes what `check` finds, by commits that change no row that can be read.
 
 check -> what each fault is on the heads of the branches, measured again -> plan -> one commit for each branch
 
-Where a mend loses something it is done only for files that `accept_loss` names. No file is deleted: what is replaced stays where
+Where a fix loses something it is done only for files that `accept_loss` names. No file is deleted: what is replaced stays where
 it is, for older snapshots name it.
 """
 

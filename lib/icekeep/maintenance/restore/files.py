@@ -1,13 +1,12 @@
-"""The files of a plan: whether each can come back, and moving them to where they were.
+"""The files of a plan that come back: whether each can, where it is moved to, and whether its snapshots have all that they need.
 
 A file is in the trash, or back in its place, or, where a move was cut off, both. Nothing is overwritten.
 
-What the snapshots of a run need beside the files that the run removed: later runs may have removed that.
-
-A file that an older and a younger snapshot share is not in the plan of the run that expired the older one. It goes with the
-younger one, and may be in another trash, or nowhere. That it is in its place proves nothing: the run that expired the younger
-one may be about to delete it. So each file that is needed must be in the plan, or live in a snapshot that the table has at the
-commit. Data and delete files may also lie outside the table's own places, where no run deletes them, as imported files do.
+Later runs may have removed what the snapshots need besides. A file that an older and a younger snapshot share is not in the plan
+of the run that expired the older one. It goes with the younger one, and may be in another trash, or nowhere. That it is in its
+place proves nothing: the run that expired the younger one may be about to delete it. So each file that is needed must be in the
+plan, or live in a snapshot that the table has at the commit. Data and delete files may also lie outside the table's own places,
+where no run deletes them, as imported files do.
 """
 
 import hashlib
@@ -80,7 +79,7 @@ class FileSample(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """What became of the files of a plan: those that were moved, and those that are not in their places."""
+    """The files of a plan that were moved, or would be, and those that are not in their places."""
 
     moved_count: int = 0
     moved_bytes: int = 0
@@ -93,6 +92,7 @@ class Returned(msgspec.Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
+        """Whether no file is missing from its place."""
         return not self.missing and not self.taken and not self.failed
 
     def refuse_incomplete(self, plan: DeletionPlan) -> None:
@@ -109,20 +109,20 @@ class Returned(msgspec.Struct, frozen=True):
         raise SafetyError(f"cannot restore run {plan.run!r}: {'; '.join(self.notes())}; {done}")
 
     def notes(self) -> list[str]:
-        """What is wrong, one line for each kind; none if nothing is."""
-        said = []
+        """What is wrong, one line for each kind."""
+        notes = []
         if self.missing:
             first = self.missing.first[0]
-            said.append(
+            notes.append(
                 f"{counted_doing(self.missing.count, 'files', 'are')} gone, {first!r} among them: others have removed them"
             )
         if self.taken:
-            said.append(
+            notes.append(
                 f"{counted_doing(self.taken.count, 'paths', 'are')} in use again, {self.taken.first[0]!r} among them"
             )
         if self.failed:
-            said.append(f"{counted(self.failed.count, 'files')} could not be moved back, {self.failed.first[0]}")
-        return said
+            notes.append(f"{counted(self.failed.count, 'files')} could not be moved back, {self.failed.first[0]}")
+        return notes
 
 
 class Returning(msgspec.Struct, frozen=True):
@@ -140,43 +140,33 @@ class Returning(msgspec.Struct, frozen=True):
     runtime: Runtime
 
 
-class Away(msgspec.Struct, frozen=True):
-    """The files of a plan that are in its trash, and not in their places."""
-
-    count: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: "Away") -> "Away":
-        return Away(self.count + other.count, self.bytes + other.bytes)
-
-
-def check_targets(work: Returning, spark: SparkSource) -> Away:
-    """Look at every file of a plan before the first is moved; returns those that would be.
+def check_targets(work: Returning, spark: SparkSource) -> Returned:
+    """Look at every file of a plan before the first is moved; returns what would be moved.
 
     Raises:
-        SafetyError: one lies outside the table's places.
-        SafetyError: the path of one is in use again, or one is neither in the trash nor in its place.
+        SafetyError: one lies outside the table's places, or the path of one is in use again, or one is neither in the trash nor
+            in its place.
         ClaimedError: another run has taken the plan over.
     """
-    plan, missing, taken, away = work.plan, FileSample(), FileSample(), Away()
-    looked_at = _each_part(_look_at_part, work, spark, "looking at what is to come back")
-    for _, (missing_here, taken_here, away_here) in looked_at:
-        missing, taken, away = missing + missing_here, taken + taken_here, away + away_here
-    if taken:
+    plan, found = work.plan, Returned()
+    for _, part in _each_part(_look_at_part, work, spark, "looking at what is to come back"):
+        found += part
+    if found.taken:
+        first = found.taken.first
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {taken.first[0]!r}{and_more(range(taken.count))} is in use again by another "
+            f"cannot restore run {plan.run!r}: {first[0]!r}{and_more(range(found.taken.count))} is in use again by another "
             "file; move that away, nothing was restored",
-            locations=[*taken.first],
+            locations=[*first],
         )
-    if missing:
+    if found.missing:
+        first = found.missing.first
         raise SafetyError(
-            f"cannot restore run {plan.run!r}: {counted_doing(missing.count, 'files', 'are')} neither in its trash nor in "
-            "their places, "
-            f"{missing.first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep restore "
-            "--table NAME --list`), else they are gone; nothing was restored",
-            locations=[*missing.first],
+            f"cannot restore run {plan.run!r}: {counted_doing(found.missing.count, 'files', 'are')} neither in its trash nor in "
+            f"their places, {first[0]!r} among them; if a later run has them in its trash, restore that one first (`icekeep "
+            "restore --table NAME --list`), else they are gone; nothing was restored",
+            locations=[*first],
         )
-    return away
+    return found
 
 
 def move_back(work: Returning, spark: SparkSource, listener: Listener) -> Returned:
@@ -219,25 +209,29 @@ def _act_in_task(act: Callable[[PlanPart, Returning], R], part: PlanPart, work: 
     return act(part, msgspec.structs.replace(work, claim=claim))
 
 
-def _look_at_part(part: PlanPart, work: Returning) -> tuple[FileSample, FileSample, Away]:
-    """The files of a part that are gone, those whose places are taken, and those that are to be moved."""
+def _look_at_part(part: PlanPart, work: Returning) -> Returned:
     plan, storage = work.plan, work.storage
     if work.claim is not None:
         work.claim.check(storage, work.runtime)
     files = _files(part, work)
     originals = head_many([file.original for file in files], storage)
     trashed = head_many([file.trash for file in files], storage)
+    away: list[_File] = []
     missing: list[str] = []
     taken: list[str] = []
-    away = Away()
     for file, found, trash in zip(files, originals, trashed, strict=True):
         if found is None and trash is not None and plan.is_trash:
-            away += Away(1, file.size_bytes or 0)
+            away.append(file)
         elif found is None:
             missing.append(file.original)
         elif _is_other(found, trash, file, storage):
             taken.append(file.original)
-    return FileSample.of(missing), FileSample.of(taken), away
+    return Returned(
+        moved_count=len(away),
+        moved_bytes=sum(file.size_bytes or 0 for file in away),
+        missing=FileSample.of(missing),
+        taken=FileSample.of(taken),
+    )
 
 
 def _move_part_back(part: PlanPart, work: Returning) -> Returned:
@@ -305,11 +299,9 @@ def _is_other(found: FileInfo, trash: FileInfo | None, file: _File, storage: Sto
     if trash is None:
         return file.size_bytes is not None and found.size_bytes != file.size_bytes
     # A move that was cut off leaves both names of one file.
-    return found.size_bytes != trash.size_bytes or not _is_same(file, storage)
-
-
-def _is_same(file: _File, storage: Storage) -> bool:
-    return _content_hash(file.original, storage) == _content_hash(file.trash, storage)
+    if found.size_bytes != trash.size_bytes:
+        return True
+    return _content_hash(file.original, storage) != _content_hash(file.trash, storage)
 
 
 def _content_hash(location: str, storage: Storage) -> bytes:
@@ -369,14 +361,14 @@ class _Needs:
     def missing(self, snapshots: Sequence[Snapshot]) -> list[str]:
         """Files that the snapshots lead to and that are neither the plan's nor held by a snapshot of the table."""
         held_lists = {canonical(s.manifest_list) for s in self._base.snapshots if s.manifest_list is not None}
-        named = [s.manifest_list for s in snapshots if s.manifest_list is not None]
-        in_plan = {*self._which_are_planned(named)}
-        lost = [location for location in named if location not in in_plan and canonical(location) not in held_lists]
+        lists = [s.manifest_list for s in snapshots if s.manifest_list is not None]
+        in_plan = {*self._planned_of(lists)}
+        lost = [location for location in lists if location not in in_plan and canonical(location) not in held_lists]
         unreadable = {*lost}
         readable = [s for s in snapshots if s.manifest_list not in unreadable]
         held = self._listed(self._base.snapshots)
         others = self._listed(self._found(readable), without=held.keys).manifests
-        whole = {*self._which_are_planned([m.manifest_path for m in others])}
+        whole = {*self._planned_of([m.manifest_path for m in others])}
         lost += [m.manifest_path for m in others if m.manifest_path not in whole]
         return lost + self._unheld([m for m in others if m.manifest_path in whole], held)
 
@@ -409,7 +401,7 @@ class _Needs:
             if any(may_go) or found is None
         ]
 
-    def _which_are_planned(self, locations: list[str]) -> list[str]:
+    def _planned_of(self, locations: list[str]) -> list[str]:
         names = pa.array(locations, pa.string())
         return names.filter(pa.array(among(location_keys(names), self._planned), pa.bool_())).to_pylist()
 

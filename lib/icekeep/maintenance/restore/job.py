@@ -1,8 +1,4 @@
-"""What can be restored, and what a restore has done.
-
-A repair taken back: branches that still end with its snapshots go back to where they were. It has deleted no file.
-
-Take back what a run has removed: its files from the trash, and the snapshots that it expired.
+"""Take back what a run has removed: its files from the trash, and the snapshots that it expired.
 
     the plan, and those that share its files, claimed -> look at every file's place -> files move back -> one commit
         -> looked at once more -> the plan goes
@@ -11,6 +7,8 @@ A plan on which a run is at work is left to it: that run is to end, or to be end
 looked for after the commit. A restore that was interrupted is started again: what is back already is fine at each of these
 steps. Files come first, so that no snapshot is ever in the table whose files are not. Whoever deletes the plan's files for
 good says so in a claim before: from then on nothing of the plan comes back.
+
+A repair, which has deleted no file, is taken back by moving branches that still end with its snapshots.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -114,19 +112,6 @@ class RestoreResult(Rendered, frozen=True, kw_only=True):
     restored_tags: tuple[str, ...]
     restored_branches: tuple[str, ...] = ()
     note: str | None
-
-
-def described(plan: DeletionPlan, metadata: TableMetadata) -> Restorable:
-    """What a plan holds for the table as it is."""
-    return Restorable(
-        run=plan.run,
-        job=plan.job,
-        created_ms=plan.created_ms,
-        trash_until_ms=plan.trash_until_ms,
-        snapshots_count=sum(i not in metadata.snapshots_by_id for i in plan.snapshot_ids),
-        files_count=plan.files_count,
-        bytes=sum(f.bytes for f in plan.files),
-    )
 
 
 class _Moves(msgspec.Struct, frozen=True):
@@ -334,8 +319,8 @@ def plan_restore(
         status="planned",
         run=plan.run,
         job=plan.job,
-        restored_files_count=away.count,
-        restored_bytes_count=away.bytes,
+        restored_files_count=away.moved_count,
+        restored_bytes_count=away.moved_bytes,
         restored_snapshots_count=len(snapshot_ids),
         restored_tags=tuple(map(restored_tag, snapshot_ids)),
         note="; ".join(_no_snapshots(table, plan, change)) or None,
@@ -354,21 +339,17 @@ def _keep_for_ms(keep_for: Span | None, run: str | None) -> int | None:
 
 
 def _chosen(table: Table, run: str | None) -> DeletionPlan:
-    plan = _found(table, run)
-    if plan.table_uuid != table.metadata.table_uuid:
-        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
-    return plan
-
-
-def _found(table: Table, run: str | None) -> DeletionPlan:
     try:
-        return chosen_plan(table, run)
+        plan = chosen_plan(table, run)
     except NotFoundError as error:
         repairs = restorable_repairs(table.metadata)
         if run is not None or not repairs:
             raise
         back = restore_command(table, repairs[0].run)
         raise NotFoundError(f"{error.message}; a repair is taken back by its name: `{back}`", **error.facts) from None
+    if plan.table_uuid != table.metadata.table_uuid:
+        raise SafetyError(f"run {plan.run!r} was of another table (uuid {plan.table_uuid}); nothing was restored")
+    return plan
 
 
 def _share(
@@ -434,7 +415,8 @@ def _restored(
         proved = _ProvedChange(change, plan, claims, table, spark, runtime)
         reader = SparkManifestReader(spark, storage)
         landed = commit(table, proved, reader=reader, runtime=runtime, listener=listener)
-        snapshot_ids = _back(plan, landed.base.metadata, landed.table.metadata)
+        before, now = (one.metadata.snapshots_by_id for one in (landed.base, landed.table))
+        snapshot_ids = tuple(i for i in plan.snapshot_ids if i in now and i not in before)
     try:
         if change is not None:
             # A run that seemed dead may have taken files away before it could see that they are in use again. Where
@@ -526,7 +508,20 @@ def list_restorable(table: Table) -> tuple[Restorable, ...]:
     Those are not among them whose files are being deleted for good, nor repairs with which no branch ends.
     """
     plans = (plan for plan in plans_of(table) if not last_work(plan.directory, table.storage).deletes)
-    return (*(described(plan, table.metadata) for plan in plans), *restorable_repairs(table.metadata))
+    known = table.metadata.snapshots_by_id
+    found = [
+        Restorable(
+            run=plan.run,
+            job=plan.job,
+            created_ms=plan.created_ms,
+            trash_until_ms=plan.trash_until_ms,
+            snapshots_count=sum(i not in known for i in plan.snapshot_ids),
+            files_count=plan.files_count,
+            bytes=sum(f.bytes for f in plan.files),
+        )
+        for plan in plans
+    ]
+    return (*found, *restorable_repairs(table.metadata))
 
 
 def _change(table: Table, plan: DeletionPlan, keep_for_ms: int | None) -> RestoreExpired | None:
@@ -546,10 +541,6 @@ def _change(table: Table, plan: DeletionPlan, keep_for_ms: int | None) -> Restor
             )
         return None
     return RestoreExpired(before=before, snapshot_ids=plan.snapshot_ids, keep_for_ms=keep_for_ms)
-
-
-def _back(plan: DeletionPlan, base: TableMetadata, now: TableMetadata) -> tuple[int, ...]:
-    return tuple(i for i in plan.snapshot_ids if i in now.snapshots_by_id and i not in base.snapshots_by_id)
 
 
 def _no_snapshots(table: Table, plan: DeletionPlan, change: RestoreExpired | None) -> list[str]:

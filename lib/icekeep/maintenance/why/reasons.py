@@ -1,14 +1,6 @@
-"""What is told of a file.
-
-The delete files that readers of a version apply to one data file, and the vectors that a Puffin file holds.
-
-What a version of the table says of one data or delete file: its entry, the deletes that reach it, how a filter sees it.
-
-What a file is that nothing of the table leads to, by the rules of `remove_orphan_files` at its defaults.
-"""
+"""What is reported of a file, and what one version of the table says of it: its entry, its deletes, a filter's answer."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -19,14 +11,8 @@ import pyarrow as pa
 from icekeep.catalog.base import Table
 from icekeep.commit.summary import made_by
 from icekeep.errors import IcekeepBug, InvalidTableError, UnsupportedError
-from icekeep.maintenance.delete.locations import deletable_locations
 from icekeep.maintenance.delete.reachable import CONTENT_KINDS
-from icekeep.maintenance.orphans.compare import sorter_of
-from icekeep.maintenance.orphans.listing import hidden_names, keyed_rows
-from icekeep.maintenance.orphans.metadata import Sort
-from icekeep.maintenance.orphans.options import DEFAULT_AGE_MS, eligible_before_ms
-from icekeep.maintenance.rewrite.alive import living_runs
-from icekeep.maintenance.why.search import Target, whole_entries
+from icekeep.maintenance.why.search import whole_entries
 from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes, reaching
 from icekeep.planning.entries import DecodedEntries, EntryFilter, entries_schema, folded
 from icekeep.planning.manifests import ENTRIES, MATCHED_COLUMNS
@@ -37,19 +23,18 @@ from icekeep.rendered import Rendered
 from icekeep.spec.filters.expressions import ALWAYS_TRUE, Expression
 from icekeep.spec.manifests.structs import DataFile, FileContent, ManifestFile
 from icekeep.spec.manifests.write import PartitionCodec
-from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.partitioning import PartitionSpec
-from icekeep.spec.properties import OWN_DIRECTORY
 from icekeep.spec.schema import Schema
 from icekeep.spec.snapshots import Snapshot
-from icekeep.spec.times import format_time
-from icekeep.storage.base import FileInfo, ListingShare
-from icekeep.storage.location_keys import AS_SPELLED
-from icekeep.storage.locations import canonical, is_under, requests_at_once
+
+TRASH, IN_PLACE, GONE = "trash", "in place", "gone"
+
+_SHOWN_COUNT = 1_000
+_VECTOR = "deletion vector"
 
 
 class FileState(StrEnum):
-    """What a file is to its table.
+    """The state of a file in its table.
 
     Attributes:
         CURRENT: the current version of `main` has it.
@@ -211,59 +196,66 @@ class WhyResult(Rendered, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
-SHOWN_COUNT = 1_000
-
-_COLUMNS = MATCHED_COLUMNS | {"snapshot_id"}
-_VECTOR = "deletion vector"
-
-
-class _OfFile:
-    """A `Fold` that keeps the few delete files that reach one data file."""
-
-    def __init__(self, data: pa.Table, specs: Mapping[int, PartitionSpec]) -> None:
-        self._data, self._specs = data, specs
-        self.rows = entries_schema(_COLUMNS).empty_table()
-
-    def add(self, decoded: DecodedEntries) -> None:
-        rows = pa.Table.from_batches([decoded.entries])
-        found = self.reaching(rows)
-        keys = {*_keys(found.deletes.take(pa.array(found.of_row(0), pa.int64())))}
-        mask = pa.array([key in keys for key in _keys(rows)], pa.bool_())
-        self.rows = pa.concat_tables([self.rows, rows.filter(mask)])
-
-    def merge(self, other: "_OfFile") -> None:
-        self.rows = pa.concat_tables([self.rows, other.rows])
-
-    def reaching(self, deletes: pa.Table) -> ReachingDeletes:
-        """What of some delete files reaches the data file."""
-        found = reaching(self._data, deletes, self._specs, EVERY_PAIR)
-        if found is None:
-            raise IcekeepBug("too many delete files reach one data file to be told")
-        return found
+def kind_of(content: int, file_format: str, *, vector: str = "deletion vectors") -> str:
+    """What kind of file an entry is of; of a deletion vector `vector`."""
+    if content == FileContent.POSITION_DELETES and file_format.lower() == "puffin":
+        return vector
+    return str(CONTENT_KINDS[FileContent(content)])
 
 
-def deletes_reaching(data: pa.Table, table: Table, snapshot: Snapshot, spark: SparkSource) -> list[ReachingDelete]:
-    """What readers of a snapshot apply to a data file, in the order of a plan.
+def described(
+    path: str,
+    manifests: Sequence[ManifestFile],
+    snapshot: Snapshot,
+    table: Table,
+    spark: SparkSource,
+    where: str | Expression | None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields of `WhyResult` from one version, and notes about what is not known.
 
     Args:
-        data: the entry of the file, a row of `planning.manifests.ENTRIES`.
+        manifests: those of the version that have live entries of the file.
+        where: a filter, and the answer is whether it reads a data file; without one it is the bounds of columns.
 
     Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read, or deletes contradict one another.
+        ExpressionError, NotFoundError: the filter does not fit the table.
     """
-    metadata = table.metadata
-    manifests = delete_manifests(snapshot_manifests(table, snapshot))
-    selected = select_manifests(metadata, metadata.schema, manifests, ALWAYS_TRUE)
-    new = partial(_OfFile, data, metadata.specs_by_id)
-    found = folded(table.storage, spark, selected.opened, EntryFilter(specs=selected.specs), _COLUMNS, new)
-    reached = found.reaching(found.rows)
-    added_by = dict(zip(_keys(found.rows), found.rows["snapshot_id"].to_pylist(), strict=True))
-    rows = reached.deletes.take(pa.array(reached.of_row(0), pa.int64())).to_pylist()
-    return [_told(row, added_by[row["file_path"], row["content_offset"]], metadata) for row in rows]
+    entries = whole_entries(manifests, table, path, ENTRIES.names)
+    row: dict[str, Any] = entries.slice(0, 1).to_pylist(maps_as_pydicts="lossy")[0]
+    if kind_of(row["content"], row["file_format"], vector=_VECTOR) == _VECTOR:
+        vectors = _vectors(entries)
+        some = {"vectors_count": len(vectors), "vectors": tuple(vectors[:_SHOWN_COUNT])}
+        return some | {"record_count": sum(vector.record_count for vector in vectors)}, []
+    spec_id = row["spec_id"]
+    partition = PartitionCodec(table.metadata.partition_type(spec_id)).decode(row["partition"])
+    fields = {
+        "record_count": row["record_count"],
+        "partition": table.metadata.partition_path(spec_id, partition) or None,
+        "sequence_number": row["sequence_number"],
+        "referenced_data_file": row["referenced_data_file"],
+    }
+    if row["content"] != FileContent.DATA:
+        return fields, []
+    if where is None:
+        fields["columns"] = _columns(row, table.metadata.schema)
+    else:
+        is_current = snapshot.snapshot_id == table.metadata.current_snapshot_id
+        scan = open_scan(table, where=where, snapshot_id=None if is_current else snapshot.snapshot_id)
+        explained = explain_entry(scan, row, next(m for m in manifests if m.manifest_path == row["manifest_path"]))
+        fields |= {
+            "is_read_by_filter": explained.is_read,
+            "pruned_by": explained.pruned_by,
+            "evidence": explained.evidence,
+        }
+    try:
+        deletes = _deletes_reaching(entries.slice(0, 1), table, snapshot, spark)
+    except (InvalidTableError, UnsupportedError) as error:
+        return fields, [f"which deletes reach it cannot be determined: {error.message}"]
+    return fields | {"deletes_count": len(deletes), "deletes": tuple(deletes[:_SHOWN_COUNT])}, []
 
 
-def vectors_of(entries: pa.Table) -> list[HeldVector]:
-    """What live entries say of the vectors of a Puffin file, in the file's order."""
+def _vectors(entries: pa.Table) -> list[HeldVector]:
+    """The vectors of a Puffin file, in the file's order."""
     names = ["record_count", "content_offset", "content_size_in_bytes", "referenced_data_file"]
     rows = entries.select(names).group_by(names).aggregate([]).sort_by("content_offset").to_pylist()
     return [
@@ -277,192 +269,79 @@ def vectors_of(entries: pa.Table) -> list[HeldVector]:
     ]
 
 
-def is_puffin(content: int, file_format: str) -> bool:
-    """Whether an entry is of a deletion vector."""
-    return content == FileContent.POSITION_DELETES and file_format.lower() == "puffin"
-
-
-def _keys(deletes: pa.Table) -> list[tuple[str, int | None]]:
-    """What tells delete files apart, the vectors of one Puffin file too."""
-    return [*zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)]
-
-
-def _told(row: Mapping[str, Any], snapshot_id: int | None, metadata: TableMetadata) -> ReachingDelete:
-    snapshot = None if snapshot_id is None else metadata.snapshots_by_id.get(snapshot_id)
-    content, file_format = row["content"], row["file_format"]
-    return ReachingDelete(
-        kind=_VECTOR if is_puffin(content, file_format) else str(CONTENT_KINDS[FileContent(content)]),
-        record_count=row["record_count"],
-        sequence_number=row["sequence_number"],
-        snapshot_id=snapshot_id,
-        timestamp_ms=None if snapshot is None else snapshot.timestamp_ms,
-        made_by=None if snapshot is None else made_by(snapshot.summary),
-        file_path=row["file_path"],
-    )
-
-
-_SIZES = ("lower_bounds", "upper_bounds", "null_value_counts")
-
-
-def kind_of(content: int, file_format: str) -> str:
-    """What a file is by its entry."""
-    return "deletion vectors" if is_puffin(content, file_format) else str(CONTENT_KINDS[FileContent(content)])
-
-
-def described(
-    path: str,
-    manifests: Sequence[ManifestFile],
-    snapshot: Snapshot,
-    table: Table,
-    spark: SparkSource,
-    where: str | Expression | None,
-) -> tuple[dict[str, Any], list[str]]:
-    """Fields of `WhyResult` that a version says, and notes about what could not be told.
-
-    Args:
-        manifests: those of the version that have live entries of the file.
-        where: a filter, of which is told what becomes of a data file; without one the bounds of columns are told.
-
-    Raises:
-        ExpressionError, NotFoundError: the filter does not fit the table.
-    """
-    entries = whole_entries(manifests, table, path, ENTRIES.names)
-    row: dict[str, Any] = entries.slice(0, 1).to_pylist(maps_as_pydicts="lossy")[0]
-    if is_puffin(row["content"], row["file_format"]):
-        vectors = vectors_of(entries)
-        some = {"vectors_count": len(vectors), "vectors": tuple(vectors[:SHOWN_COUNT])}
-        return some | {"record_count": sum(vector.record_count for vector in vectors)}, []
-    spec_id = row["spec_id"]
-    partition = PartitionCodec(table.metadata.partition_type(spec_id)).decode(row["partition"])
-    told = {
-        "record_count": row["record_count"],
-        "partition": table.metadata.partition_path(spec_id, partition) or None,
-        "sequence_number": row["sequence_number"],
-        "referenced_data_file": row["referenced_data_file"],
-    }
-    if row["content"] != FileContent.DATA:
-        return told, []
-    manifest = next(m for m in manifests if m.manifest_path == row["manifest_path"])
-    told |= _of_scan(row, manifest, snapshot, table, where)
-    deletes, problem = _deletes(entries, snapshot, table, spark)
-    return told | deletes, [problem] if problem else []
-
-
-def _deletes(
-    entries: pa.Table, snapshot: Snapshot, table: Table, spark: SparkSource
-) -> tuple[dict[str, Any], str | None]:
-    try:
-        deletes = deletes_reaching(entries.slice(0, 1), table, snapshot, spark)
-    except (InvalidTableError, UnsupportedError) as error:
-        return {}, f"which deletes reach it cannot be determined: {error.message}"
-    return {"deletes_count": len(deletes), "deletes": tuple(deletes[:SHOWN_COUNT])}, None
-
-
-def _of_scan(
-    row: dict[str, Any], manifest: ManifestFile, snapshot: Snapshot, table: Table, where: str | Expression | None
-) -> dict[str, Any]:
-    metadata = table.metadata
-    if where is None:
-        return {"columns": _columns(row, metadata.schema)}
-    is_current = snapshot.snapshot_id == metadata.current_snapshot_id
-    version_id = None if is_current else snapshot.snapshot_id
-    scan = open_scan(table, where=where, snapshot_id=version_id)
-    explained = explain_entry(scan, row, manifest)
-    return {
-        "is_read_by_filter": explained.is_read,
-        "pruned_by": explained.pruned_by,
-        "evidence": explained.evidence,
-    }
-
-
 def _columns(row: dict[str, Any], schema: Schema) -> tuple[KnownColumn, ...]:
     file = DataFile(
         content=FileContent.DATA,
         partition=(),
         **{name: row[name] for name in DataFile.__struct_fields__ if name not in ("content", "partition")},
     )
-    known = {field_id for name in _SIZES for field_id in row[name] or ()}
+    measured = {id_ for name in ("lower_bounds", "upper_bounds", "null_value_counts") for id_ in row[name] or ()}
     return tuple(
         KnownColumn(column=name, known=metrics_text(schema.fields_by_id[field_id], file))
         for field_id, name in schema.names_by_id.items()
-        if field_id in known
+        if field_id in measured
     )
 
 
-_MAX_NAMES = 100
+class _ReachingFold:
+    """A `Fold` that keeps the few delete files that reach one data file."""
 
+    COLUMNS = MATCHED_COLUMNS | {"snapshot_id"}
 
-class FileVerdict(msgspec.Struct, frozen=True):
-    """What it is, what becomes of it, and from when on it may go, epoch milliseconds; `None` where it stays."""
+    def __init__(self, data: pa.Table, specs: Mapping[int, PartitionSpec]) -> None:
+        self._data, self._specs = data, specs
+        self.rows = entries_schema(self.COLUMNS).empty_table()
 
-    state: FileState
-    fate: str
-    removable_after_ms: int | None = None
+    def add(self, decoded: DecodedEntries) -> None:
+        rows = pa.Table.from_batches([decoded.entries])
+        found = self.reaching(rows)
+        keys = {*_keys(found.deletes.take(pa.array(found.of_row(0), pa.int64())))}
+        mask = pa.array([key in keys for key in _keys(rows)], pa.bool_())
+        self.rows = pa.concat_tables([self.rows, rows.filter(mask)])
 
+    def merge(self, other: "_ReachingFold") -> None:
+        self.rows = pa.concat_tables([self.rows, other.rows])
 
-def judged(info: FileInfo, table: Table) -> FileVerdict:
-    """Judge a file of which it is certain that no metadata, no manifest and no plan of the table names it.
-
-    Raises:
-        IcekeepError: the store does not answer.
-    """
-    metadata, location = table.metadata, info.location
-    if is_under(location, metadata.location) and f"/{OWN_DIRECTORY}/" in canonical(location):
-        return FileVerdict(FileState.OWN, "it is icekeep's own, which removes it itself when it is done with it")
-    if not deletable_locations(table).holds(location):
-        return FileVerdict(
-            FileState.ELSEWHERE, "it lies in no place of the table, and below no `reclaim.roots`, so no run deletes it"
-        )
-    if not is_under(location, metadata.location):
-        directory = location.rpartition("/")[0]
-        return FileVerdict(
-            FileState.ORPHAN,
-            f"`remove_orphan_files` takes it only where it is told `--location {directory}` or a directory above that",
-        )
-    if hidden_names(metadata.location, metadata.partition_specs).mask(pa.array([location]))[0]:
-        return FileVerdict(FileState.ORPHAN, "`remove_orphan_files` does not look at hidden names, so it stays")
-    return _sorted(info, table)
-
-
-def _sorted(info: FileInfo, table: Table) -> FileVerdict:
-    now_ms = table.runtime.now_ms()
-    sorter = sorter_of(table, eligible_before_ms(None, now_ms), now_ms, living_runs(table, table.runtime, is_plan=True))
-    location, size_bytes, modified_ms = (pa.array([one]) for one in (info.location, info.size_bytes, info.modified_ms))
-    row = sorter.sort(keyed_rows(location, size_bytes, modified_ms, AS_SPELLED)).to_pylist()[0]
-    after_ms = info.modified_ms + DEFAULT_AGE_MS
-    match Sort(row["kind"]):
-        case Sort.ORPHAN | Sort.METADATA:
-            return FileVerdict(FileState.ORPHAN, "the next `remove_orphan_files` takes it", after_ms)
-        case Sort.YOUNG if after_ms > now_ms:
-            return FileVerdict(
-                FileState.ORPHAN, f"`remove_orphan_files` takes it from {format_time(after_ms)} on", after_ms
-            )
-        case Sort.YOUNG:
-            return FileVerdict(
-                FileState.ORPHAN, "`remove_orphan_files` leaves it alone: the run that wrote it is at work"
-            )
-        case Sort.VERSION:
-            return FileVerdict(
-                FileState.ORPHAN, "`remove_orphan_files` leaves it alone: a catalog may find the table by this version"
-            )
-    return FileVerdict(FileState.ORPHAN, f"`remove_orphan_files` refuses to go on because of it: {row['reason']}")
-
-
-def listed_with_end(table: Table, target: Target) -> list[FileInfo]:
-    """The files below the table's location that end as asked: a listing of all of it, of which little is held.
-
-    Raises:
-        IcekeepError: it could not be listed whole.
-    """
-    storage, root = table.storage, table.metadata.location
-    threads = requests_at_once([root])
-
-    def listed(share: ListingShare) -> list[FileInfo]:
-        found: list[FileInfo] = []
-        for info in storage.list_share(share):
-            if len(found) < _MAX_NAMES and info.location.endswith(target.text):
-                found.append(info)
+    def reaching(self, deletes: pa.Table) -> ReachingDeletes:
+        """Those of some delete files that reach the data file."""
+        found = reaching(self._data, deletes, self._specs, EVERY_PAIR)
+        if found is None:
+            raise IcekeepBug("too many delete files reach one data file to be listed")
         return found
 
-    with ThreadPoolExecutor(threads) as pool:
-        return [info for some in pool.map(listed, storage.shares(root, threads)) for info in some]
+
+def _deletes_reaching(data: pa.Table, table: Table, snapshot: Snapshot, spark: SparkSource) -> list[ReachingDelete]:
+    """What readers of a snapshot apply to a data file, given by its entry, in the order of a plan.
+
+    Raises:
+        InvalidTableError, MissingFileError, UnsupportedError: a manifest cannot be read, or deletes contradict one another.
+    """
+    metadata = table.metadata
+    manifests = delete_manifests(snapshot_manifests(table, snapshot))
+    selected = select_manifests(metadata, metadata.schema, manifests, ALWAYS_TRUE)
+    new = partial(_ReachingFold, data, metadata.specs_by_id)
+    columns = _ReachingFold.COLUMNS
+    found = folded(table.storage, spark, selected.opened, EntryFilter(specs=selected.specs), columns, new)
+    reached = found.reaching(found.rows)
+    added_by = dict(zip(_keys(found.rows), found.rows["snapshot_id"].to_pylist(), strict=True))
+    deletes = []
+    for row in reached.deletes.take(pa.array(reached.of_row(0), pa.int64())).to_pylist():
+        snapshot_id = added_by[row["file_path"], row["content_offset"]]
+        by = None if snapshot_id is None else metadata.snapshots_by_id.get(snapshot_id)
+        deletes.append(
+            ReachingDelete(
+                kind=kind_of(row["content"], row["file_format"], vector=_VECTOR),
+                record_count=row["record_count"],
+                sequence_number=row["sequence_number"],
+                snapshot_id=snapshot_id,
+                timestamp_ms=None if by is None else by.timestamp_ms,
+                made_by=None if by is None else made_by(by.summary),
+                file_path=row["file_path"],
+            )
+        )
+    return deletes
+
+
+def _keys(deletes: pa.Table) -> list[tuple[str, int | None]]:
+    """What identifies a delete file, the vectors of one Puffin file too."""
+    return [*zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)]

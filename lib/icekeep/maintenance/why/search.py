@@ -1,15 +1,10 @@
-"""What the path means that somebody asks about: a location in whatever spelling, or the end of one.
+"""The manifests and entries of one file: what the path means that was asked for, and what names it.
 
-The entries that manifests have of one file. Each manifest is read once, however many snapshots name it.
-
-A manifest or a list that cannot be read is told of, and all others are looked into: what is not found then may be there all
-the same.
-
-Until when expiration, by a table's own limits, keeps a snapshot that reads a file.
+Each manifest is read once, however many snapshots name it. One that cannot be read is reported, and all others are searched:
+what is not found then may be there all the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Self
 
 import msgspec
@@ -18,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from icekeep.catalog.base import OperatorRules, Table
-from icekeep.errors import IcekeepError, InvalidTableError, SafetyError, UnsupportedError, UsageError
-from icekeep.maintenance.delete.options import ExpirationOptions
+from icekeep.catalog.base import Table
+from icekeep.errors import InvalidTableError, SafetyError, UnsupportedError, UsageError
 from icekeep.maintenance.delete.reachable import Reached, read_expired, read_reached, statistics_files
 from icekeep.planning.decoder import chosen_decoder
 from icekeep.planning.entries import (
@@ -41,34 +35,28 @@ from icekeep.planning.spark.session import SparkSource, limits_of, started
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.spec.manifests.structs import ManifestFile
 from icekeep.spec.metadata import TableMetadata
-from icekeep.spec.retention import (
-    MAX_REF_AGE_MS,
-    MAX_SNAPSHOT_AGE_MS,
-    MIN_SNAPSHOTS_TO_KEEP,
-    RetentionPolicy,
-    default_limit,
-    select_expired,
-    writers_of,
-)
-from icekeep.spec.snapshots import MAIN, SnapshotRef
-from icekeep.spec.types import DAY_MS
 from icekeep.storage.location_keys import location_keys, path_keys
 from icekeep.storage.locations import canonical_or_text, is_location
 
-_NAMED = 3
+_NAMES_SHOWN = 3
+_COLUMNS = frozenset({"manifest_path", "status", "snapshot_id", "content", "file_path", "file_format"})
+_MAX_NAMES = 100
+"""Of each share of manifests at most this many matching files are kept: more than one of them are refused."""
+
+_PROBLEM = "not everything that the table leads to is known"
+_BEFORE_CAUSE = "since not everything can be read: "
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A path that is asked about; it can be pickled.
+    """The path that was asked for; it can be pickled.
 
     Attributes:
-        text: as it was given.
-        name: its last part: whatever is meant ends so.
-        path_key: of a location; `None` where it can only be the end of one.
+        end: what every matching location ends with: the name of a location, or the whole text.
+        path_key: of a location; `None` for the end of one.
     """
 
     text: str
-    name: str
+    end: str
     path_key: int | None
 
     @classmethod
@@ -76,21 +64,17 @@ class Target(msgspec.Struct, frozen=True):
         """Raises `UsageError` for what is no path of a file."""
         if not isinstance(text, str) or not text.strip() or text.endswith("/") or "\0" in text:
             raise UsageError(f"{text!r} is no file; give the location of a file, or the end of it")
-        key = int(path_keys(pa.array([text]))[0]) if is_location(text) else None
-        return cls(text, text.rpartition("/")[2], key)
+        if not is_location(text):
+            return cls(text, text, None)
+        return cls(text, text.rpartition("/")[2], int(path_keys(pa.array([text]))[0]))
 
     @property
     def is_location(self) -> bool:
         """Whether it names one file, and is not the end of a name."""
         return self.path_key is not None
 
-    @property
-    def end(self) -> str:
-        """What every location that may be meant ends with."""
-        return self.name if self.is_location else self.text
-
     def mask(self, locations: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
-        """Which of some locations may be meant."""
+        """Which of some locations match."""
         found: NDArray[np.bool_] = np.array(pc.ends_with(locations, self.end).to_pylist(), bool)
         if self.path_key is None or not found.any():
             return found
@@ -101,15 +85,15 @@ class Target(msgspec.Struct, frozen=True):
         return found
 
     def among(self, locations: Iterable[str]) -> list[str]:
-        """Those of some locations that may be meant, each once."""
-        known = [*dict.fromkeys(location for location in locations if location.endswith(self.end))]
-        return pa.array(known, pa.string()).filter(pa.array(self.mask(pa.array(known, pa.string())))).to_pylist()
+        """Those of some locations that match, each once."""
+        names = pa.array([*dict.fromkeys(one for one in locations if one.endswith(self.end))], pa.string())
+        return names.filter(pa.array(self.mask(names), pa.bool_())).to_pylist()
 
     def chosen(self, locations: Iterable[str]) -> str | None:
-        """The one location that is meant among those that may be; `None` where there is none.
+        """The one of some matching locations that is meant; `None` where there is none.
 
         Raises:
-            UsageError: several end so.
+            UsageError: several match.
         """
         by_file = {canonical_or_text(location): location for location in sorted(locations, reverse=True)}
         if self.is_location:
@@ -120,9 +104,9 @@ class Target(msgspec.Struct, frozen=True):
                 return of_path[0]
         names = sorted(by_file.values())
         if len(names) > 1:
-            more = " and others" if len(names) > _NAMED else ""
+            more = " and others" if len(names) > _NAMES_SHOWN else ""
             raise UsageError(
-                f"{len(names)} files end with {self.text!r}: {', '.join(map(repr, names[:_NAMED]))}{more}; give more of it"
+                f"{len(names)} files end with {self.text!r}: {', '.join(map(repr, names[:_NAMES_SHOWN]))}{more}; give more of it"
             )
         return names[0] if names else None
 
@@ -141,25 +125,13 @@ def same_file(location: str, other: str) -> bool:
     return canonical_or_text(location) == canonical_or_text(other)
 
 
-_COLUMNS = frozenset({"manifest_path", "status", "snapshot_id", "content", "file_path", "file_format"})
-_MAX_NAMES = 100
-"""So many files are brought from each share that end as asked: more than one of them are refused."""
-
-_STAYS = "not everything that the table leads to is known"
-_SINCE = "since not everything can be read: "
-
-
 class ReadableManifests(msgspec.Struct, frozen=True):
-    """All manifests of a table that are known, and what of the lists could not be read, each with the reason."""
+    """The manifests that the table's lists name, and the lists that could not be read, each with the reason."""
 
     reached: Reached
     unreadable: Mapping[str, str]
 
-    @property
-    def files(self) -> tuple[ManifestFile, ...]:
-        return self.reached.manifests
-
-    def unsure(self, metadata: TableMetadata) -> frozenset[int]:
+    def unread_snapshots(self, metadata: TableMetadata) -> frozenset[int]:
         """The snapshots whose lists could not be read."""
         gone = {*self.unreadable}
         return frozenset(
@@ -169,15 +141,32 @@ class ReadableManifests(msgspec.Struct, frozen=True):
         )
 
 
+def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: bool) -> ReadableManifests:
+    """Read the manifest lists of all snapshots; where not all are whole, those that can be read."""
+    metadata, storage, location = table.metadata, table.storage, table.metadata_location
+    try:
+        reached = read_reached(
+            metadata, location, storage, spark, trust_manifest_list=trust_manifest_list, stays=_PROBLEM
+        )
+    except (SafetyError, UnsupportedError) as error:
+        some = read_expired(
+            metadata, metadata.snapshots, storage, spark, statistics=statistics_files(metadata), metadata_files=()
+        )
+        if some.unreadable:
+            return ReadableManifests(some, dict.fromkeys(some.unreadable, "it is missing or damaged"))
+        # A list that can be read, and is not what its snapshot or other lists say.
+        snapshot = metadata.snapshots_by_id.get(error.facts.get("snapshot_id", 0))
+        place = error.facts.get("location") or (None if snapshot is None else snapshot.manifest_list)
+        cause = error.message.partition(_BEFORE_CAUSE)[2] or error.message
+        return ReadableManifests(some, {place or "a manifest list": cause})
+    return ReadableManifests(reached, {})
+
+
 class Entries(msgspec.Struct, frozen=True):
-    """The entries of files that may be meant: rows of some of `planning.manifests.ENTRIES`, deleted ones too."""
+    """Entries of matching files, removed ones too: rows of some of `planning.manifests.ENTRIES`; and unreadable manifests."""
 
     rows: pa.Table
-    unreadable: Mapping[str, str]
-
-    def of_file(self, path: str) -> pa.Table:
-        """Those of one file, however it is spelled."""
-        return self.rows.filter(_is_file(self.rows["file_path"], path))
+    unreadable: dict[str, str]
 
 
 class _Search(msgspec.Struct, frozen=True):
@@ -185,71 +174,61 @@ class _Search(msgspec.Struct, frozen=True):
     target: Target
 
 
-class _Share(msgspec.Struct):
-    rows: pa.Table
-    unreadable: dict[str, str]
-
-
-def read_manifests(table: Table, spark: SparkSource, *, trust_manifest_list: bool) -> ReadableManifests:
-    """Read the manifest lists of all snapshots; where not all are whole, those that can be read, and which cannot."""
-    metadata, storage = table.metadata, table.storage
-    try:
-        reached = read_reached(
-            metadata,
-            table.metadata_location,
-            storage,
-            spark,
-            trust_manifest_list=trust_manifest_list,
-            stays=_STAYS,
-        )
-        return ReadableManifests(reached, {})
-    except (SafetyError, UnsupportedError) as error:
-        some = read_expired(
-            metadata, metadata.snapshots, storage, spark, statistics=statistics_files(metadata), metadata_files=()
-        )
-        told = dict.fromkeys(some.unreadable, "it is missing or damaged")
-        return ReadableManifests(some, told or _not_whole(error, metadata))
-
-
-def _not_whole(error: IcekeepError, metadata: TableMetadata) -> dict[str, str]:
-    """The list that can be read, and is not what its snapshot or other lists say."""
-    snapshot = metadata.snapshots_by_id.get(error.facts.get("snapshot_id", 0))
-    location = error.facts.get("location") or (None if snapshot is None else snapshot.manifest_list)
-    return {location or "a manifest list": error.message.partition(_SINCE)[2] or error.message}
-
-
 def find_entries(manifests: Sequence[ManifestFile], table: Table, spark: SparkSource, target: Target) -> Entries:
-    """Look for a file in manifests: few on the driver, in threads, many in Spark tasks.
+    """Search manifests for a file: few on the driver, in threads, many in Spark tasks.
 
     Raises:
         UnavailableError: the store fails for now.
     """
     types, unreadable = _partition_types(manifests, table.metadata)
-    # Alike ones are decoded together, the newest first.
-    known = sorted(
+    # Manifests of one content and spec are decoded together, the newest first.
+    readable = sorted(
         (m for m in manifests if m.partition_spec_id in types),
         key=lambda m: (m.content, m.partition_spec_id, m.sequence_number or 0),
         reverse=True,
     )
-    reading = chosen_reading(known, limits_of(spark).folded_entries_count)
+    reading = chosen_reading(readable, limits_of(spark).folded_entries_count)
     wanted = EntryFilter(specs=types, live_only=False, path_end=target.end)
     task = DecodeTask(manifests=(), wanted=wanted, columns=_COLUMNS, storage=table.storage, decoder=reading.decoder)
     session = None if reading.by is ReadBy.DRIVER else started(spark)
-    shares = [*manifest_chunks(known)] if session is None else manifests_by_task(known, session)
-    threads = threads_count(m.manifest_path for m in known)
-    ran = run_tasks(session, shares, _look, _Search(task, target), step="looking for a file", threads=threads)
-    found = all_results(ran)
-    for share in found:
-        unreadable |= share.unreadable
-    return Entries(pa.concat_tables([entries_schema(_COLUMNS).empty_table(), *(s.rows for s in found)]), unreadable)
+    shares = [*manifest_chunks(readable)] if session is None else manifests_by_task(readable, session)
+    threads = threads_count(m.manifest_path for m in readable)
+    ran = run_tasks(session, shares, _search, _Search(task, target), step="looking for a file", threads=threads)
+    return _together([Entries(entries_schema(_COLUMNS).empty_table(), unreadable), *all_results(ran)])
+
+
+def _search(manifests: Sequence[ManifestFile], search: _Search) -> Entries:
+    some: list[pa.RecordBatch] = []
+    names: set[str] = set()
+    try:
+        for decoded in decode(msgspec.structs.replace(search.decode, manifests=tuple(manifests))):
+            rows = decoded.entries.filter(pa.array(search.target.mask(decoded.entries["file_path"])))
+            new = {*rows["file_path"].to_pylist()} - names
+            if rows.num_rows and (not new or len(names) < _MAX_NAMES):
+                names |= new
+                some.append(rows)
+    except (InvalidTableError, UnsupportedError) as error:
+        if len(manifests) > 1:
+            return _together([_search([manifest], search) for manifest in manifests])
+        return Entries(entries_schema(_COLUMNS).empty_table(), {manifests[0].manifest_path: error.message})
+    return Entries(pa.Table.from_batches(some, entries_schema(_COLUMNS)), {})
+
+
+def _together(parts: Sequence[Entries]) -> Entries:
+    unreadable = {path: why for part in parts for path, why in part.unreadable.items()}
+    return Entries(pa.concat_tables(part.rows for part in parts), unreadable)
 
 
 def whole_entries(manifests: Sequence[ManifestFile], table: Table, path: str, columns: Iterable[str]) -> pa.Table:
-    """The live entries of one file in a few manifests, with whatever columns of `planning.manifests.ENTRIES`."""
-    types, _ = _partition_types(manifests, table.metadata)
-    wanted = EntryFilter(specs=types, path_end=path.rpartition("/")[2])
-    rows = few_entries(table.storage, manifests, wanted, {*columns, "file_path"}, chosen_decoder()[0])
-    return rows.filter(_is_file(rows["file_path"], path))
+    """The live entries of one file in a few manifests, with any columns of `planning.manifests.ENTRIES`."""
+    wanted = EntryFilter(specs=_partition_types(manifests, table.metadata)[0], path_end=path.rpartition("/")[2])
+    return of_file(few_entries(table.storage, manifests, wanted, {*columns, "file_path"}, chosen_decoder()[0]), path)
+
+
+def of_file(entries: pa.Table, path: str) -> pa.Table:
+    """The entries of one file, however its location is spelled."""
+    is_file = location_keys(entries["file_path"]) == location_keys(pa.array([path]))[0]
+    return entries.filter(pa.array(is_file, pa.bool_()))
 
 
 def snapshots_of(
@@ -261,8 +240,8 @@ def snapshots_of(
         return {}
     numbers = {m.manifest_path: m.sequence_number or 0 for m in listed}
     least = min(numbers.get(name, 0) for name in names)
-    asked = [snapshot for snapshot in table.metadata.snapshots if snapshot.sequence_number >= least]
-    found = snapshots_naming(table.storage, spark, asked, names)
+    later = [snapshot for snapshot in table.metadata.snapshots if snapshot.sequence_number >= least]
+    found = snapshots_naming(table.storage, spark, later, names)
     if len(found) < len(names) or not all(found.values()):
         # A number that is wrong hides snapshots, and what no snapshot names would be taken for garbage.
         found = snapshots_naming(table.storage, spark, table.metadata.snapshots, names)
@@ -273,7 +252,7 @@ def snapshots_of(
 def _partition_types(
     manifests: Iterable[ManifestFile], metadata: TableMetadata
 ) -> tuple[dict[int, SpecFilter], dict[str, str]]:
-    """Those of all specs, and the manifests whose spec is not there."""
+    """Those of all specs, and the manifests whose spec the table does not have, with the reason."""
     types: dict[int, SpecFilter] = {}
     unreadable: dict[str, str] = {}
     for manifest in manifests:
@@ -283,109 +262,3 @@ def _partition_types(
         except InvalidTableError as error:
             unreadable[manifest.manifest_path] = error.message
     return types, unreadable
-
-
-def _look(manifests: Sequence[ManifestFile], search: _Search) -> _Share:
-    try:
-        return _Share(_rows(manifests, search), {})
-    except (InvalidTableError, UnsupportedError) as error:
-        if len(manifests) == 1:
-            return _Share(entries_schema(_COLUMNS).empty_table(), {manifests[0].manifest_path: error.message})
-    found = [_look([manifest], search) for manifest in manifests]
-    rows = pa.concat_tables(share.rows for share in found)
-    return _Share(rows, {path: why for share in found for path, why in share.unreadable.items()})
-
-
-def _rows(manifests: Sequence[ManifestFile], search: _Search) -> pa.Table:
-    some = []
-    names: set[str] = set()
-    for decoded in decode(msgspec.structs.replace(search.decode, manifests=tuple(manifests))):
-        rows = decoded.entries.filter(pa.array(search.target.mask(decoded.entries["file_path"])))
-        new = {*rows["file_path"].to_pylist()} - names
-        if rows.num_rows and (not new or len(names) < _MAX_NAMES):
-            names |= new
-            some.append(rows)
-    return pa.Table.from_batches(some, entries_schema(_COLUMNS))
-
-
-def _is_file(paths: pa.ChunkedArray, path: str) -> pa.Array:
-    """Which paths are spellings of one."""
-    return pa.array(location_keys(paths) == location_keys(pa.array([path]))[0], pa.bool_())
-
-
-_FAR_MS = 36_500 * DAY_MS
-"""What is kept for a hundred years is kept for good."""
-
-
-class SnapshotRetention(msgspec.Struct, frozen=True):
-    """How long a file is kept by the snapshots that read it, if nothing else is committed.
-
-    Attributes:
-        until_ms: the first moment at which a run of `expire_snapshots` drops the last of them, epoch milliseconds; a moment that
-            is not in the future: the next run does. `None`: none ever does.
-        by: the references that keep one for good.
-    """
-
-    until_ms: int | None
-    by: tuple[str, ...] = ()
-
-
-def kept_until(
-    metadata: TableMetadata, rules: OperatorRules, readers: frozenset[int], now_ms: int
-) -> SnapshotRetention:
-    """Ask `select_expired`, as `expire_snapshots` without arguments does, at the moments at which its answer may change.
-
-    Raises as that does.
-
-    A snapshot that a branch has dropped and that comes to be on none, since the branch has expired before its snapshots would
-    have, counts as kept.
-    """
-    policy = ExpirationOptions().policy(rules)
-
-    def left(at_ms: int) -> frozenset[int]:
-        return readers - select_expired(metadata, policy, at_ms).snapshot_ids
-
-    if not left(now_ms):
-        return SnapshotRetention(now_ms)
-    moments = sorted({at for at in _moments(metadata, policy) if now_ms < at < now_ms + _FAR_MS})
-    last_ms = moments[-1] if moments else now_ms
-    if for_good := left(last_ms):
-        expired = select_expired(metadata, policy, last_ms).ref_names
-        refs = {name: ref for name, ref in metadata.refs.items() if name not in expired}
-        return SnapshotRetention(None, tuple(_keepers(metadata, refs.items(), for_good)))
-    low, high = 0, len(moments) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if left(moments[middle]) else (low, middle)
-    return SnapshotRetention(moments[low])
-
-
-def _moments(metadata: TableMetadata, policy: RetentionPolicy) -> Iterable[int]:
-    """When a snapshot or a reference may become too old, and a writer's progress too: right after it has the age."""
-    ages = {ref.max_snapshot_age_ms for ref in metadata.refs.values()} - {None}
-    ages |= {default_limit(metadata, MAX_SNAPSHOT_AGE_MS)}
-    for snapshot in metadata.snapshots:
-        yield from (snapshot.timestamp_ms + age + 1 for age in ages if age is not None)
-        yield snapshot.timestamp_ms + policy.least_age_ms + 1
-        if writers_of(snapshot, policy.progress_keys):
-            yield snapshot.timestamp_ms + policy.keep_writer_progress_ms
-    for ref in metadata.refs.values():
-        head = metadata.snapshots_by_id.get(ref.snapshot_id)
-        age = default_limit(metadata, MAX_REF_AGE_MS) if ref.max_ref_age_ms is None else ref.max_ref_age_ms
-        if head is not None:
-            yield head.timestamp_ms + age + 1
-
-
-def _keepers(
-    metadata: TableMetadata, refs: Iterable[tuple[str, SnapshotRef]], readers: frozenset[int]
-) -> Iterable[str]:
-    """How each reference that keeps a snapshot for good is called."""
-    for name, ref in sorted(refs, key=lambda item: (item[0] != MAIN, item[0])):
-        if ref.snapshot_id in readers:
-            yield f"{ref.type} {name}"
-        elif ref.is_branch:
-            count = ref.min_snapshots_to_keep
-            count = default_limit(metadata, MIN_SNAPSHOTS_TO_KEEP) if count is None else count
-            behind = islice(metadata.ancestors(ref.snapshot_id), 1, max(1, count))
-            if any(snapshot.snapshot_id in readers for snapshot in behind):
-                yield f"branch {name}, which keeps its newest snapshots whatever their age"

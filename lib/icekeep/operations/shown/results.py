@@ -25,7 +25,7 @@ from icekeep.maintenance.check.job import CheckResult, FaultsFound
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult
 from icekeep.maintenance.repair.job import RepairResult
 from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
-from icekeep.maintenance.repair.planner import CONTENT, MENDED
+from icekeep.maintenance.repair.planner import CONTENT, REPAIRED
 from icekeep.operations.runbooks import ending_of
 from icekeep.operations.shown.commands import CommandsOn
 from icekeep.spec.snapshots import MAIN
@@ -53,7 +53,7 @@ def check_shown(result: CheckResult, commands: CommandsOn | None = None) -> Mapp
             shown[f"where_{name}_are"] = [line for one in found for line in _places(one)]
             shown[f"what_{name}_do"] = [line for one in found for line in _meaning(one)]
     everything = (*result.faults, *result.notices)
-    numbers = sorted({one.fault_id for one in everything if not one.is_only_older} & MENDED)
+    numbers = sorted({one.fault_id for one in everything if not one.is_only_older} & REPAIRED)
     if commands is not None and any(one.is_only_older for one in everything):
         shown["to_check"] = [commands("check", *(["--deep"] if result.is_deep else []), "--ref", MAIN)]
     if numbers and commands is not None:

@@ -1,6 +1,5 @@
 from icekeep.catalog.base import OperatorRules
-from icekeep.maintenance.why.job import fate_of_read
-from icekeep.maintenance.why.search import SnapshotRetention, kept_until
+from icekeep.maintenance.why.fate import SnapshotRetention, fate_of_read, kept_until
 from icekeep.spec.retention import RetentionPolicy, select_expired
 from kit.cases import for_each
 from kit.metadata import DAY_MS, START_MS, MetadataBuilder

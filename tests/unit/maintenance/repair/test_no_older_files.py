@@ -13,7 +13,7 @@ from icekeep.commit.changes.files import AppendFiles
 from icekeep.commit.changes.rewrites import RewriteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import UnavailableError
-from icekeep.maintenance.repair import metadata as old_columns
+from icekeep.maintenance.repair import older_files
 from icekeep.maintenance.repair.job import repair
 from icekeep.spec.evolution import AddColumn, AddPartitionField, DropColumn
 from icekeep.spec.types import LONG
@@ -309,7 +309,7 @@ def test_doubled_files_come_first():
     [file] = rewritten_files(by.table)
     add_blindly(by.table, file)
     lose(by, file)
-    assert "mend faults 212 and 220 first" in refused(by)
+    assert "repair faults 212 and 220 first" in refused(by)
 
 
 @pytest.mark.parametrize("which", ["lost", "source"])
@@ -323,7 +323,7 @@ def test_a_store_that_is_out_of_reach_is_no_reason_to_lose_rows(monkeypatch):
     def failing(*_):
         raise UnavailableError("the store is out of reach")
 
-    monkeypatch.setattr(old_columns, "open_reader", failing)
+    monkeypatch.setattr(older_files, "open_reader", failing)
     [file] = rewritten_files(by.table)
     with pytest.raises(UnavailableError):
         repair(by.table, no_spark, fault=[MISSING], accept_loss=[file.file_path])

@@ -1,4 +1,4 @@
-"""Mends by which readers lose something, or might: what is lost is said before, and done only where it was accepted."""
+"""Fixes by which readers lose something, or might: what is lost is said before, and done only where it was accepted."""
 
 from collections import Counter
 from contextlib import suppress
@@ -9,7 +9,9 @@ from uuid import UUID
 import pyarrow.parquet as pq
 import pytest
 
-from icekeep.errors import IcekeepError, SafetyError, UsageError
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.errors import IcekeepError, SafetyError, UnavailableError, UsageError
 from icekeep.events import Event, Warned
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.delete.reachable import CONTENT_KINDS, GarbageFile
@@ -17,15 +19,16 @@ from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
 from icekeep.spec.types import DAY_MS
 from icekeep.tables.refs import create_branch
+from icekeep.tables.verbs import append
 from kit.cases import some_of
 from kit.choices import Choices
-from kit.damager import Damager
+from kit.damager import DELETED, Damager
 from kit.job_world import EVENTS, Fault, Killed, World
 from kit.lake import events
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.trash import in_trash, trash_location, written_plan
-from kit.written_deletes import data_files, delete_by_vector, delete_positions
+from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions, vector_files
 
 pytestmark = pytest.mark.slow
 
@@ -453,4 +456,181 @@ def test_an_interrupt_tells_what_landed_before_it():
         repair(table, no_spark, fault=[302], listener=heard)
     told = [event.message for event in heard if isinstance(event, Warned)]
     assert len(told) == 1
-    assert "had mended before: branch 'main' at snapshot" in told[0]
+    assert "had repaired before: branch 'main' at snapshot" in told[0]
+
+
+def spoil(world: World, path: str) -> bytes:
+    """Change bytes in the middle and at the end; returns what was there."""
+    data, at = world.memory.files[path]
+    spoilt = bytearray(data)
+    spoilt[len(data) // 3 : len(data) // 3 + 40] = b"\xff" * 40
+    spoilt[-12:] = b"\x00" * 12
+    world.memory.files[path] = (bytes(spoilt), at)
+    return data
+
+
+def with_deletes(kind: str) -> tuple[World, str, int]:
+    """A world with a delete file of some kind, its location, and how many rows it deletes."""
+    world = World(3 if kind == "vector" else 2)
+    world.append(1)
+    world.append(2)
+    path = data_files(world.table)[0].file_path
+    if kind == "vector":
+        delete_by_vector(world.table, path, [1, 2])
+    elif kind == "positions":
+        delete_positions(world.table, [(path, 1), (path, 2)])
+    else:
+        delete_equal(world.table, events(1).slice(0, 2), ["id"])
+    files = [e.data_file for e in live_entries(world.table) if e.data_file.content is not FileContent.DATA]
+    return world, files[0].file_path, 2
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_broken_data_file_is_taken_out_where_its_loss_is_accepted(version):
+    world = World(version)
+    world.append(1)
+    world.append(2)
+    first, second = (file.file_path for file in data_files(world.table))
+    whole = world.rows()
+    spoil(world, first)
+    assert faults_of(world) & {401, 405}
+    state = world.state()
+    result = repair(world.table, no_spark, fault=[401])
+    assert "5 records are lost" in result.not_mended[0].reason
+    assert world.state() == state
+    result = repair(world.table, no_spark, fault=[401], accept_loss=[first])
+    assert (result.status, result.lost_records_count) == ("done", 5)
+    assert [file.file_path for file in data_files(world.table)] == [second]
+    assert sum((whole - world.rows()).values()) == 5
+    assert faults_of(world) == set()
+    # The broken file itself is left where it is, for whoever can read it.
+    assert first in world.memory.files
+
+
+@pytest.mark.parametrize(("kind", "number"), [("vector", 414), ("positions", 413), ("equality", 413)])
+def test_broken_deletes_are_taken_out_where_that_is_accepted_and_their_rows_come_back(kind, number):
+    world, path, count = with_deletes(kind)
+    if kind == "vector":
+        file = next(e.data_file for e in live_entries(world.table) if e.data_file.file_path == path)
+        data, at = world.memory.files[path]
+        spoilt = bytearray(data)
+        spoilt[file.content_offset + 10] ^= 0xFF
+        world.memory.files[path] = (bytes(spoilt), at)
+    else:
+        spoil(world, path)
+    assert number in faults_of(world)
+    result = repair(world.table, no_spark, fault=[number])
+    assert f"rows come back: {count} deletes are lost" in result.not_mended[0].reason
+    result = repair(world.table, no_spark, fault=[number], accept_loss=[path])
+    assert (result.status, result.lost_records_count) == ("done", count)
+    assert sum(world.rows().values()) == 10
+    assert faults_of(world) == set()
+
+
+def test_a_file_that_is_replaced_by_a_backup_meanwhile_stays():
+    world = World(2)
+    world.append(1)
+    world.append(2)
+    path = data_files(world.table)[0].file_path
+    whole = world.rows()
+    data = spoil(world, path)
+
+    def it_comes_back(operation: str, location: str) -> None:
+        if operation == "write" and "/snap-" in location:
+            world.memory.files[path] = (data, world.runtime.now_ms() + 1000)
+
+    world.storage.before = it_comes_back
+    result = repair(world.table, no_spark, fault=[401], accept_loss=[path])
+    assert (result.mended, result.branches) == ((), ())
+    assert world.rows() == whole
+
+
+def test_a_store_that_is_away_is_no_broken_file():
+    world = World(2)
+    world.append(1)
+    path = data_files(world.table)[0].file_path
+    spoil(world, path)
+    state = world.state()
+    seen: list[str] = []
+
+    def away(operation: str, location: str) -> None:
+        if location == path and operation in ("open", "read"):
+            seen.append(operation)
+            # The check has read it; the repair measures it again.
+            if len(seen) > 1:
+                raise UnavailableError("out of reach")
+
+    world.storage.before = away
+    with pytest.raises(UnavailableError):
+        plan_repair(world.table, no_spark, fault=[401], accept_loss=[path])
+    world.storage.before = lambda operation, location: None
+    assert len(seen) > 1
+    assert world.state() == state
+
+
+def with_shared_file(files_count: int) -> tuple[World, Damager]:
+    """A table in which one Puffin file has a vector for each data file."""
+    world = World(3)
+    append(world.table, [events(number, 5) for number in range(files_count)])
+    files = data_files(world.table)
+    vectors = vector_files(world.table, [(file, 0) for file in files], [])
+    assert len({vector.file_path for vector in vectors}) == 1
+    commit(world.table, RowDelta(added_deletes=vectors))
+    return world, Damager(world.catalog, EVENTS, Choices(1))
+
+
+def marked(spoilt: Damager) -> set[str]:
+    """The locations of the files that the head marks as deleted."""
+    entries = [entry for row in spoilt.rows() for entry in spoilt.records(row["manifest_path"])]
+    return {entry["data_file"]["file_path"] for entry in entries if entry["status"] == DELETED}
+
+
+def now(world: World) -> Damager:
+    return Damager(world.catalog, EVENTS, Choices(1))
+
+
+@pytest.mark.parametrize("files_count", [1, 2])
+def test_the_file_of_a_broken_vector_is_marked_only_where_no_other_vector_is_in_it(files_count):
+    world, spoilt = with_shared_file(files_count)
+    place = next(spoilt.entries(1))
+    path, at = place.file["file_path"], place.file["content_offset"] + 9
+    spoilt.change_bytes(path, lambda data: data.__setitem__(at, data[at] ^ 0xFF))
+    result = repair(world.table, no_spark, fault=[413, 414], accept_loss=[path])
+    assert [one.lost_files for one in result.mended] == [(path,)]
+    assert marked(now(world)) == ({path} if files_count == 1 else set())
+    assert (world.table.metadata.head("main").summary or {})["removed-dvs"] == "1"
+    assert sum(world.rows().values()) == 5 * files_count - (files_count - 1)
+
+
+@pytest.mark.parametrize("files_count", [1, 2])
+def test_the_files_of_merged_vectors_are_marked_only_where_no_other_vector_is_in_them(files_count):
+    world, spoilt = with_shared_file(files_count)
+    place = next(spoilt.entries(1))
+    path, other = place.file["file_path"], deepcopy(place.entry)
+    other["data_file"]["file_path"] += "-2"
+    spoilt.write(path + "-2", spoilt.read(path))
+    spoilt.edit_manifest(place.manifest, lambda entries: entries.append(other))
+    result = repair(world.table, no_spark, fault=[213], accept_loss=[place.file["referenced_data_file"]])
+    assert len(result.mended) == 1
+    assert marked(now(world)) == {path + "-2"} | ({path} if files_count == 1 else set())
+    assert sum(world.rows().values()) == 4 * files_count
+
+
+def test_no_file_is_marked_where_nobody_knows_whether_others_use_it():
+    world, spoilt = with_shared_file(1)
+    place = next(spoilt.entries(1))
+    path, at = place.file["file_path"], place.file["content_offset"] + 9
+    append(world.table, [events(7, 5)])
+    delete_by_vector(world.table, next(f.file_path for f in data_files(world.table) if f.first_row_id), [0])
+    spoilt = now(world)
+    spoilt.change_bytes(path, lambda data: data.__setitem__(at, data[at] ^ 0xFF))
+    other = next(
+        row["manifest_path"] for row in spoilt.rows() if row["content"] and row["manifest_path"] != place.manifest
+    )
+    del world.memory.files[other]
+    result = repair(world.table, no_spark, fault=[413, 414], accept_loss=[path])
+    assert [one.lost_files for one in result.mended] == [(path,)]
+    entries = [
+        e for row in now(world).rows() if row["manifest_path"] != other for e in spoilt.records(row["manifest_path"])
+    ]
+    assert path not in {entry["data_file"]["file_path"] for entry in entries}

@@ -71,7 +71,7 @@ def test_deletes_that_seem_to_reach_nothing_stay_while_a_list_is_wrong(number):
     state = world.state()
     result = repair(world.table, no_spark, fault=[214])
     assert result.mended == ()
-    assert f"mend {number} first" in result.not_mended[0].reason
+    assert f"repair {number} first" in result.not_mended[0].reason
     assert world.state() == state
     repair(world.table, no_spark, fault=[number])
     repair(world.table, no_spark, fault=[214])

@@ -1,37 +1,79 @@
 """Manifest lists and manifests that are gone and lie in the trash of a run: they come back where they are what is meant."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from icekeep.catalog.base import Table
+from icekeep.commit.changes.definitions import ChangeProperties
 from icekeep.commit.changes.files import DeleteFiles
 from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.maintenance.delete.plan_file import trash_location
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
+from icekeep.maintenance.repair.job import plan_repair, repair
+from icekeep.spec.manifests.structs import Status
+from icekeep.tables.verbs import append
 from kit.cases import for_each
 from kit.choices import Choices
+from kit.columns import table_of
 from kit.damager import Damager
-from kit.lost_lists import LIST, Before, entries_of, files_in, mended_by, three_files
 from kit.naive_scan import live_entries
+from kit.no_spark import no_spark
+from kit.our_histories import ByIcekeep, in_memory
+from kit.row_histories import START
 from kit.row_texts import scanned_rows
 from kit.trash import in_trash, written_plan
 
 pytestmark = pytest.mark.slow
 
-MANIFEST = 202
+LIST, MANIFEST = 201, 202
 FROM_TRASH = "comes back from the trash"
 
 
-class Trashed(Before):
+def mended_by(table: Table, fault: int):
+    plan = plan_repair(table, no_spark, fault=[fault])
+    return repair(table, no_spark, fault=[fault], approve=plan.hash)
+
+
+def some_rows(by: ByIcekeep, count: int = 3):
+    schema = by.table.metadata.schema
+    names = [field.name for field in schema.fields]
+    return table_of(schema, [dict.fromkeys(names) | {"id": 1_000 + n} for n in range(count)])
+
+
+def entries_of(table: Table) -> Counter:
+    """The live entries with all that they say; an older one is added or existing, by which manifest has it."""
+    head = table.metadata.current_snapshot_id
+    entries = live_entries(table)
+    return Counter(repr(e if e.snapshot_id == head else replace(e, status=Status.EXISTING)) for e in entries)
+
+
+def files_in(table: Table) -> dict[str, bytes]:
+    return {location: data for location, (data, _) in table.storage.files.items()}
+
+
+def three_files(version: int = 2) -> ByIcekeep:
+    """A table of three data files in as many manifests, one by one appended."""
+    by = in_memory()
+    by.create(START, (), version)
+    commit(by.table, ChangeProperties(updates={"commit.manifest-merge.enabled": "false"}))
+    for _ in range(3):
+        append(by.table, [some_rows(by)])
+    return by
+
+
+class Trashed:
     """A table of which the list of the head, some of its manifests, or both, are in the trash of a run."""
 
     def __init__(self, kinds: Sequence[str], version: int = 2) -> None:
         by = three_files(version)
-        # No list of this head could be put together: what its manifests hold is not in their names.
         live = sorted(entry.data_file.file_path for entry in live_entries(by.table))
         commit(by.table, DeleteFiles(paths=frozenset(live[:1])))
-        super().__init__(by)
+        self.by, self.table = by, by.table
+        self.rows, self.entries, self.files = scanned_rows(by.table), entries_of(by.table), files_in(by.table)
         head = by.table.metadata.head("main")
         self.list = str(head.manifest_list)
         self.manifests = [m.manifest_path for m in ManifestReader(by.table.storage).manifests(head)]

@@ -9,7 +9,7 @@ from icekeep.commit import live_files
 from icekeep.maintenance.repair.job import repair
 from icekeep.operations.plan_files.format import read_plan_file
 from kit.no_spark import no_spark
-from unit.maintenance.repairing.test_job_contract import TestRepair as Contract
+from unit.maintenance.repair.test_job_contract import TestRepair as Contract
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +28,14 @@ class TestPlan(PlanContract):
         world = self._filled()
         self.write(world, path)
         repair(world.table, no_spark, fault=[302])
-        self.refused(world, path, r"mends do not apply as planned, such as of fault \d+ in")
+        self.refused(world, path, r"repairs do not apply as planned, such as of fault \d+ in")
 
     def test_what_others_mended_as_a_whole_is_done(self, path: Path) -> None:
         world = self._filled()
         self.write(world, path)
         repair(world.table, no_spark, **self.contract.told)
         before = world.state()
-        assert "or somebody else mended them" in str(self.apply(world, path).applied_before)
+        assert "or somebody else repaired them" in str(self.apply(world, path).applied_before)
         assert world.state() == before
 
     def test_its_lines_tell_each_fault(self, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from threading import Event, Lock
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from icekeep.maintenance.delete.plan_file import DeletionPlan
 from icekeep.maintenance.delete.reachable import FileKind, GarbageFile
 from icekeep.maintenance.restore import files as needs
 from icekeep.maintenance.restore.files import _planned_keys
-from icekeep.maintenance.restore.job import list_restorable, restore
+from icekeep.maintenance.restore.job import list_restorable, plan_restore, restore
 from icekeep.planning.entries import DecodedEntries, PruningStats
 from icekeep.spec.retention import RetentionPolicy
 from icekeep.storage.location_keys import location_keys, path_keys
@@ -26,7 +27,7 @@ from kit.no_spark import no_spark
 from kit.runtime import FakeRuntime
 from kit.storage import HookedStorage, MemoryStorage, contents
 from kit.tables import EVENTS, add, data_file, live, memory_table
-from kit.trash import expired, moves_of, written_plan
+from kit.trash import expired, in_trash, moves_of, written_plan
 
 LOCATION = "memory://lake/wh/db/events"
 
@@ -174,7 +175,7 @@ def test_a_list_and_manifests_are_read_from_the_trash_before_they_are_moved():
     world = World()
     table = add(world.load(), data_file("d"))
     world.storage.create(f"{LOCATION}/data/d", b"d")
-    table, _ = expired(table, run="run-3", runtime=world.catalog.runtime)
+    table, _ = expired(table, run="run-3", runtime=world.catalog.runtime, per_part=100)
     assert restore(world.load(), run="run-2").restored_snapshots_count == 2
     second = world.newer.snapshot_ids[0]
     assert live(world.load(), f"restored-{second}") == {"a": 1, "b": 1}
@@ -244,3 +245,33 @@ def test_files_that_many_manifests_list_are_held_once(monkeypatch: pytest.Monkey
         assert sum(map(len, found._found)) <= 150
     found.merge(others)
     assert found.keys.tolist() == sorted(path_keys(files[1:]).tolist())
+
+
+def test_many_places_are_looked_at_side_by_side():
+    """Four requests for places wait for each other before any is answered; one after the other none would be."""
+    world = World()
+    lock, four, at_once, most = Lock(), Event(), 0, 0
+    planned = [f"{LOCATION}/metadata/{number}-m0.avro" for number in range(40)]
+    files = [GarbageFile(FileKind.MANIFEST, location, 1) for location in planned]
+    for location in planned:
+        world.storage.create(location, b"x")
+    plan = written_plan(world.load(), files, run="run-3", runtime=world.catalog.runtime, per_part=100)
+    in_trash(plan, world.storage)
+
+    def before(operation: str, location: str) -> None:
+        nonlocal at_once, most
+        if operation == "head" and location in planned:
+            with lock:
+                at_once += 1
+                most = max(most, at_once)
+                if at_once == 4:
+                    four.set()
+            four.wait(10)
+            # Where they come one after the other the first has waited for all.
+            four.set()
+            with lock:
+                at_once -= 1
+
+    world.storage.before = before
+    assert plan_restore(world.load(), run=plan.run).restored_files_count == len(planned)
+    assert most >= 4

@@ -28,8 +28,8 @@ from icekeep.maintenance.check.job import check, check_unreadable
 from icekeep.maintenance.expire.job import expire_snapshots
 from icekeep.maintenance.orphans.job import remove_orphan_files
 from icekeep.maintenance.repair.job import RepairResult, plan_repair, plan_repair_unreadable, repair, repair_unreadable
-from icekeep.maintenance.repair.metadata import NEEDS_EARLIER
 from icekeep.maintenance.repair.plan import RepairPlan
+from icekeep.maintenance.repair.reattach import NEEDS_EARLIER
 from icekeep.spec.metadata import parse_metadata
 from icekeep.spec.types import DAY_MS
 from icekeep.storage.locations import canonical
@@ -471,7 +471,7 @@ def test_a_table_without_such_a_fault_is_told_so_and_what_it_has():
     spoil(world)
     with pytest.raises(InvalidTableError, match=r"`--fault 101` has the table begin again from earlier metadata$"):
         repaired(world, fault=[103, 302], accept_loss=[location])
-    with pytest.raises(UsageError, match="has faults 101: mend these first and alone, and 302 by another run"):
+    with pytest.raises(UsageError, match="has faults 101: repair these first and alone, and 302 by another run"):
         repaired(world, fault=[101, 302], accept_loss=[location])
     with pytest.raises(UsageError, match="there is no kind of faults 7"):
         repaired(world, fault=[7])
@@ -538,7 +538,7 @@ def test_a_file_that_was_written_anew_meanwhile_is_not_passed_over():
             put(world, location, whole)
 
     world.storage.before = after_the_plan
-    with pytest.raises(ConflictError, match="was written anew; nothing was changed"):
+    with pytest.raises(ConflictError, match="was replaced; nothing was changed"):
         repaired(world, accept_loss=[location])
     assert len(world.rows()) == 20
 
@@ -557,7 +557,7 @@ def test_a_table_that_others_mended_and_committed_to_before_the_swap_is_left_alo
             append(world.table, [events(7, 5)])
 
     world.storage.before = after_the_choice
-    with pytest.raises(ConflictError, match="has other metadata by now"):
+    with pytest.raises(ConflictError, match="has other metadata now"):
         repaired(world, accept_loss=[location])
     assert len(world.rows()) == 25
 

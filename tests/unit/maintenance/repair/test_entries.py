@@ -1,5 +1,6 @@
-"""Several faults in one entry, in one run: what is in doubt stays, and no run ends in two minds."""
+"""Faults of entries and rows, several in one run: what is in doubt stays."""
 
+import math
 from copy import deepcopy
 from io import BytesIO
 
@@ -10,16 +11,18 @@ from icekeep.errors import SafetyError
 from icekeep.maintenance.check.job import check
 from icekeep.maintenance.repair.job import plan_repair, repair
 from icekeep.spec.manifests.structs import FileContent
+from icekeep.spec.types import DOUBLE, LONG
 from icekeep.tables.refs import create_branch
 from icekeep.tables.verbs import upgrade_format_version
 from kit.choices import Choices
+from kit.columns import column, schema_of
+from kit.damage import spoil
 from kit.damager import Damager, Place
 from kit.job_world import EVENTS, World
 from kit.lake import events
 from kit.naive_scan import live_entries
 from kit.no_spark import no_spark
 from kit.our_histories import in_memory
-from kit.row_histories import START
 from kit.written_deletes import data_files, delete_by_vector, delete_equal, delete_positions
 
 pytestmark = pytest.mark.slow
@@ -117,7 +120,7 @@ def test_the_size_of_a_file_of_other_values_is_not_taken_over_alone():
     assert {302, 405} <= faults_of(world)
     state = world.state()
     result = repair(world.table, no_spark, fault=[302])
-    assert "mend fault 405 too" in result.not_mended[0].reason
+    assert "repair fault 405 too" in result.not_mended[0].reason
     assert world.state() == state
 
 
@@ -145,7 +148,7 @@ def test_no_commit_numbers_rows_by_wrong_counts():
             spoilt.edit_row(row["manifest_path"], added_rows_count=1)
     assert {205, 231} <= faults_of(world)
     state = world.state()
-    with pytest.raises(SafetyError, match="mend faults 204 and 205 first"):
+    with pytest.raises(SafetyError, match="repair faults 204 and 205 first"):
         repair(world.table, no_spark, fault=[231])
     assert world.state() == state
     assert {one.fault_id for one in repair(world.table, no_spark, fault=[205, 231]).mended} == {205, 231}
@@ -179,20 +182,6 @@ def test_the_totals_of_a_branch_that_cannot_be_read_are_told_to_stay_where_those
     assert "the head of branch 'audit' cannot be read" in result.not_mended[0].reason
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_file_in_the_partition_of_nan_is_mended(version):
-    """NaN is not equal to itself, and an entry that was read again has another one."""
-    by = in_memory()
-    by.create(START, (("ratio", "identity"),), version)
-    row = dict.fromkeys(field.name for field in by.table.metadata.schema.fields) | {"ratio": float("nan")}
-    by.append([row | {"id": number} for number in range(4)], "PARQUET")
-    spoilt = Damager(by.catalog, by.identifier, Choices(1))
-    spoilt.edit_file(next(spoilt.entries(0)), file_size_in_bytes=1)
-    result = repair(by.table, no_spark, fault=[302])
-    assert (len(result.mended), result.not_mended) == (1, ())
-    assert check(by.table, no_spark, deep=True, ref="main").faults == ()
-
-
 @pytest.mark.parametrize("number", [205, 231])
 def test_a_wrong_sequence_number_that_entries_inherit_is_not_written_into_them(number):
     world = world_of(1, 2)
@@ -218,3 +207,20 @@ def test_what_is_written_of_a_column_is_told_with_what_was_there():
     some.edit_file(place, null_value_counts=counts)
     [mend] = plan_repair(world.table, no_spark, fault=[406]).mends
     assert mend.action == "null_value_counts of column 1: 0 in place of 77"
+
+
+SCHEMA = schema_of(column(1, "id", LONG, required=True), column(2, "score", DOUBLE))
+
+
+@pytest.mark.parametrize(("number", "version"), [(302, 1), (302, 2), (302, 3), (402, 2), (407, 2)])
+def test_an_entry_of_a_partition_of_nan_is_repaired(number, version):
+    """NaN is not equal to itself, and an entry that was read again has another one."""
+    by = in_memory()
+    by.create(SCHEMA, [("score", "identity")], version)
+    by.append([{"id": n, "score": math.nan} for n in range(4)], "PARQUET")
+    rows = by.rows()
+    spoil(by.catalog, by.identifier, 1, number)
+    result = repair(by.table, no_spark, fault=[number])
+    assert [one.fault_id for one in result.mended] == [number]
+    assert check(by.table, no_spark, deep=True, ref="main").faults == ()
+    assert by.rows() == rows

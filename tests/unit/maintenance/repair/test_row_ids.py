@@ -11,7 +11,7 @@ from kit.no_spark import no_spark
 pytestmark = pytest.mark.slow
 
 TOTALS, NEXT_ROW_ID = 215, 128
-TOO_LOW = "next-row-id is too low, and a new snapshot would give out row ids twice: mend fault 128 first"
+TOO_LOW = "next-row-id is too low, and a new snapshot would give out row ids twice: repair fault 128 first"
 
 
 @pytest.fixture

@@ -112,7 +112,9 @@ def test_a_loss_that_landed_is_told_although_the_next_commit_of_its_branch_was_p
 def test_a_loss_that_landed_is_told_by_the_error_of_the_next_commit_of_its_branch(monkeypatch):
     world, lost = lossy()
     refused_once(monkeypatch, OutcomeUnknownError("nobody knows"))
-    with pytest.raises(OutcomeUnknownError, match=r"nobody knows; run .* had mended before: branch 'main' at snapshot"):
+    with pytest.raises(
+        OutcomeUnknownError, match=r"nobody knows; run .* had repaired before: branch 'main' at snapshot"
+    ):
         repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
 
 
@@ -129,7 +131,7 @@ def test_whatever_stands_in_the_way_after_a_commit_the_result_says_what_is_mende
     refused_once(monkeypatch, error)
     result = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
     assert (result.status, [one.fault_id for one in result.mended], len(result.branches)) == ("partial", [301], 1)
-    assert result.problems == (f"the rest of what was planned is not mended: {said}",)
+    assert result.problems == (f"the rest of what was planned is not repaired: {said}",)
     assert result.lost_records_count == 5
     again = repair(world.table, no_spark, fault=[301, 214], accept_loss=[lost])
     assert [one.fault_id for one in again.mended] == [214]

@@ -1,0 +1,89 @@
+"""What the check says of a fault, what the repair does about it, and that the jobs which it names instead do it."""
+
+import pytest
+
+from icekeep.commit.changes.deletes import RowDelta
+from icekeep.commit.retry import commit
+from icekeep.formats.deletes import read
+from icekeep.maintenance.check.faults import CLASSES, FaultId
+from icekeep.maintenance.check.job import check
+from icekeep.maintenance.compact.job import compact
+from icekeep.maintenance.deletes.job import rewrite_position_deletes
+from icekeep.maintenance.repair.job import repair
+from icekeep.maintenance.repair.planner import REPAIRED, no_repair
+from icekeep.tables.verbs import append, upgrade_format_version
+from kit.cases import for_each
+from kit.choices import Choices
+from kit.columns import table_of
+from kit.damager import Damager
+from kit.no_spark import no_spark
+from kit.our_histories import ByIcekeep, in_memory
+from kit.row_histories import START
+from kit.row_texts import scanned_rows
+from kit.written_deletes import data_files, position_delete_files, vector_files
+
+FOOTER_WORD = -4
+"""Where the magic at the end of a Puffin file begins."""
+
+
+@for_each("number", sorted(CLASSES))
+def test_the_check_names_the_repair_of_the_kinds_that_it_fixes(number):
+    assert ("`icekeep repair`" in CLASSES[number].mend) == (number in REPAIRED)
+
+
+@for_each("number", sorted(CLASSES.keys() - REPAIRED))
+def test_of_all_others_it_says_what_to_do(number):
+    assert no_repair(number).partition("; ")[2]
+
+
+def test_nothing_is_repaired_that_is_no_fault():
+    assert CLASSES.keys() > REPAIRED
+    assert len(REPAIRED) > 30
+
+
+def two_files(version: int) -> ByIcekeep:
+    by = in_memory()
+    by.create(START, (), version)
+    names = [field.name for field in START.fields]
+    for number in range(2):
+        append(by.table, [table_of(START, [dict.fromkeys(names) | {"id": 10 * number + n} for n in range(5)])])
+    return by
+
+
+def is_left_to(by: ByIcekeep, fault: FaultId, job: str) -> None:
+    """The repair leaves a fault, and names a job instead."""
+    assert [one.fault_id for one in check(by.table, no_spark, deep=True, ref="main").faults] == [fault]
+    before = by.table.metadata_location
+    [stays] = repair(by.table, no_spark, fault=[fault]).not_mended
+    assert f"`icekeep {job}` with" in stays.reason
+    assert by.table.metadata_location == before
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_position_deletes_are_put_in_order_by_their_rewrite(version, monkeypatch):
+    by, real = two_files(2), read.sorted_once
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "sorted_once", lambda rows: real(rows).take([*range(rows.num_rows)][::-1]))
+        pairs = [(file, position) for file in data_files(by.table) for position in (0, 3)]
+        deletes = position_delete_files(by.table, pairs)
+        commit(by.table, RowDelta(added_deletes=deletes, named=frozenset(file.file_path for file, _ in pairs)))
+    if version == 3:
+        upgrade_format_version(by.table, 3)
+    rows = scanned_rows(by.table)
+    is_left_to(by, FaultId.POSITION_DELETES_UNSORTED, "rewrite_position_deletes")
+    rewrite_position_deletes(by.table, no_spark, options={"rewrite-all": "true"})
+    assert check(by.table, no_spark, deep=True, ref="main").status == "sound"
+    assert scanned_rows(by.table) == rows
+
+
+def test_vectors_of_a_bad_puffin_file_are_applied_by_a_compaction():
+    by = two_files(3)
+    positions = [(file, place) for file in data_files(by.table) for place in (1, 3)]
+    commit(by.table, RowDelta(added_deletes=vector_files(by.table, positions, ())))
+    rows, damager = scanned_rows(by.table), Damager(by.catalog, by.identifier, Choices(7))
+    path = damager.vector().file["file_path"]
+    damager.change_bytes(path, lambda data: data.__setitem__(FOOTER_WORD, data[FOOTER_WORD] ^ 0xFF))
+    is_left_to(by, FaultId.PUFFIN_FOOTER_WRONG, "compact")
+    compact(by.table, no_spark, options={"delete-file-threshold": "1"})
+    assert check(by.table, no_spark, deep=True, ref="main").status == "sound"
+    assert scanned_rows(by.table) == rows
