@@ -1,19 +1,9 @@
-"""Where a table's pointer lives: the table value, what a swap may answer, and the protocol of a catalog.
+"""Where a table's pointer lives: the table as a value, what a swap may answer, and the protocol of a catalog.
 
-A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what
-a change wrote belong to `commit`; jobs never call `swap` themselves.
-
-What log lines about a table say beside their message, for `logging`'s `extra`.
-
-Whether the table at a name is the one that is meant: looked at before the table is dropped.
-
-Catalogs that tell where the metadata of all their tables is in one request, as those in a database do.
-
-A catalog all of whose tables are wrapped, such as by what counts their requests or remembers their files.
-
-Errors about names that a catalog has, has not, or must not have; they say what there is, or what to do.
-
-Policies that a catalog stores for those who maintain its tables; it runs nothing by them itself. Polaris does so.
+A catalog hands out tables and swaps their pointers; nothing else does. Loops, retries and clean-up of what a change
+wrote belong to `commit`; jobs never call `swap` themselves. Protocols beside it are for catalogs that can do more: give
+the pointers of many tables in one request, or policies that their server stores. `WrappedCatalog` is the base of
+catalogs that count, remember or rehearse what is asked of another.
 """
 
 import shlex

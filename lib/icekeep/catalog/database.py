@@ -1,17 +1,12 @@
-"""How the database of a catalog is opened: the parameters of its connections, and how their transactions begin.
+"""The database behind a SQL catalog: its address, its connections, its transactions.
 
-SQLite opens a file for writing only if it is there, but for the engine that is to make one.
+SQLite and PostgreSQL through SQLAlchemy Core; SQLite creates a file only for the engine that is to make one. A
+transaction ends in one of three ways, and callers can tell them apart: it is committed, it is proved rolled back, or
+nobody knows.
 
-What a database's error proves about the transaction that it ended: a closed list, by the codes that databases give.
-
-A transaction lands only if its COMMIT is sent, so whatever fails before that has changed nothing, also where the
-connection broke. Of an error that meets the COMMIT itself only the codes listed here prove that the database refused
-it; anything else leaves the outcome unknown.
-
-The database behind a SQL catalog: its address, its connections, its transactions.
-
-SQLite and PostgreSQL through SQLAlchemy Core. A transaction ends in one of three ways, and callers can tell them apart:
-it is committed, it is proved rolled back, or nobody knows.
+It lands only if its COMMIT is sent, so whatever fails before that has changed nothing, also where the connection broke.
+Of an error that meets the COMMIT itself only the codes listed here prove that the database refused it; anything else
+leaves the outcome unknown.
 """
 
 import os

@@ -1,15 +1,12 @@
-"""Namespaces that are directories: what lies where in a warehouse, and which directory is a table.
+"""A catalog in a directory, with the layout of Iceberg's HadoopCatalog: namespaces and tables are directories.
 
-The version files of a dropped table in a filesystem catalog: moved aside by the drop, and back when it is registered again.
+A table's metadata are numbered files, and a commit creates the next number: the writer that creates it first has
+committed. That is safe only where a name cannot be created twice, which is proved before each commit; other engines may
+still overwrite what they should not, so a commit is looked at again after it landed.
 
-They lie in `<table>/.icekeep/trash/drop-<uuid>/`, under their names. As long as they do the table can come back, whatever table
-has its place meanwhile: no job takes its files for garbage, and none deletes the version files of another table.
-
-A catalog in a directory, with the layout of Iceberg's HadoopCatalog.
-
-A table is a directory, its metadata are numbered files, and a commit creates the next number: whoever creates it first
-has committed. That is safe only where a name cannot be created twice, which is proved before each commit; other engines
-may still overwrite what they should not, so a commit is looked at again after it landed.
+A drop moves the version files to `<table>/.icekeep/trash/drop-<uuid>/`, under their names, and `register` moves them
+back. As long as they lie there the table can come back, whatever table has its place meanwhile: no job takes its files
+for garbage, and none deletes the version files of another table.
 """
 
 import re

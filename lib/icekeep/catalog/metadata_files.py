@@ -1,12 +1,8 @@
-"""What metadata names under keys that the specification did not have.
+"""The metadata files that catalogs write: the next metadata, its name and bytes, and which old ones may go.
 
-The metadata files that catalogs write: the next metadata, its name and bytes, and which old ones may go.
-
-Shared by the catalogs that write metadata themselves; nothing here knows where a pointer lives.
-
-The version files of a table in a filesystem catalog: `v<N>.metadata.json`, and which of them is the head.
-
-`version-hint.text` is a hint and no more: it may be missing, stale or garbage. Nothing here writes.
+Shared by the catalogs that write metadata themselves; nothing here knows where a pointer lives. In a filesystem catalog
+they are version files, `v<N>.metadata.json`, of which the highest is the head: `version-hint.text` is a hint and no
+more, and may be missing, stale or garbage.
 """
 
 import gzip

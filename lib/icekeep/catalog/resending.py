@@ -1,11 +1,10 @@
-"""Asking again what became of a commit whose answer was lost: how often and how long, by `commit.status-check.*`.
+"""A change whose answer was lost, settled by sending the very same again: a compare and swap, or a request that has a key.
 
-A change whose answer was lost, settled by sending the very same again: a compare and swap, or a request that has a key.
-
-It moves a pointer from the metadata that it is based on to a file whose name nobody else can choose. If the first request
-did not land by the time that the second does, it never will: the pointer is elsewhere then. If it did, the second finds the
-pointer at our file, or at metadata that names it in its log. So no request that is late can do harm, and the answer to any
-of them tells what became of all.
+It moves a pointer from the metadata that it is based on to a file whose name nobody else can choose. If the first
+request did not land by the time that the second does, it never will: the pointer is elsewhere then. If it did, the
+second finds the pointer at our file, or at metadata that names it in its log. So no request that is late can do harm,
+and the answer to any of them shows the outcome of all. How often and how long the catalog is asked is set by
+`commit.status-check.*`.
 """
 
 from collections.abc import Callable, Iterator

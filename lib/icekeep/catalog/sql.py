@@ -1,6 +1,4 @@
-"""The two tables of a catalog in a SQL database, as Iceberg's JdbcCatalog and PyIceberg's SqlCatalog make them.
-
-A catalog in a SQL database, which shares its tables with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
+"""A catalog in a SQL database, which shares its two tables with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
 
 A table's row holds the location of its current metadata file. A commit writes the next file and moves the row to it, if
 the row still names the file that the commit was based on.

@@ -150,19 +150,24 @@ class RefusedSwaps:
 
     def __init__(self, table: Table, snapshot_id: int) -> None:
         self._table, self._snapshot_id = table, snapshot_id
-        self._open: list[tuple[Table, Sequence[Requirement]]] = []
+        self._open: list[tuple[Table, Sequence[Requirement], str | None]] = []
 
     def note(self, base: Table, updates: Sequence[Update], answer: Conflict | UnavailableError) -> None:
         """Record a swap on `base`, unless the answer proves that it will not land."""
         is_final = answer.is_final if isinstance(answer, Conflict) else not answer.was_sent
-        if not is_final and added_snapshot(updates) is not None:
-            self._open.append((base, requirements_for(base.metadata, updates)))
+        added = added_snapshot(updates)
+        if not is_final and added is not None:
+            self._open.append((base, requirements_for(base.metadata, updates), added.manifest_list))
+
+    def base_of(self, snapshot: Snapshot) -> Table | None:
+        """The base of the swap that added a snapshot, by its manifest list; `None` if that was none of these."""
+        return next((base for base, _, named in self._open if named == snapshot.manifest_list), None)
 
     def snapshot_in(self, now: Table) -> Snapshot | None:
         """The commit's snapshot, if the table has it now; otherwise swaps that are over are no longer in doubt."""
         snapshot = now.metadata.snapshots_by_id.get(self._snapshot_id)
         if snapshot is None:
-            self._open = [(base, needed) for base, needed in self._open if not is_over(base, needed, now)]
+            self._open = [one for one in self._open if not is_over(one[0], one[1], now)]
         return snapshot
 
     def may_land(self) -> bool:

@@ -264,9 +264,6 @@ class _Commit:
         self.snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
         self._patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
         self._refused = RefusedSwaps(table, self.snapshot_id)
-        # By manifest list, and by metadata location: the base of each attempt that made a snapshot.
-        self._base_locations: dict[str | None, str] = {}
-        self._bases: dict[str, Table] = {}
 
     def run(self) -> CommitResult:
         """Attempt until a swap lands, there is nothing to change, or an error ends the commit."""
@@ -294,18 +291,19 @@ class _Commit:
                     remove_all(self.files)
                     return CommitResult(table=base, base=base, snapshot_id=None, changed=False)
                 self._patience.applied(number, base)
-                if own is not None:
-                    # Whatever the catalog answered: the files that it names are live.
-                    return self._result(base, base, own)
+                added = own or added_snapshot(updates)
                 try:
-                    outcome = self._swap(base, updates, turn)
+                    # A snapshot of ours is there, whatever the catalog answered to an earlier swap.
+                    outcome = Committed(base) if own is not None else self._swap(base, updates, turn)
+                    if isinstance(outcome, Committed):
+                        self._report(outcome.table, added)
                 except IcekeepError:
                     raise
                 except BaseException as interrupt:
-                    # Callers must not clean up either, so it may not look like an interrupt before the swap.
-                    raise self._in_doubt(updates, repr(interrupt)) from interrupt
+                    # Until the listener has heard of the commit an interrupt may not look like one before the swap.
+                    raise self._in_doubt(added, repr(interrupt)) from interrupt
                 if isinstance(outcome, Committed):
-                    return self._result(outcome.table, base, added_snapshot(updates))
+                    return self._result(outcome.table, base, added)
                 self._refused.note(base, updates, outcome)
                 with self._refused.leaving_nothing(self.files, self._undo):
                     self._patience.after_failure(number, outcome, was_applied=True)
@@ -314,11 +312,7 @@ class _Commit:
     def _apply(self, base: Table, number: int) -> Sequence[Update]:
         reader = self._reader.with_storage(base.storage)
         attempt = Attempt(base.metadata, number, self.snapshot_id, self.files, reader, self._runtime)
-        updates = self._change.apply(base.metadata, attempt)
-        if (added := added_snapshot(updates)) is not None:
-            self._base_locations[added.manifest_list] = base.metadata_location
-            self._bases[base.metadata_location] = base
-        return updates
+        return self._change.apply(base.metadata, attempt)
 
     def _swap(self, base: Table, updates: Sequence[Update], turn: ExitStack) -> Committed | Conflict | UnavailableError:
         """The outcome of one swap, settled where it was in doubt; `OutcomeUnknownError` where it stays unknown.
@@ -348,8 +342,13 @@ class _Commit:
         spent_ms = self._runtime.monotonic_ms() - began_ms
         outcome = settle(outcome, base, added_id, self._runtime, requirements, spent_ms)
         if isinstance(outcome, Unknown):
-            raise self._in_doubt(updates, outcome.cause, outcome.metadata_location)
+            raise self._in_doubt(added_snapshot(updates), outcome.cause, outcome.metadata_location)
         return outcome
+
+    def _report(self, committed: Table, added: Snapshot | None) -> None:
+        is_there = added is not None and added.snapshot_id in committed.metadata.snapshots_by_id
+        snapshot_id = added.snapshot_id if added is not None and is_there else None
+        self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
 
     def _result(self, committed: Table, base: Table, added: Snapshot | None) -> CommitResult:
         """The result of a commit that landed; `added` is the snapshot that this attempt was to add, if any."""
@@ -361,20 +360,18 @@ class _Commit:
             remove_all(self.files)
         if snapshot is not None:
             # An earlier attempt may have landed after all, with the same id, on another base and with other counts.
-            base = self._bases.get(self._base_locations.get(snapshot.manifest_list, ""), base)
-        snapshot_id = None if snapshot is None else snapshot.snapshot_id
-        self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
+            base = self._refused.base_of(snapshot) or base
         reported = snapshot or added
         return CommitResult(
             table=committed.for_run(base.run),
             base=base,
-            snapshot_id=snapshot_id,
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             changed=True,
             summary={} if reported is None else reported.summary or {},
         )
 
-    def _in_doubt(self, updates: Sequence[Update], cause: str, metadata_location: str = "") -> OutcomeUnknownError:
-        marks = [] if added_snapshot(updates) is None else [f"snapshot {self.snapshot_id}"]
+    def _in_doubt(self, added: Snapshot | None, cause: str, metadata_location: str = "") -> OutcomeUnknownError:
+        marks = [] if added is None else [f"snapshot {self.snapshot_id}"]
         marks += [f"metadata {metadata_location!r}"] if metadata_location else []
         return OutcomeUnknownError(
             f"the commit to {self._table.name!r} may or may not have landed ({cause}); nothing was deleted; see whether "

@@ -1,4 +1,6 @@
-"""How often a job is tried that fails on a table: less and less often, and never not at all.
+"""Which jobs are due on a table and why others are not, in which order tables are worked on, and within which budget. Pure.
+
+**Retries.** A job that fails on a table is tried less and less often, and never not at all.
 
     failures in a row   is tried again
     1                   by the next run, be it the next night's or one that goes on after a kill
@@ -6,34 +8,30 @@
     3                   4 nights after it
     4 and more          8 nights after it
 
-What fails several times in one night has failed once. Where a catalog is out of reach, or another writer won (exit status 75), a
-job has not failed: it is tried by each run. Whatever ends well begins anew. From the third failure on the job is named in the
-result of each run until it ends well.
+What fails several times in one night has failed once. Where a catalog is out of reach, or another writer won (exit
+status 75), a job has not failed: it is tried by each run. Whatever ends well begins anew. From the third failure on the
+job is named in the result of each run until it ends well.
 
-What was interrupted after long work has not failed, and is not tried less often; but it comes after what has waited longer
-(`overview`), and is named from the third night on: it may need more time than it ever gets.
+What was interrupted after long work has not failed, and is not tried less often; but it comes after what has waited
+longer (`overview`), and is named from the third night on: it may need more time than it ever gets.
 
-Which jobs are due on a table, and why those are not that are not: from rules, figures, earlier runs and the clock. Pure.
-
-The first of these that holds decides of a job:
+**What is due** follows from rules, figures, earlier runs and the clock. The first of these that holds decides of a job:
 
 1. `held`: a layer of its policy switches it off, or cannot be read.
 2. `closed`: its window is closed.
-3. `postponed`: it failed lately (`retrying`).
+3. `postponed`: it failed lately.
 4. `not_due`: its conditions do not hold, or it would do nothing about them. A job without any condition is due once in
    `REPEAT_MS`, so that a run that goes on after another that was killed does not do again what that one did;
    `when: {min_interval: ...}` says otherwise.
 5. `due`; with `mode: observe` its plan is made, and nothing is changed.
 
-What a run may take, in time and in bytes: a job is begun only where what is left holds what it is estimated to take.
+**The budget** of a run is time and bytes: a job is begun only where what is left holds what it is estimated to take.
+The time until a job's window closes is such a limit, too, in the second half of the window. A budget begins nothing; it
+never ends anything either: a job that takes longer than its estimate goes on.
 
-The time until a job's window closes is such a limit, too, in the second half of the window. A budget begins nothing; it never
-ends anything either: a job that takes longer than its estimate goes on.
-
-In which order tables are worked on: those first whose jobs bring the most for what they cost.
-
-Both sides are money, since nothing else makes files that nobody opens any more, bytes that are freed and hours of a processor one
-thing; where the configuration has no prices those of `USUAL` stand in for them, and only their proportions matter. Of a job
+**The order**: first the tables whose jobs bring the most for what they cost. Both sides are money, since nothing else
+makes files that nobody opens any more, bytes that are freed and hours of a processor one thing; where the configuration
+has no prices those of `USUAL` are taken, and only their proportions matter. Of a job
 
     benefit = SCANS * spared opens * (price of a request + OPEN_MS * price of a core)
             + bytes that it frees or replaces, beyond those that it writes * price of a month of storage
@@ -43,10 +41,10 @@ and of a table, whose due jobs run together,
 
     value = sum of benefits / sum of costs + nights that its job waits which waits the longest / WAITING_NIGHTS
 
-So a budget that does not hold all is spent where each cent of it brings the most (the greedy way to fill a knapsack), a small
-table in a bad state comes before a large one in the same state, and the last term makes sure that each comes in the end: a job
-without a benefit that can be told, such as `check`, overtakes what brings twice its cost after two months.
-What was cut off comes later than its value says (`overview.in_order`).
+So a budget that does not hold all is spent where each cent of it brings the most (the greedy way to fill a knapsack), a
+small table in a bad state comes before a large one in the same state, and the last term makes sure that each comes in
+the end: a job without a benefit that can be told, such as `check`, overtakes what brings twice its cost after two
+months. What was cut off comes later than its value says (`overview.in_order`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,11 +1,9 @@
-"""What runs tell each other by the record of runs: who works on a table, and what became of jobs there.
+"""The look at all tables before any work: which the policies reach, what is in force for each, how healthy it is; read once.
 
-No safety rests on it: two runs on one table commit beside each other as any two writers do. So where the record is out of reach
-that is told once, and the run goes on as if it were alone.
-
-The look at all tables before any work: which the policies reach, what is in force for each, how healthy it is; read once.
-
-What a job asks of the stores of its table, counted: the table is wrapped, also after it was loaded anew or committed to.
+Runs tell each other by the record of runs who works on a table, and how jobs ended there. No safety rests on it: two
+runs on one table commit beside each other as any two writers do. Where the record is out of reach a warning says so
+once, and the run goes on as if it were alone. What a job asks of the stores of its table is counted by wrapping the
+table.
 """
 
 import shlex

@@ -1,10 +1,8 @@
-"""What expiration and orphan removal would do, told without reading old manifests and without a listing: estimates.
-
-What each job would do now, what that costs and what it brings: by the job's own plan where files are few, else by sums.
+"""What each job would do now, what that costs and what it brings: by the job's own plan where files are few, else by sums.
 
 Plans are asked with a session that cannot be started: what would need one is worked out from sums in its place.
-
-The numbers that conditions of policies are asked of, from the health of a table.
+Expiration and orphan removal are estimated without reading old manifests and without a listing. Conditions of policies
+get their numbers here.
 """
 
 import shlex

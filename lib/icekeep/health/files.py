@@ -1,15 +1,12 @@
-"""The live files of a head, folded as they are decoded: sums, sizes, partitions, and what `compact` would take for its sizes.
+"""The live files of a head, folded as they are decoded: sums, sizes, partitions, deletes, and what `compact` would take.
 
-Memory grows with the number of partitions. Rows are kept only where somebody says that they are few.
+Memory grows with the number of partitions. Rows are kept only where they are known to be few: then it is known which
+deletes reach which data files, else only what delete files say themselves. Snapshots that a branch or tag keeps are
+counted by metadata alone, their files by the entries of heads.
 
-What deletes cost readers: which reach which data files, where both are few; else only what delete files say themselves.
-
-What each branch and tag keeps alive: snapshots by metadata alone, files by the entries of heads.
-
-One number for a table: how far it is from one that readers, planners and stores pay little for.
-
-Most of that maintenance mends, and the jobs that have something to do say what. The score of a table for which none has may be
-low all the same, where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
+The score says how far a table is from one that readers, planners and stores pay little for. Maintenance fixes most of
+that, and the jobs that have something to do say what. The score of a table for which none has may be low all the same,
+where few small files lie in each of many partitions, or deletes are fewer than `compact` takes for many.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

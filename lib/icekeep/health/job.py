@@ -1,11 +1,8 @@
-"""Manifests by what manifest lists say of them, and how they lie across one another.
+"""The function `table_health`: lists and manifests read once, figures, what jobs would do, a score.
 
-The function `table_health`: lists and manifests read once, figures, what jobs would do, a score.
-
-Whether metadata files that left the log still lie there: `remove_orphan_files` may have removed them since.
-
-The number in a name tells only how many have left. One listing of the metadata directory tells which are there; it is made only
-where some have left, and ends after `NAMES_MAX` names.
+Manifests are judged by what manifest lists say of them. Metadata files that left the log may still lie there, or
+`remove_orphan_files` may have removed them: the number in a name says only how many have left. One listing of the
+metadata directory shows which are there; it is made only where some have left, and ends after `NAMES_MAX` names.
 """
 
 import re

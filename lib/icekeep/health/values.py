@@ -1,13 +1,10 @@
-"""What is said of the health of a table: values with the names of their JSON. `None` is "not measured", never "none".
+"""The health of a table: values with the names of their JSON. `None` is "not measured", never "none".
 
-A storage that counts what is asked of it, and remembers small files: what figures and plans both need is read once.
-
-What icekeep itself keeps of a table, below its directory `.icekeep`: plans that wait, and what lies in the trash.
-
-One listing for a table that has nothing there, and for others two more and two requests a plan: the heads of plans say what they
-sum up to, so that neither their parts nor the files in the trash are looked at.
-
-What the summaries of snapshots tell: which maintenance was done last and by whom, who streams into the table, its growth.
+Small files are read through a storage that counts requests and remembers: what figures and plans both need is read
+once. What icekeep itself keeps of a table below `.icekeep` (plans that wait, the trash) takes one listing for a table
+that has nothing there, and for others two more and two requests a plan: heads of plans have the sums, so that neither
+their parts nor the files in the trash are looked at. Summaries of snapshots say which maintenance was done last and by
+whom, and who streams into the table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,12 +1,9 @@
 """A job's real plan as a value: all that it does, line by line. A later run that is given it does exactly that, or refuses.
 
-A job hands out an `ExactPlan`, and takes a `GivenPlan`. What it is given it never trusts: it finds its own work on the table as
-it is by then, leaves out what is not in the plan, and refuses where anything of the plan is missing in what it found. So a
-plan can only make a run do less than the job alone would.
-
-What of a table's metadata decides what comes of a rewrite, beside the files: a plan says it, and is held against it.
-
-Who has approved a plan has approved files in that order, of that partition spec, with those columns and in that format.
+A job hands out an `ExactPlan`, and takes a `GivenPlan`, which it never trusts: it finds its own work on the table as it
+is now, leaves out what is not in the plan, and refuses where anything of the plan is missing in what it found. So a
+plan can only make a run do less than the job alone would. A plan also records what of the metadata decides the result
+of a rewrite (sort order, partition spec, columns, format), since that is what was approved, and is compared with it.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Time and ids of tables that are made up: the past, and numbers that are the same each time.
+"""One table while it is made: appended to, deleted from and changed as engines do it, with time passing in between.
 
-Rows of made-up orders: which they are follows from their numbers alone.
-
-One table while it is made: appended to, deleted from and changed as engines do it, with time passing in between.
+Its time and ids are made up: the past, and the same each time. So are its rows, orders that follow from their numbers
+alone.
 """
 
 import hashlib

@@ -1,10 +1,7 @@
-"""States of how data lies in files, partitions and manifests.
+"""The states that tables of a playground are in: what each is called, what is wrong with it, and what makes it so.
 
-States of what was committed before, what keeps it, and what was lost.
-
-States of tables from which rows were deleted without the data files being rewritten.
-
-The states that tables of a playground are in: what each is called, what is wrong with it, and what makes it so.
+They are about how data lies in files, partitions and manifests; about rows that were deleted without rewriting data
+files; and about what was committed before, what keeps it, and what was lost.
 """
 
 from collections.abc import Callable

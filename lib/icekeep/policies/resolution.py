@@ -1,13 +1,13 @@
 """What is in force for one table: which policy decides of each job, and which layer of each value.
 
-Of the policies that reach the table and name a job, the first in the file decides, and it alone: no value of a later one is
-mixed in. Layers never add a job that no policy names, but they can switch one off, or on again where an outer one has switched it
-off; but what the file switches off for a namespace or a table itself, no property of the table switches on.
+Of the policies that reach the table and name a job, the first in the file decides, and it alone: no value of a later
+one is mixed in. Layers never add a job that no policy names, but they can switch one off, or on again where an outer
+one has switched it off; but what the file switches off for a namespace or a table itself, no property of the table
+switches on.
 
-What a scheduler runs of a policy, such as Airflow, which knows the configuration file and no catalog while it reads its plans.
-
-A policy that lists its tables and asks nothing of them is known in advance. Of any other the tables and jobs are known only when
-a run begins: then `icekeep maintain --list` is asked.
+A scheduler such as Airflow knows the configuration file and no catalog while it reads its plans. A policy that lists
+its tables and has no conditions is known in advance. Of any other the tables and jobs are known only when a run begins:
+then `icekeep maintain --list` is asked.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

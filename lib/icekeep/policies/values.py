@@ -1,16 +1,15 @@
-"""Patterns for the full names of tables, `catalog.namespace.table`, in the spelling of `icekeep.names`.
+"""Policies, the layers that change what they say for some tables, and the patterns by which they name tables.
 
-`*` stands for any text within one part, the empty text too; `**` stands alone as a part, for any number of parts. At the end of a
-pattern it stands for one part or more, so that `prod.sales.**` is what lies below `prod.sales`, and no table of that name.
-Upper and lower case differ, as in the catalogs. A part in quotes is no pattern but a name, so that the name of a table is the
-pattern of this table alone.
+What a file, a catalog or a table's owner says is a `Layer`: keys with their values, their source, and what that means.
+Layers lie one within the other: the defaults of the file, the policy, what the catalog has stored, the catalog's and
+the namespaces' layers of the file from the outermost namespace to the innermost, the table's layer of the file, and the
+table's own properties. For each key the innermost that has it decides; no other key changes by that.
 
-Policies, and the layers that change what they say for some tables.
-
-What a file, a catalog or a table's owner says is a `Layer`: keys with what was said, where, and what that means. Layers lie one
-within the other: the defaults of the file, the policy, what the catalog has stored, the catalog's and the namespaces' layers of
-the file from the outermost namespace to the innermost, the table's layer of the file, and the table's own properties. For each
-key the innermost that says something decides; no other key changes by that.
+A pattern is of full names, `catalog.namespace.table`, in the spelling of `icekeep.names`. `*` is any text within one
+part, the empty text too; `**` stands alone as a part, for any number of parts. At the end of a pattern it is one part
+or more, so that `prod.sales.**` is what lies below `prod.sales`, and no table of that name. Upper and lower case
+differ, as in the catalogs. A part in quotes is no pattern but a name, so that the name of a table is the pattern of
+this table alone.
 """
 
 import re

@@ -1,11 +1,8 @@
-"""Maintenance windows: from one time of the day to another, by the clocks of a time zone.
+"""When a job may run on a table, and when it is worth running: maintenance windows, and conditions over a few numbers.
 
-A window opens at the first instant at which the zone's clock shows `from` or later on a day, and closes at the first at which it
-shows `to` or later: so it opens and closes once, also on days on which an hour is missing or comes twice.
-
-When a job is worth running on a table: conditions over a few numbers about it.
-
-The numbers are measured elsewhere (from metadata, and from what is known of earlier runs); here they are only compared.
+A window opens at the first instant at which the zone's clock shows `from` or later on a day, and closes at the first at
+which it shows `to` or later: so it opens and closes once, also on days on which an hour is missing or comes twice. The
+numbers of conditions are measured elsewhere (from metadata, and from earlier runs); here they are only compared.
 """
 
 import re

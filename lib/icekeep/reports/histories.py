@@ -1,9 +1,7 @@
-"""Several tables looked at at a time.
+"""How tables came to be what they are: the growth of the largest, and the runs of maintenance of each, with before and after.
 
-How tables came to be what they are: the growth of the largest, and the runs of maintenance of each, with before and after.
-
-Snapshots tell of runs that committed, whoever made them; the record of runs also of those that committed nothing, that failed,
-and of those whose snapshots have expired. A run that both tell of is one.
+Snapshots show runs that committed, whoever made them; the record of runs also those that committed nothing, that
+failed, and those whose snapshots have expired. A run that both show is one. Several tables are looked at at a time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,10 +1,7 @@
-"""Colours of the report's page and of pictures, light or dark as whoever looks at them wants pages.
+"""The function `file_layout`: how the files of a table lie in its partitions, as a picture of as many as fit.
 
-The function `file_layout`: how the files of a table lie in its partitions, of as many as fit a picture.
-
-Pictures of how files lie in partitions, as SVG: a row a partition, a box a data file, as wide as it has bytes.
-
-A picture stands alone: it has its own ground and colours, light or dark as whoever looks at it wants pages.
+The picture is an SVG: a row a partition, a box a data file, as wide as it has bytes. It stands alone: it has its own
+ground and colours, light or dark as the reader's browser wants pages.
 """
 
 from base64 import b64encode

@@ -1,8 +1,7 @@
-"""What is said of many tables.
+"""A report on many tables, what changed since an earlier one, and what the terminal shows of both.
 
-What changed since an earlier report: its JSON document is held against a new report, table by table.
-
-What `icekeep report` prints for people: a line a table, or of one table all that fits a screen.
+The earlier report's JSON document is compared with the new one table by table. People see a line a table, or of one
+table all that fits a screen.
 """
 
 from collections.abc import Callable, Collection, Mapping

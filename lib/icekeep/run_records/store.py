@@ -1,12 +1,10 @@
-"""The tables in which runs and leases are kept, and which version of them a database has.
+"""Runs and leases in a database: SQLite for one machine, PostgreSQL for many.
 
-The rule: a column or a table that is added raises the version by one and has an entry in `_STEPS`, which brings a database of the
+Each call is one short transaction on a connection of its own, so that many processes write at once. What goes wrong is
+raised here; `keeping.py` is where it becomes a warning.
+
+A column or a table that is added raises the version by one and has an entry in `_STEPS`, which brings a database of the
 version before up to it. An older icekeep refuses a newer version, as it would leave columns empty that others rely on.
-
-Runs and leases in a database: SQLite for one machine, PostgreSQL for many.
-
-Each call is one short transaction on a connection of its own, so that many processes write at once. What goes wrong is raised
-here; `keeping.py` is where it becomes a warning.
 """
 
 import logging

@@ -1,13 +1,8 @@
-"""A run as it is written down, and what many runs of a job on a table say together.
+"""A run as it is recorded, and what many runs of a job on a table say together.
 
-A record of runs that made somebody wait in vain is left alone for some minutes, by all of this process.
-
-A night has thousands of calls to it. Where each waited for seconds they would wait for hours together.
-
-Ends of runs that could not be written down, kept by this process until its record of runs takes them.
-
-The record may be locked for some seconds, or left alone for minutes (`outages.py`), while jobs of a night end one after the
-other. A run without an end would count as one that died.
+A record of runs that cannot be reached is left alone for some minutes by all of this process: a night has thousands of
+calls to it, which would wait for hours together. The ends of runs that could not be recorded are kept until the record
+takes them: a run without an end would count as one that died.
 """
 
 import threading

@@ -4,9 +4,8 @@ A location is text (`file:///a/b`, `s3://bucket/key`); `locations.py` compares a
 nothing here overwrites one. Backends translate their own exceptions, so that callers see icekeep's errors and, for a
 name that is taken, `FileExistsError`. A storage is a small value that can be pickled: it travels to Spark tasks.
 
-The listing of a tree of directories, divided: for stores that know directories.
-
-One call for each of many things, several at a time, where a store has no call for many.
+Where a store has no call for many things, `answer_each` and its kin make several calls at a time; a tree of directories
+is listed in shares (`directory_shares`).
 """
 
 from collections import deque

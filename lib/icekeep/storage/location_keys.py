@@ -1,13 +1,12 @@
 """Hashes of locations, for whole arrays: what is compared by `canonical` for one file is compared by these for millions.
 
 A key is a hash of 64 bits that depends on the canonical spelling and on nothing else: neither on the process nor on the
-machine or the version of Python. Equal locations have equal keys; different ones have different keys but for chance, one
-in 2**64 for each pair. So a key may decide what to keep, as `canonical` does: by chance it keeps a file too many.
+machine or the version of Python. Equal locations have equal keys; different ones have different keys but for chance,
+one in 2**64 for each pair. So a key may decide what to keep, as `canonical` does: by chance it keeps a file too many.
 
-A location is taken apart into its head (scheme and authority), of which there are few, and its path. Most paths are spelled
-as `canonical` would spell them, which is seen for many at once; the others are taken apart one by one.
-
-Files of this machine that are named through symbolic links, under the names that a listing of a directory gives them.
+A location is taken apart into its head (scheme and authority), of which there are few, and its path. Most paths are
+spelled as `canonical` would spell them, which is seen for many at once; the others are taken apart one by one. Files of
+this machine that are named through symbolic links are hashed under the names that a listing gives them.
 """
 
 import os

@@ -1,15 +1,13 @@
-"""Which schemes and authorities name one store: the one table, for all that opens, compares or delimits locations.
-
-A store is told by the scheme that stands for it here, and by one spelling of its authority: the bucket, Azure's container and
-account, the NameNode. What only a property or a configuration tells is not in a spelling, and such names stay apart: the account
-of an Azure container that is named alone, the hosts of a nameservice, Hadoop's default file system. Where that may cost a file,
-paths have to be compared without their stores.
-
-Locations as text: taking them apart, comparing, joining. Pure; nothing here looks at a store.
+"""Locations as text: taking them apart, comparing, joining, and which lie in one store. Pure: nothing here asks a store.
 
 Metadata names one file in several ways (`file:/a`, `file:///a`, `/a`), so locations are compared by `canonical`, and
 only compared: bytes are read, written and deleted under the spelling that metadata or a listing gave. Percent signs are
 ordinary characters, as for the other engines: `b=x%2Fy` is the name of a directory.
+
+A store is identified by the scheme that is used for it here and by one spelling of its authority: the bucket, Azure's
+container and account, the NameNode. What only a property or a configuration says is not in a spelling, and such names
+stay apart: the account of an Azure container that is named alone, the hosts of a nameservice, Hadoop's default file
+system. Where that may cost a file, paths have to be compared without their stores.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""The file that was opened last to be read: where work fails by an error that names none, it is most likely at that.
-
-The storage of a catalog or table: one value that finds the backend by a location's scheme.
+"""The storage of a catalog or table: one value that finds the backend by a location's scheme.
 
 A table may have files in several stores, so the backend is chosen for each call; backends are made when first needed,
-so that neither opening a catalog nor sending a storage to a task loads what is not used.
+so that neither opening a catalog nor sending a storage to a task loads what is not used. The file that was opened last
+is remembered: where work fails by an error that names none, it is most likely at that.
 """
 
 import threading

@@ -1,10 +1,8 @@
-"""A stream that reads a file by ranges.
+"""A stream that reads a file by ranges, and the limit for a server's first answer, which catalogs and HDFS share.
 
-How long a server that accepts a connection may take to answer for the first time: one limit for catalogs and HDFS.
-
-Until it has answered, a server may be none, or one that hangs, and clients that try again would wait many times as long for it.
-From its first answer on only the limits of the client hold. A call that is given up goes on in its thread, and may still have its
-effect, as a request that a network holds back.
+Until it has answered, a server may be none, or one that hangs, and clients that try again would wait many times as long
+for it. From its first answer on only the limits of the client hold. A call that is given up goes on in its thread, and
+may still have its effect, as a request that a network holds back.
 """
 
 import io

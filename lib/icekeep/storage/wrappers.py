@@ -1,8 +1,6 @@
-"""A storage that counts what is asked of it.
+"""Storages around another one: that count what is asked, keep what is written in memory, or can be stopped.
 
-Storages that are laid over another: what is written stays in memory, all else is read there, and nothing of it changes.
-
-A storage that can be stopped: work in threads, which nobody can cancel, ends at the next bytes that it reads or writes.
+Work in threads cannot be cancelled: a storage that is stopped ends it at the next bytes that it reads or writes.
 """
 
 import io

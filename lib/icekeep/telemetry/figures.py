@@ -1,9 +1,8 @@
-"""What a metric is, and the list of those about runs. `reports/prometheus.py` has those about tables.
+"""Metrics about runs: their list, and the values that a run's events and result give them. Pure.
 
-Names carry the unit (bytes, seconds, files ...), as Prometheus' users expect. All are gauges: a run that ends is a fact of its
-own, and nobody adds up in a process that lives for one run. No label is without bound: neither a run's id nor a path is one.
-
-What a run comes to in figures: its events and its result as values of metrics. Pure.
+`reports/prometheus.py` has the metrics about tables. Names carry the unit (bytes, seconds, files ...), as users of
+Prometheus expect. All are gauges: a run that ends is a fact of its own, and nothing adds up in a process that lives for
+one run. No label is without bound: neither a run's id nor a path is one.
 """
 
 import re

@@ -1,6 +1,7 @@
 """What is left in storage, and what is said, for every answer of the catalog and every interrupt."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -263,11 +264,14 @@ def test_an_interrupt_after_the_commit_landed_is_not_mistaken_for_one_before_it(
     table = add(memory_table(catalog), "old")
     catalog.follow(CONFLICTS)
     storage.before = interrupt
-    # It is no unknown outcome either; callers remove nothing after an interrupt.
-    undone = []
+    # It is no unknown outcome either: the listener has heard of the commit. Callers remove nothing after an interrupt.
+    undone, heard = [], []
     with pytest.raises(KeyboardInterrupt):
-        run(table, ONE, undo=lambda: undone.append(1))
+        run(table, ONE, undo=lambda: undone.append(1), listener=SimpleNamespace(on=heard.append))
     assert (storage.fired["delete_many"], undone) == (1, [])
+    assert [event.snapshot_id for event in heard if isinstance(event, SnapshotCommitted)] == [
+        catalog.load(EVENTS).metadata.current_snapshot_id
+    ]
     assert live(catalog.load(EVENTS)) == {"old": 1, "new": 1}
 
 

@@ -1,15 +1,12 @@
 """What a client's error proves about a request: a closed whitelist, and the default is nothing.
 
 A request is proved to have changed nothing where it never left this machine, where the server says so in the error body
-of the REST protocol, or where Glue refused it by a code of its own. A proxy on the way may answer 4xx for a request that
-the server carried out (it timed out, or sent it twice), so without that body only 401 and 403 count, which are decided
-before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
+of the REST protocol, or where Glue refused it by a code of its own. A proxy on the way may answer 4xx for a request
+that the server carried out (it timed out, or sent it twice), so without that body only 401 and 403 count, which are
+decided before anything is done. 408 and all of 5xx but a described 501 prove nothing whatever they say.
 
-What a catalog's client raises where an answer says what stands in the way; anything else it raises as its library does.
-
-Each is raised from the library's own error, which tells what was answered.
-
-A catalog's properties as its client reads them: text, switches and numbers.
+Clients raise the errors of this module where an answer names the obstacle, each from the library's own error, and read
+a catalog's properties through `Settings`.
 """
 
 import os

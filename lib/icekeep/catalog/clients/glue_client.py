@@ -1,9 +1,7 @@
-"""Whom a client is to AWS: keys, a profile and a region, by PyIceberg's properties, else as all of Amazon's clients find out.
+"""AWS Glue by boto3: tables and databases as entries, and a pointer that moves by the version of its entry.
 
-AWS Glue by boto3: tables and databases as entries, and a pointer that moves by the version of its entry.
-
-Properties are PyIceberg's: `glue.*`, and `client.*` where those are not given. Imported only when such a catalog is used,
-since boto3 is an optional extra.
+Properties are PyIceberg's: `glue.*`, and `client.*` where those are not given; without keys, the session finds them as
+all clients of AWS do. Imported only when such a catalog is used, since boto3 is an optional extra.
 """
 
 from collections.abc import Iterator, Mapping

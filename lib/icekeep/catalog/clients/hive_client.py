@@ -1,9 +1,8 @@
-"""A Hive metastore's lock on a table, which writers of Iceberg tables hold while they move its pointer.
+"""A Hive metastore by its thrift interface: tables and databases as entries, and a pointer that moves under a lock.
 
-A Hive metastore by its thrift interface: tables and databases as entries, and a pointer that moves under a lock.
-
-Properties are PyIceberg's. Each operation has a connection of its own. Imported only when such a catalog is used, since
-thrift is an optional extra.
+The lock is the one that writers of Iceberg tables hold while they move a table's pointer. Properties are PyIceberg's.
+Each operation has a connection of its own. Imported only when such a catalog is used, since thrift is an optional
+extra.
 """
 
 import getpass

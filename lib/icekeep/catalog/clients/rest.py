@@ -1,9 +1,8 @@
-"""Requirements and updates as the JSON of the REST catalog protocol ("CommitTableRequest").
-
-A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
+"""A catalog behind Iceberg's REST protocol: the server checks a commit's requirements and writes the metadata.
 
 The compare and swap is the server's, on the requirements and not on the base: a commit whose requirements still hold is
-applied to whatever is current. What that can cost is looked for after an expiration.
+applied to whatever is current. What that can cost is looked for after an expiration. Requirements and updates are sent
+as the protocol's "CommitTableRequest".
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -333,11 +333,12 @@ class PageProof:
         """Record the next row group: the columns of `sources` that are moved, and the rows of the others."""
         if begins_file:
             self._files.append([])
-        files = [(BytesIO(source.data), pq.read_metadata(pa.BufferReader(source.data))) for source in sources]
+        opened = [(BytesIO(source.data), pq.read_metadata(pa.BufferReader(source.data))) for source in sources]
+        files = [(stream, metadata, self._places_in(metadata)) for stream, metadata in opened]
         digests = {
             id_: _digest(
-                (stream, metadata, number, self._places_in(metadata)[id_])
-                for stream, metadata in files
+                (stream, metadata, number, places[id_])
+                for stream, metadata, places in files
                 for number in range(metadata.num_row_groups)
             )
             for id_ in moved

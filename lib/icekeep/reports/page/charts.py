@@ -1,8 +1,8 @@
-"""Charts of pygal as small SVG elements for a page that has the style: what pygal adds for files of their own is taken out.
+"""The charts of the report's page, as small SVG elements for a page that has the style.
 
-That is a style sheet and a script a chart, ids and the date, tooltips that need the script, and digits that nobody sees.
-
-The charts of the page. No text of others gets into one: labels are numbers, sizes and dates.
+pygal draws them; what it adds for files of their own is taken out: a style sheet and a script a chart, ids and the
+date, tooltips that need the script, and digits that are not shown. No foreign text gets into one: labels are numbers,
+sizes and dates.
 """
 
 import re

@@ -1,8 +1,7 @@
-"""The function `report_page`. What draws it, Jinja and pygal, is imported when it is called: `icekeep[report]` brings both.
+"""The function `report_page`: the page's templates filled in with the report and with sums, bands of scores and charts.
 
-What the page shows of a report, beside what the report says itself: sums, bands of scores, charts.
-
-The page's templates filled in. All that comes from catalogs and tables is foreign text: it is escaped, and made visible.
+Jinja and pygal are imported when it is called: `icekeep[report]` brings both. All that comes from catalogs and tables
+is foreign text: it is escaped, and made visible.
 """
 
 import re

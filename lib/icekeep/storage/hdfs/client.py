@@ -1,12 +1,8 @@
-"""What the errors of HDFS mean.
+"""Clients of HDFS from locations and properties, one for each NameNode or nameservice, with limits to how long they wait.
 
-hdfs-native raises `FileExistsError`, `FileNotFoundError` and, for a connection that failed, a plain `OSError`; all else is a
-`RuntimeError` whose text is its own error as Rust prints it, such as `RPCError("java.io.IOException", "message")`, where the
-message goes on with Java's stack.
-
-Calls of hdfs-native that are not waited for forever: it sets no limit to what a NameNode that goes silent may take.
-
-From locations and properties to clients of HDFS, one for each NameNode or nameservice.
+hdfs-native sets no limit to what a NameNode that goes silent may take. It raises `FileExistsError`, `FileNotFoundError`
+and, for a connection that failed, a plain `OSError`; all else is a `RuntimeError` whose text is its own error as Rust
+prints it, such as `RPCError("java.io.IOException", "message")`, where the message goes on with Java's stack.
 """
 
 import io

@@ -1,9 +1,7 @@
-"""Directories in HDFS, empty ones included; and how the entries of one are listed.
+"""Files and directories in HDFS, through hdfs-native.
 
-Files in HDFS, through hdfs-native.
-
-A new name appears by `rename2` without `OVERWRITE`: the NameNode refuses it, under its lock, if the name is taken. The older
-`rename` that Iceberg Java's HadoopCatalog calls refuses as well, so the two may commit to one table.
+A new name appears by `rename2` without `OVERWRITE`: the NameNode refuses it, under its lock, if the name is taken. The
+older `rename` that Iceberg Java's HadoopCatalog calls refuses as well, so the two may commit to one table.
 
 Symbolic links, switched off in HDFS since 2.x, cannot be told from files here.
 """

@@ -1,14 +1,9 @@
-"""What the system's errors mean for files on this machine.
+"""Files of this machine opened, moved and deleted without following links, and what the system's errors mean.
 
-Where links are not followed: below a table's places while its files are deleted or moved, and below icekeep's own directories.
-
-Whoever may write below a table's location may make a link there, to a directory of another table or of the machine. A place may
-be reached through links: an operator has made them. What lies below it is opened name by name, each without following a link, and
-a file is deleted or moved by the directory that was opened: no link that is made meanwhile leads elsewhere.
-
-Many files of this machine given other names at once: each directory that gets names is flushed once.
-
-Bytes from one open file to the end of another, by the operating system where both are files of this machine.
+Anyone who may write below a table's location may make a link there, to a directory of another table or of the machine.
+The location itself may be reached through links: an operator has made them. What lies below it is opened name by name,
+each without following a link, and a file is deleted or moved by the directory that was opened: no link that is made
+meanwhile leads elsewhere. Many files are renamed at once, each directory that gets names being flushed once.
 """
 
 import errno

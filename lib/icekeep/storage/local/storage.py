@@ -1,16 +1,11 @@
-"""What lies below directories of this machine: files streamed, links neither listed nor followed.
-
-A name that is no text in UTF-8 is passed over: no location can name it, in metadata or elsewhere.
-
-Directories on this machine, empty ones included.
-
-Files on this machine.
+"""Files and directories on this machine.
 
 A new name appears by `link`, which fails if it exists, or by an exclusive open; never by a rename, which would replace
 what another writer put there. What is reported as written is on the disk: the file is flushed, then the directory that
-names it.
+names it; `UnflushedStorage` leaves that out for files that need not outlive a power cut.
 
-Local files that need not outlive a power cut.
+A listing streams files and neither lists nor follows links. A name that is no text in UTF-8 is passed over: no location
+can name it, in metadata or elsewhere.
 """
 
 import errno

@@ -1,9 +1,8 @@
 """What the errors of object stores mean, and which of them prove that a request changed nothing.
 
 The client tells most of its failures apart only in the text of one class. That text is read where it is fixed, and
-nothing of it but a status and a code of the store goes into messages of ours.
-
-Which keys of objects the client can address as they are spelled.
+nothing of it but a status and a code of the store goes into our messages. A key that the client cannot address as it is
+spelled is refused here, too.
 """
 
 import errno

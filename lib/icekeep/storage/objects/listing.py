@@ -1,18 +1,14 @@
-"""Directories in a store that has none: a prefix below which something lies.
+"""Listings of object stores: all below a prefix, page by page, or by ranges of names, each of which another task may list.
 
-An empty one is kept by an object called `.icekeep-directory`, which no listing of ours shows. Hadoop and the stores' own
-consoles make an object whose name ends with a slash; those are seen, and cannot be made or removed here.
+A listing goes on where it was when credentials end, or where the client cannot tell a name. A store's names are sorted,
+and are divided into ranges without listing them all: a listing that starts behind a name gives what comes next, so the
+names that begin with `ab` are passed over by one request. In this way the characters are found by which names differ
+first, each of them makes a range, and ranges are divided again until there are enough, whether names differ in a
+directory or within one directory's files.
 
-Listings page by page, which go on where they were when credentials end in between, or the client cannot tell a name.
-
-A store's sorted names, divided into ranges without listing them all.
-
-A listing that starts behind a name tells what comes next, so the names that begin with `ab` are passed over by one request:
-what comes behind `ab` and the highest character is the next that begins otherwise. In this way the characters are found by
-which names differ first, each of them makes a range, and ranges are divided again until there are enough. It does not matter
-whether names differ in a directory or within the names of one directory's files.
-
-Listings of object stores: all below a prefix, or by ranges of names, each of which another task may list.
+A directory is a prefix below which something lies. An empty one is kept by an object called `.icekeep-directory`, which
+no listing of icekeep shows. Hadoop and the stores' own consoles make an object whose name ends with a slash; those are
+seen, and cannot be made or removed here.
 """
 
 from abc import ABC, abstractmethod

@@ -1,8 +1,7 @@
-"""Requests to object stores that several operations share: making a new object, deleting some, proving what a store does.
+"""Requests to object stores that several operations share: making a new object, deleting and moving some, proofs of a store.
 
-Moves in a store that has none: a copy that replaces nothing, and then the old name is deleted.
-
-Streams that write objects: the first part stays here until it is known to be the only one.
+A move is a copy that replaces nothing, after which the old name is deleted. A stream keeps its first part here until it
+is known not to be the only one.
 """
 
 import errno

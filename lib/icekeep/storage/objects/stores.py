@@ -1,15 +1,13 @@
-"""Pages of S3's listings with names as they are, by botocore: the other client cannot tell names with empty parts.
+"""Clients of object stores, by the catalog properties that users of Iceberg Java and PyIceberg write.
 
-Keys with empty parts (`db//events/f`), which Hive and Glue make below a database whose location ends with a slash.
+What is not given comes from where the store's own tools find it: environment variables, then the machine's identity. A
+property that guards data or decides who may see it is honoured or refused, never passed over.
 
-The client takes a key apart at its slashes and would put it together without the empty parts: it would read, write or delete
-another object. But what is before a key in an address it leaves alone. So all of a key up to its last empty part is made a part
-of the bucket's address, its root, and what is behind that is an ordinary key.
-
-Clients of object stores, by the catalog properties that users of Iceberg Java and PyIceberg write.
-
-What is not given comes from where the store's own tools find it: environment variables, then the machine's identity.
-A property that guards data or decides who may see it is honoured or refused, never passed over.
+Keys with empty parts (`db//events/f`), which Hive and Glue make below a database whose location ends with a slash, need
+more: the client takes a key apart at its slashes and would put it together without the empty parts, and so read, write
+or delete another object. What is before a key in an address it leaves alone. So all of a key up to its last empty part
+is made a part of the bucket's address, its root, and what is behind that is an ordinary key; such names are listed by
+botocore.
 """
 
 import os
