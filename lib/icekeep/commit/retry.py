@@ -238,6 +238,9 @@ def commit(
     return _Commit(table, change, reader, runtime or table.runtime, listener, undo).run()
 
 
+_BASES_COUNT = 4
+
+
 class _Commit:
     """One commit: the files of all its attempts, its swaps that may still land, and whether it goes on."""
 
@@ -264,6 +267,8 @@ class _Commit:
         self.snapshot_id = new_snapshot_id(runtime, table.metadata.snapshots_by_id.keys())
         self._patience = _Patience(table, RetryPolicy.of(table.metadata), runtime, listener)
         self._refused = RefusedSwaps(table, self.snapshot_id)
+        # By manifest list, of the last attempts: even a swap that was refused for good may turn out to have landed.
+        self._bases: dict[str | None, Table] = {}
 
     def run(self) -> CommitResult:
         """Attempt until a swap lands, there is nothing to change, or an error ends the commit."""
@@ -295,12 +300,10 @@ class _Commit:
                 try:
                     # A snapshot of ours is there, whatever the catalog answered to an earlier swap.
                     outcome = Committed(base) if own is not None else self._swap(base, updates, turn)
-                    if isinstance(outcome, Committed):
-                        self._report(outcome.table, added)
                 except IcekeepError:
                     raise
                 except BaseException as interrupt:
-                    # Until the listener has heard of the commit an interrupt may not look like one before the swap.
+                    # Callers must not clean up either, so it may not look like an interrupt before the swap.
                     raise self._in_doubt(added, repr(interrupt)) from interrupt
                 if isinstance(outcome, Committed):
                     return self._result(outcome.table, base, added)
@@ -312,7 +315,12 @@ class _Commit:
     def _apply(self, base: Table, number: int) -> Sequence[Update]:
         reader = self._reader.with_storage(base.storage)
         attempt = Attempt(base.metadata, number, self.snapshot_id, self.files, reader, self._runtime)
-        return self._change.apply(base.metadata, attempt)
+        updates = self._change.apply(base.metadata, attempt)
+        if (added := added_snapshot(updates)) is not None:
+            self._bases[added.manifest_list] = base
+            if len(self._bases) > _BASES_COUNT:
+                del self._bases[next(iter(self._bases))]
+        return updates
 
     def _swap(self, base: Table, updates: Sequence[Update], turn: ExitStack) -> Committed | Conflict | UnavailableError:
         """The outcome of one swap, settled where it was in doubt; `OutcomeUnknownError` where it stays unknown.
@@ -345,14 +353,12 @@ class _Commit:
             raise self._in_doubt(added_snapshot(updates), outcome.cause, outcome.metadata_location)
         return outcome
 
-    def _report(self, committed: Table, added: Snapshot | None) -> None:
-        is_there = added is not None and added.snapshot_id in committed.metadata.snapshots_by_id
-        snapshot_id = added.snapshot_id if added is not None and is_there else None
-        self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
-
     def _result(self, committed: Table, base: Table, added: Snapshot | None) -> CommitResult:
         """The result of a commit that landed; `added` is the snapshot that this attempt was to add, if any."""
         snapshot = None if added is None else committed.metadata.snapshots_by_id.get(added.snapshot_id)
+        snapshot_id = None if snapshot is None else snapshot.snapshot_id
+        # Before anything else: an interrupt while leftovers are removed must not be taken for one before the commit.
+        self._listener.on(SnapshotCommitted(committed.name, snapshot_id, committed.metadata_location))
         if added is not None:
             remove_unused(self.files, snapshot)
         elif not self._refused.may_land():
@@ -360,12 +366,12 @@ class _Commit:
             remove_all(self.files)
         if snapshot is not None:
             # An earlier attempt may have landed after all, with the same id, on another base and with other counts.
-            base = self._refused.base_of(snapshot) or base
+            base = self._bases.get(snapshot.manifest_list) or self._refused.base_of(snapshot) or base
         reported = snapshot or added
         return CommitResult(
             table=committed.for_run(base.run),
             base=base,
-            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+            snapshot_id=snapshot_id,
             changed=True,
             summary={} if reported is None else reported.summary or {},
         )
