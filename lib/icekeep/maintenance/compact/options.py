@@ -162,8 +162,8 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
         carried_delete_files_count: that were added for positions which others deleted while their files were rewritten.
         planned_anew_files_count: of the groups that could not be committed as they were rewritten, and were planned again.
         swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
-        overlap_depth_before, overlap_depth_after: how many files a point of the first sort key lies in, on average over
-            the partitions that were looked at; `None` for binpack.
+        overlap_depth_before: how many files a point of the first sort key lies in, on average over the partitions that were
+            looked at; `None` for binpack.
         estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
         peak_task_bytes: the most memory that the Python process of a task had.
     """
@@ -188,7 +188,6 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
     planned_anew_files_count: int = 0
     swept_files_count: int = 0
     overlap_depth_before: float | None = None
-    overlap_depth_after: float | None = None
     estimated: CompactionEstimate = CompactionEstimate()
     elapsed_ms: int = 0
     run_id: str | None = None
@@ -207,5 +206,4 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
             **summed,
             status="partial" if "partial" in (self.status, later.status) else "done",
             peak_task_bytes=max(self.peak_task_bytes, later.peak_task_bytes),
-            overlap_depth_after=later.overlap_depth_after,
         )

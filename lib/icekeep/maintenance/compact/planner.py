@@ -67,7 +67,6 @@ from icekeep.planning.spark.tasks import prepare_worker
 from icekeep.spec.manifests.write import PartitionCodec
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.snapshots import MAIN
-from icekeep.spec.types import MAX_LONG
 from icekeep.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -282,31 +281,6 @@ def plan(
     )
 
 
-def measured_overlap(scan: Scan, spark: SparkSource, strategy: Strategy) -> float | None:
-    """How many files a look-up by key meets in the files of a scan: what a plan says before, and this after a run.
-
-    Null where nothing is ordered, where no column of the order keeps bounds, or where there are no files.
-
-    Raises:
-        InvalidTableError, MissingFileError, UnsupportedError: manifests cannot be read whole.
-    """
-    metadata = scan.table.metadata
-    space = None if strategy.ordering is None else key_space(strategy.ordering, metadata)
-    if space is None:
-        return None
-    # Only tallied: with these options no file asks for anything, and no spec is moved.
-    options = RewriteDataFilesOptions(min_file_size_bytes=0, max_file_size_bytes=MAX_LONG)
-    rules = GroupRules(
-        sizes=file_sizes(options, write_options(metadata.properties).target_file_size_bytes),
-        options=options,
-        strategy=strategy,
-        space=space,
-        output_specs={spec_id: spec_id for spec_id in metadata.specs_by_id},
-    )
-    packer = _packer(scan, spark, rules, None, with_deletes=False)
-    return _mean_depth(packer.groups()[1])
-
-
 def chosen_groups(
     packer: "Packer", rules: GroupRules, metadata: TableMetadata
 ) -> tuple[list[FileGroup], tuple[LeftAlone, ...], FileTally]:
@@ -510,10 +484,9 @@ def _packer(
     directory: str | None,
     *,
     only: Collection[str] | None = None,
-    with_deletes: bool = True,
 ) -> Packer:
     columns = file_columns(rules.space)
-    deletes = with_deletes and bool(scan.deletes.opened)
+    deletes = bool(scan.deletes.opened)
     few = few_files(scan, limits_of(spark), columns, deletes=deletes, max_pairs=EVERY_PAIR)
     if few is not None:
         return DriverPacker(few_planned_files(few, rules, only), rules)
