@@ -18,14 +18,8 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import (
-    FileGroup,
-    GroupFiles,
-    RewritePlan,
-    chosen_strategy,
-    group_files,
-    plan_locations,
-)
+from icekeep.maintenance.compact.order import chosen_strategy
+from icekeep.maintenance.compact.plan import FileGroup, GroupFiles, RewritePlan, group_files, plan_locations
 from icekeep.maintenance.compact.planner import plan
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan import plan as scan_plan

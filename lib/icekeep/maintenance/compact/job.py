@@ -39,13 +39,12 @@ from icekeep.maintenance.compact.options import (
     Work,
     estimate,
 )
+from icekeep.maintenance.compact.order import chosen_strategy, order_summary
 from icekeep.maintenance.compact.plan import (
     FileGroup,
     LeftAlone,
     RewritePlan,
-    chosen_strategy,
     group_files,
-    order_summary,
     plan_locations,
 )
 from icekeep.maintenance.compact.planner import IN_PLAN, plan

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Warned
-from icekeep.maintenance.compact import planner as stretches
+from icekeep.maintenance.compact import key_ranges
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.compact.plan import GroupFile, RewritePlan, group_files
 from icekeep.planning.spark.session import Engine
@@ -27,7 +27,7 @@ LIMIT = 12
 
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "PLANNED_FILES_COUNT", LIMIT)
+    monkeypatch.setattr(key_ranges, "PLANNED_FILES_COUNT", LIMIT)
 
 
 def crowded(lake: Lake, *, count: int = 40) -> Table:
