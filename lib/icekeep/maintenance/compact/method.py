@@ -435,10 +435,7 @@ def _all_copied(
 ) -> list[tuple[int, ...]]:
     """Neighbours of one layout as whole files in as many sets as a rewrite would make files, of about one size."""
     sizes = examination.context.sizes
-
-    def size_of(position: int) -> int:
-        return files.files[position].file_size_in_bytes
-
+    size_of = [file.file_size_in_bytes for file in files.files].__getitem__
     sets: list[tuple[int, ...]] = []
     for alike in _alike(copyable):
         cut = cut_evenly(

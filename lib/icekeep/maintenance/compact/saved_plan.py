@@ -176,7 +176,12 @@ def plan_given(
     rules = group_rules(scan, spark, strategy, msgspec.structs.replace(options, rewrite_all=True))
     # How files overlap is not asked again.
     rules = msgspec.structs.replace(rules, space=None)
-    named = pa.Table.from_batches(record_batches(_file_rows(given), _ROWS), _ROWS)
+    rows = (
+        (line.name, line.group, place)
+        for place, line in enumerate(given.lines())
+        if line.kind == FILE and line.group is not None
+    )
+    named = pa.Table.from_batches(record_batches(rows, _ROWS), _ROWS)
     files = planned_candidates(scan, spark, rules, named)
     if isinstance(files, list):
         places = {row["file_path"]: (row[RANGE], row[_PLACE]) for row in named.to_pylist()}
@@ -195,12 +200,6 @@ def plan_given(
     order = _held_order(groups, given, scan)
     hold_decided(given, metadata, of_data_files(metadata))
     return plan_of([groups[number] for number in order], scan, rules, given.branch)
-
-
-def _file_rows(given: GivenPlan) -> Iterator[tuple[str, int, int]]:
-    for place, line in enumerate(given.lines()):
-        if line.kind == FILE and line.group is not None:
-            yield line.name, line.group, place
 
 
 def _saved_groups(given: GivenPlan) -> Iterator[tuple[PlanLine, dict[str, str]]]:

@@ -250,31 +250,22 @@ class GroupWork(msgspec.Struct, frozen=True, kw_only=True):
             methods={number: self.methods[number] for number in numbers},
         )
 
-    def tasks(self, group: FileGroup) -> list[RewriteTask | StitchTask]:
-        """All tasks of a group."""
-        return [self._with_metrics(task, is_stitched=is_stitched) for task, is_stitched in self._tasks(group)]
-
-    def task(self, one: GroupTask) -> RewriteTask | StitchTask:
-        """One of the tasks of a group."""
-        task, is_stitched = self._tasks(self.groups[one.group_number])[one.number]
-        return self._with_metrics(task, is_stitched=is_stitched)
-
-    def _tasks(self, group: FileGroup) -> list[tuple[RewriteTask, bool]]:
-        """All tasks of a group, each with whether it puts its files together byte for byte."""
+    def tasks(self, group: FileGroup, number: int | None = None) -> list[RewriteTask | StitchTask]:
+        """All tasks of a group, or one of them alone: metrics, which are wide, are decoded for no other."""
         method, files = self.methods[group.number], group_files(group, self.storage)
         if ordering_of(group, self.context) is not None:
-            return [(group_task(group, files, self.context), False)]
+            return [group_task(group, files, self.context)]
         copied = {*method.stitched}
-        return [
-            (group_task(group, files, self.context, share, number), share.whole_files in copied)
-            for number, share in enumerate(shares_of_group(files, method.stitched, self.context.sizes))
-        ]
-
-    def _with_metrics(self, task: RewriteTask, *, is_stitched: bool) -> RewriteTask | StitchTask:
-        """Metrics are wide: they are decoded for the tasks alone that are run."""
-        return stitch_task(task, self.metrics, may_reencode=self.may_reencode) if is_stitched else task
+        tasks: list[RewriteTask | StitchTask] = []
+        for share_number, share in enumerate(shares_of_group(files, method.stitched, self.context.sizes)):
+            if number in (None, share_number):
+                task = group_task(group, files, self.context, share, share_number)
+                is_stitched = share.whole_files in copied
+                tasks.append(stitch_task(task, self.metrics, may_reencode=self.may_reencode) if is_stitched else task)
+        return tasks
 
 
 def run_group_task(one: GroupTask, work: GroupWork) -> Done:
     """Do one of the tasks."""
-    return run_task(work.task(one), work.storage)
+    [task] = work.tasks(work.groups[one.group_number], one.number)
+    return run_task(task, work.storage)
