@@ -39,7 +39,7 @@ KEYS = Path(__file__).with_name("json_keys.txt")
 KINDS = dict.fromkeys(("read", "open", "head", "list", "list_share", "shares", "child_names", "load"), "read")
 KINDS |= {"write": "write", "create": "write", "delete_many": "delete", "capabilities": "read"}
 READS = {operation for operation, kind in KINDS.items() if kind == "read"} | {"directory_exists", "child_directories"}
-LATER = {"elapsed_ms", "cpu_ms", "overlap_depth_after"}
+LATER = {"elapsed_ms", "cpu_ms"}
 """Figures that a plan can only estimate."""
 LEFT = {"swept_files_count", "finished_files_count", "emptied_trash_files_count"}
 """What is done about what earlier runs left."""

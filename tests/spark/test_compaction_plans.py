@@ -18,15 +18,9 @@ from icekeep.commit.manifests import ManifestReader
 from icekeep.commit.retry import commit
 from icekeep.errors import NotFoundError, UnsupportedError
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import (
-    FileGroup,
-    GroupFiles,
-    RewritePlan,
-    chosen_strategy,
-    group_files,
-    plan_locations,
-)
-from icekeep.maintenance.compact.planner import measured_overlap, plan
+from icekeep.maintenance.compact.order import chosen_strategy
+from icekeep.maintenance.compact.plan import FileGroup, GroupFiles, RewritePlan, group_files, plan_locations
+from icekeep.maintenance.compact.planner import plan
 from icekeep.maintenance.options import parse_options
 from icekeep.planning.scan import plan as scan_plan
 from icekeep.planning.scan.plan import open_scan
@@ -364,9 +358,7 @@ def test_overlap_is_measured_by_partition_and_the_same_in_tasks(lake: Lake, spar
     assert found.overlap_depth_before == (4 * 1 + 4 * 4) / 8
     [group] = found.groups
     assert (group.partition, names(group, table)) == ("kind=b", {"b0", "b1", "b2", "b3"})
-    strategy = chosen_strategy(None, "id", table.metadata, RewriteDataFilesOptions())
-    for limit in (200_000, IN_TASKS):
-        assert measured_overlap(open_scan(table), limited(spark_session, entries_count=limit), strategy) == 2.5
+    assert planned(table, spark_session, "id", limit=IN_TASKS).overlap_depth_before == 2.5
     assert planned(table, spark_session).overlap_depth_before is None
     assert planned(lake.load(), spark_session, "id", where="kind = 'a'").groups == ()
 

@@ -18,8 +18,8 @@ from icekeep.formats.row_moves import moves_locations
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.formats.sort.keys import ranges_of_files, sample_keys, sort_keys, split_points
 from icekeep.formats.writer import DataFileWriter
-from icekeep.maintenance.compact import tasks as shuffle
-from icekeep.maintenance.compact.tasks import shuffled
+from icekeep.maintenance.compact import sort_tasks as shuffle
+from icekeep.maintenance.compact.sort_tasks import shuffled
 from icekeep.spec.collections import PositionSet
 from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.partitioning import UNPARTITIONED, PartitionSpec, build_spec

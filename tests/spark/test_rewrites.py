@@ -170,13 +170,13 @@ def test_a_session_of_many_partitions_on_one_machine_changes_nothing_about_memor
     table = append(lake.create(partition_by=()), [events(n, 500) for n in range(8)])
     tasks: list[Any] = []
     module = import_module("icekeep.maintenance.compact.execute")
-    whole = module.whole_task
+    whole = module.group_task
 
     def noted(*arguments: Any) -> Any:
         tasks.append(whole(*arguments))
         return tasks[-1]
 
-    monkeypatch.setattr(module, "whole_task", noted)
+    monkeypatch.setattr(module, "group_task", noted)
     monkeypatch.setattr(SparkContext, "defaultParallelism", property(lambda _: 400))
     result = compact(table, spark_session, sort_order="id", options=ALL | {"target-file-size-bytes": "12000"})
     assert {(task.slots, task.is_local) for task in tasks} == {(executor_slots(spark_session), True)}

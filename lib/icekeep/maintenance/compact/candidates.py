@@ -1,9 +1,13 @@
-"""Which data files ask to be rewritten, each by itself: planned files in, few or a DataFrame of many, and the reasons out.
+"""What a scan plans -> files with the reasons to rewrite each: few on the driver, many as a DataFrame.
 
-What a scan plans -> files with the reasons to rewrite them: few on the driver, many as a DataFrame.
+Two reasons are those of a file by itself. Its size; and its deletes: `delete-file-threshold` or more of them reach the file, and
+one at least; or `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file
+alone, as they or their path bounds say (`reach.own_path`): where bounds are wrong, a file is rewritten that need not be, or is
+not. Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to get rid
+of them is not rewritten again. Deleted rows are those that the same vectors and delete files delete.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +17,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from icekeep.errors import UnsupportedError
-from icekeep.maintenance.compact.grouping import ColumnFacts, Ends, GroupRules, KeySpace, PlannedFile, ends_of
+from icekeep.maintenance.compact.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
+from icekeep.maintenance.compact.order import ColumnFacts, Ends, KeySpace, ends_of
 from icekeep.maintenance.compact.plan import GroupDelete, GroupFile
 from icekeep.maintenance.rewrite.options import FileSizes
-from icekeep.planning.deletes import ReachingDeletes
-from icekeep.planning.scan.plan import FewFiles, refuse_encrypted_file
-from icekeep.planning.spark.session import F
+from icekeep.planning.deletes import EVERY_PAIR, ReachingDeletes
+from icekeep.planning.scan.plan import (
+    FewFiles,
+    Scan,
+    few_files,
+    planned_files,
+    planned_files_with_deletes,
+    refuse_encrypted_file,
+)
+from icekeep.planning.spark.rows import arrow_dataframe
+from icekeep.planning.spark.session import F, SparkSource, limits_of, started
 from icekeep.spec.collections import Part, PositionSet, narrowed
 from icekeep.spec.manifests.structs import FileContent
 
@@ -29,68 +42,86 @@ if TYPE_CHECKING:
 HAS_BAD_SIZE = "has_bad_size"
 HAS_MANY_DELETES = "has_many_deletes"
 DELETED_COUNT = "deleted_count"
+RANGE = "range_number"
+"""Columns of planned files besides those of their entries."""
+
+METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
+_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name not in ("deletes", DELETED_COUNT))
+_ROWS_AT_ONCE = 50
 
 
-def with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
-    """The files with three more columns: whether the size asks for a rewrite, whether deletes do, and how many rows are deleted.
-
-    Deletes ask for it where `delete-file-threshold` or more of them reach the file, and one at least; or where
-    `delete-ratio-threshold` or more of its rows are deleted by vectors and delete files that are for this file alone, as they
-    or their path bounds say (`reach.own_path`): where bounds are wrong, a file is rewritten that need not be, or is not.
-    Deletes of positions that are older than the file cannot name it and are not counted, so that what was rewritten to
-    get rid of them is not rewritten again. Deleted rows are those that the same vectors and delete files delete.
+def planned_candidates(
+    scan: Scan, spark: SparkSource, rules: GroupRules, only: pa.Table | None = None
+) -> "list[PlannedFile] | DataFrame":
+    """The files that may be rewritten: for binpack those that have a reason, else all.
 
     Args:
-        files: of `planning.scan`; without a column `deletes` no file has any.
+        only: the files that may be, by `file_path`; many files have its other columns, too.
+
+    Returns:
+        Few files, or of many the rows that `ManyPlannedFiles` reads.
+
+    Raises:
+        UnsupportedError: of few files, one of them, or of their deletes, is encrypted.
     """
-    size = F.col("file_size_in_bytes")
+    columns, deletes = file_columns(rules.space), bool(scan.deletes.opened)
+    few = few_files(scan, limits_of(spark), columns, deletes=deletes, max_pairs=EVERY_PAIR)
+    if few is not None:
+        return [*few_planned_files(few, rules, None if only is None else only["file_path"].combine_chunks())]
+    files = (planned_files_with_deletes if deletes else planned_files)(scan, spark, columns)
+    if only is not None:
+        files = files.join(F.broadcast(arrow_dataframe(started(spark), only)), "file_path")
+    known = _with_reasons(with_key_metrics(files, rules.space), rules.sizes, rules.options)
+    if rules.strategy.ordering is not None or rules.options.rewrite_all:
+        return known
+    return known.where(F.col(HAS_BAD_SIZE) | F.col(HAS_MANY_DELETES))
+
+
+def file_columns(space: KeySpace | None) -> tuple[str, ...]:
+    """What is asked of the entries of data files."""
+    return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else METRICS))
+
+
+def _with_reasons(files: "DataFrame", sizes: FileSizes, options: RewriteDataFilesOptions) -> "DataFrame":
+    """The files with three more columns; without a column `deletes` no file has any."""
+    size, records = F.col("file_size_in_bytes"), F.col("record_count")
     bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
-    many_deletes, deleted = F.lit(False), F.lit(0).cast("long")
-    if "deletes" in files.columns:
-        files = files.withColumn(DELETED_COUNT, _deleted_count())
-        many_deletes, deleted = _many_deletes(options), F.col(DELETED_COUNT)
-    known = [name for name in files.columns if name != DELETED_COUNT]
-    return files.select(
-        *known, bad_size.alias(HAS_BAD_SIZE), many_deletes.alias(HAS_MANY_DELETES), deleted.alias(DELETED_COUNT)
-    )
+    if "deletes" not in files.columns:
+        none, no_rows = F.lit(False).alias(HAS_MANY_DELETES), F.lit(0).cast("long").alias(DELETED_COUNT)
+        return files.select("*", bad_size.alias(HAS_BAD_SIZE), none, no_rows)
+    since, path = F.coalesce(F.col("file_sequence_number"), F.lit(0)), F.col("file_path").cast("binary")
+
+    def may_apply(delete: "Column") -> "Column":
+        return (delete.content != int(FileContent.POSITION_DELETES)) | (delete.sequence_number >= since)
+
+    def is_own(delete: "Column") -> "Column":
+        own_path = F.coalesce(delete.referenced_data_file.cast("binary"), delete.sole_path)
+        return (delete.content == int(FileContent.POSITION_DELETES)) & (own_path == path)
+
+    own = F.filter("deletes", is_own)
+    total = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
+    deleted, known = F.col(DELETED_COUNT), files.columns
+    # Multiplied rather than divided: a file may have no rows.
+    too_many = (deleted > 0) & (deleted >= records * options.delete_ratio_threshold)
+    many = (F.size(F.filter("deletes", may_apply)) >= options.delete_file_threshold) | too_many
+    files = files.withColumn(DELETED_COUNT, F.least(total, records))
+    return files.select(*known, bad_size.alias(HAS_BAD_SIZE), many.alias(HAS_MANY_DELETES), deleted)
 
 
 def reasons_of_few(few: FewFiles, sizes: FileSizes, options: RewriteDataFilesOptions) -> dict[str, NDArray[Any]]:
     """The same of few files: the values of each of the three columns."""
-    size = few.files["file_size_in_bytes"].to_numpy()
-    bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
-    many_deletes, deleted = _deletes_of_few(few, options)
-    return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: many_deletes, DELETED_COUNT: deleted}
-
-
-def candidates(files: "DataFrame", *, rewrite_all: bool) -> "DataFrame":
-    """Those of the files that have a reason; all of them with `rewrite-all`."""
-    return files if rewrite_all else files.where(F.col(HAS_BAD_SIZE) | F.col(HAS_MANY_DELETES))
-
-
-def _many_deletes(options: RewriteDataFilesOptions) -> "Column":
-    count = F.size(F.filter("deletes", _may_apply))
-    deleted = F.col(DELETED_COUNT)
-    # Multiplied rather than divided: a file may have no rows.
-    too_many = (deleted > 0) & (deleted >= F.col("record_count") * options.delete_ratio_threshold)
-    return (count >= options.delete_file_threshold) | too_many
-
-
-def _deleted_count() -> "Column":
-    own = F.filter("deletes", lambda delete: _is_of_positions(delete) & _is_own(delete))
-    deleted = F.aggregate(own, F.lit(0).cast("long"), lambda total, delete: total + delete.record_count)
-    return F.least(deleted, F.col("record_count"))
-
-
-def _deletes_of_few(few: FewFiles, options: RewriteDataFilesOptions) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    records: NDArray[np.int64] = few.files["record_count"].to_numpy()
+    size, records = few.files["file_size_in_bytes"].to_numpy(), few.files["record_count"].to_numpy()
+    many, deleted = np.zeros(len(records), np.bool_), np.zeros(len(records), np.int64)
     reaching = few.reaching
-    if reaching is None or not reaching.deletes.num_rows:
-        return np.zeros(len(records), np.bool_), np.zeros(len(records), np.int64)
-    counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
-    enough = _by_row(reaching, counts) >= options.delete_file_threshold
-    deleted = np.minimum(reaching.own_record_counts(few.files["file_path"]), records)
-    return enough | ((deleted > 0) & (deleted >= records * options.delete_ratio_threshold)), deleted
+    if reaching is not None and reaching.deletes.num_rows:
+        counts = _counts_of_runs(reaching, pc.fill_null(few.files["file_sequence_number"], 0).to_numpy())
+        before = np.cumsum(np.concatenate([[0], counts]))
+        deletes_counts = before[reaching.offsets[1:]] - before[reaching.offsets[:-1]]
+        deleted = np.minimum(reaching.own_record_counts(few.files["file_path"]), records)
+        too_many = (deleted > 0) & (deleted >= records * options.delete_ratio_threshold)
+        many = (deletes_counts >= options.delete_file_threshold) | too_many
+    bad_size = (size < sizes.min_bytes) | (size > sizes.max_bytes)
+    return {HAS_BAD_SIZE: bad_size, HAS_MANY_DELETES: many, DELETED_COUNT: deleted}
 
 
 def _counts_of_runs(reaching: ReachingDeletes, since: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -103,88 +134,40 @@ def _counts_of_runs(reaching: ReachingDeletes, since: NDArray[np.int64]) -> NDAr
     asked = reaching.lists[starts].astype(np.int64) * (len(distinct) + 1)
     asked += np.searchsorted(distinct, since[reaching.rows])
     firsts = np.clip(np.searchsorted(places, asked), starts, stops)
-    return np.where(_are_of_positions(reaching)[starts], stops - firsts, stops - starts)
+    are_of_positions = reaching.deletes["content"].to_numpy() == FileContent.POSITION_DELETES
+    return np.where(are_of_positions[starts], stops - firsts, stops - starts)
 
 
-def _by_row(reaching: ReachingDeletes, values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sums of what runs have."""
-    before = np.cumsum(np.concatenate([[0], values]))
-    return before[reaching.offsets[1:]] - before[reaching.offsets[:-1]]
-
-
-def _are_of_positions(reaching: ReachingDeletes) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = reaching.deletes["content"].to_numpy() == FileContent.POSITION_DELETES
-    return found
-
-
-def _may_apply(delete: "Column") -> "Column":
-    since = F.coalesce(F.col("file_sequence_number"), F.lit(0))
-    return ~_is_of_positions(delete) | (delete.sequence_number >= since)
-
-
-def _is_own(delete: "Column") -> "Column":
-    own_path = F.coalesce(delete.referenced_data_file.cast("binary"), delete.sole_path)
-    return own_path == F.col("file_path").cast("binary")
-
-
-def _is_of_positions(delete: "Column") -> "Column":
-    return delete.content == int(FileContent.POSITION_DELETES)
-
-
-STRETCH = "stretch"
-_FILE_COLUMNS = tuple(name for name in GroupFile.__struct_fields__ if name not in ("deletes", DELETED_COUNT))
-_ROWS_AT_ONCE = 50
-METRICS = ("lower_bounds", "upper_bounds", "null_value_counts", "nan_value_counts")
-
-
-def file_columns(space: KeySpace | None) -> tuple[str, ...]:
-    """What is asked of the entries of data files."""
-    return (*_FILE_COLUMNS, "key_metadata", *(() if space is None else METRICS))
-
-
-def few_planned_files(few: FewFiles, rules: GroupRules, only: Collection[str] | None = None) -> Iterator[PlannedFile]:
-    """The files that may be rewritten: for binpack those that have a reason, else all.
-
-    Args:
-        only: paths of the files that may be rewritten; `None` for all.
-
-    Raises:
-        UnsupportedError: one of them, or of their deletes, is encrypted.
-    """
+def few_planned_files(few: FewFiles, rules: GroupRules, only: pa.Array | None = None) -> Iterator[PlannedFile]:
+    """As `planned_candidates`, of few files; `only` are the paths of those that may be rewritten."""
     reasons = reasons_of_few(few, rules.sizes, rules.options)
     may_go = np.ones(few.files.num_rows, np.bool_)
     if rules.strategy.ordering is None and not rules.options.rewrite_all:
         may_go = reasons[HAS_BAD_SIZE] | reasons[HAS_MANY_DELETES]
     if only is not None:
-        may_go &= pc.is_in(few.files["file_path"], value_set=pa.array(sorted(only), pa.string())).to_numpy()
+        may_go &= pc.is_in(few.files["file_path"], value_set=only).to_numpy()
     chosen = np.flatnonzero(may_go)
-    files = _narrowed_table(few.files, rules.space).take(pa.array(chosen))
+    files, space = few.files.take(pa.array(chosen)), rules.space
+    if space is not None:
+        for name, field_id, column in _metric_columns(space):
+            found = pc.map_lookup(files[name], pa.scalar(field_id, pa.int32()), "first")
+            files = files.append_column(column, found)
+        files = files.drop_columns([*METRICS])
     for name, values in reasons.items():
         files = files.append_column(name, pa.array(values[chosen]))
-    rows = zip(files.to_pylist(), _planned_files_deletes_of_few(few, chosen.tolist()), strict=True)
-    yield from (_planned_file(row, deletes, rules.space) for row, deletes in rows)
-
-
-def _planned_files_deletes_of_few(few: FewFiles, chosen: Sequence[int]) -> Iterator[Sequence[GroupDelete]]:
-    """What reaches some of the files: parts of one list, which has what reaches any of them."""
-    reaching = few.reaching
-    if reaching is None:
-        return repeat((), len(chosen))
-    used, parts = narrowed(range(reaching.deletes.num_rows), [*map(reaching.positions_of_row, chosen)])
-    deletes = [*map(_delete, reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
-    return (Part(deletes, positions) for positions in parts)
-
-
-def many_planned_files(files: "DataFrame", rules: GroupRules) -> "DataFrame":
-    """The same as a DataFrame of `planned_files`, whose rows are for `ManyPlannedFiles`."""
-    known = with_reasons(with_key_metrics(files, rules.space), rules.sizes, rules.options)
-    if rules.strategy.ordering is not None:
-        return known
-    return candidates(known, rewrite_all=rules.options.rewrite_all)
+    reached: Iterable[Sequence[GroupDelete]] = repeat((), len(chosen))
+    if few.reaching is not None:
+        # Parts of one list, which has what reaches any of them.
+        rows = range(few.reaching.deletes.num_rows)
+        used, parts = narrowed(rows, [*map(few.reaching.positions_of_row, chosen.tolist())])
+        deletes = [*map(_delete, few.reaching.deletes.take(pa.array(used, pa.int64())).to_pylist())]
+        reached = (Part(deletes, positions) for positions in parts)
+    for row, some in zip(files.to_pylist(), reached, strict=True):
+        yield _planned_file(row, some, space)
 
 
 class ManyPlannedFiles:
-    """Makes planned files of rows of `many_planned_files`, those of one task; their delete files are parts of one list."""
+    """Makes planned files of rows of `planned_candidates`, those of one task; their delete files are parts of one list."""
 
     def __init__(self, space: KeySpace | None) -> None:
         self._space = space
@@ -197,21 +180,17 @@ class ManyPlannedFiles:
         Raises:
             UnsupportedError: a file or one of its deletes is encrypted.
         """
-        for batch in batches:
-            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                yield from self._of_few(batch.slice(start, _ROWS_AT_ONCE))
-
-    def _of_few(self, batch: pa.RecordBatch) -> Iterator[PlannedFile]:
-        if "deletes" not in batch.schema.names:
-            return (_planned_file(row, (), self._space) for row in batch.to_pylist())
-        column = batch.column("deletes")
-        lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
-        places = iter(self._places_of(column.flatten()))
-        rows = zip(batch.drop_columns(["deletes"]).to_pylist(), lengths, strict=True)
-        return (
-            _planned_file(row, Part(self._deletes, PositionSet(islice(places, length))), self._space)
-            for row, length in rows
-        )
+        for whole in batches:
+            for start in range(0, whole.num_rows, _ROWS_AT_ONCE):
+                batch = whole.slice(start, _ROWS_AT_ONCE)
+                if "deletes" not in batch.schema.names:
+                    yield from (_planned_file(row, (), self._space) for row in batch.to_pylist())
+                    continue
+                column = batch.column("deletes")
+                lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
+                places = iter(self._places_of(column.flatten()))
+                for row, length in zip(batch.drop_columns(["deletes"]).to_pylist(), lengths, strict=True):
+                    yield _planned_file(row, Part(self._deletes, PositionSet(islice(places, length))), self._space)
 
     def _places_of(self, deletes: pa.StructArray) -> list[int]:
         """Where each stands in the list, to which those are added that it has not yet."""
@@ -234,46 +213,7 @@ def _planned_file(row: Mapping[str, Any], deletes: Sequence[GroupDelete], space:
         has_bad_size=row[HAS_BAD_SIZE],
         has_many_deletes=row[HAS_MANY_DELETES],
         ends=None if space is None else ends_of_row(row, space),
-        stretch=row.get(STRETCH, 0),
-    )
-
-
-def ends_of_row(row: Mapping[str, Any], space: KeySpace) -> Ends:
-    """What a file holds of the keys, by a row of `with_key_metrics`."""
-    return ends_of(space, [_facts(row, field_id) for field_id in space.field_ids], row["record_count"])
-
-
-def with_key_metrics(files: "DataFrame", space: KeySpace | None) -> "DataFrame":
-    """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
-    if space is None:
-        return files
-    known = [F.col(name).getItem(field_id).alias(column) for name, field_id, column in _metric_columns(space)]
-    return files.select(*(F.col(name) for name in files.columns if name not in METRICS), *known)
-
-
-def _narrowed_table(files: pa.Table, space: KeySpace | None) -> pa.Table:
-    """The same of a table."""
-    if space is None:
-        return files
-    narrowed = files.drop_columns([*METRICS])
-    for name, field_id, column in _metric_columns(space):
-        found = pc.map_lookup(files[name], pa.scalar(field_id, pa.int32()), "first")
-        narrowed = narrowed.append_column(column, found)
-    return narrowed
-
-
-def _metric_columns(space: KeySpace) -> list[tuple[str, int, str]]:
-    return [(name, field_id, _metric(name, field_id)) for field_id in space.field_ids for name in METRICS]
-
-
-def _metric(name: str, field_id: int) -> str:
-    return f"{name}_{field_id}"
-
-
-def _facts(row: Mapping[str, Any], field_id: int) -> ColumnFacts:
-    lower, upper, null_count, nan_count = (row[_metric(name, field_id)] for name in METRICS)
-    return ColumnFacts(
-        None if lower is None else bytes(lower), None if upper is None else bytes(upper), null_count, nan_count
+        range_number=row.get(RANGE, 0),
     )
 
 
@@ -284,3 +224,26 @@ def _delete(row: Mapping[str, Any]) -> GroupDelete:
     ids = values["equality_ids"]
     values |= {"partition": bytes(values["partition"]), "equality_ids": None if ids is None else tuple(ids)}
     return GroupDelete(**values)
+
+
+def with_key_metrics(files: "DataFrame", space: KeySpace | None) -> "DataFrame":
+    """Of the metrics only those of the order's columns, each in a column of its own: rows that are sorted stay small."""
+    if space is None:
+        return files
+    known = [F.col(name).getItem(field_id).alias(column) for name, field_id, column in _metric_columns(space)]
+    return files.select(*(F.col(name) for name in files.columns if name not in METRICS), *known)
+
+
+def ends_of_row(row: Mapping[str, Any], space: KeySpace) -> Ends:
+    """What a file holds of the keys, by a row of `with_key_metrics`."""
+    facts = []
+    for column in space.columns:
+        lower, upper, null_count, nan_count = (row[f"{name}_{column.field_id}"] for name in METRICS)
+        lower, upper = (None if bound is None else bytes(bound) for bound in (lower, upper))
+        facts.append(ColumnFacts(lower, upper, null_count, nan_count))
+    return ends_of(space, facts, row["record_count"])
+
+
+def _metric_columns(space: KeySpace) -> list[tuple[str, int, str]]:
+    ids = [column.field_id for column in space.columns]
+    return [(name, field_id, f"{name}_{field_id}") for field_id in ids for name in METRICS]

@@ -16,9 +16,10 @@ from icekeep.errors import IcekeepBug, IcekeepError
 from icekeep.formats.rewrite.proof import problem_of_rows
 from icekeep.formats.rewrite.task import RewriteOutcome
 from icekeep.formats.row_moves import moves_locations
-from icekeep.maintenance.compact.method import ordering_of, whole_task
+from icekeep.maintenance.compact.method import group_task, ordering_of
 from icekeep.maintenance.compact.options import RewriteMethod
 from icekeep.maintenance.compact.plan import FileGroup, RewritePlan, group_files
+from icekeep.maintenance.compact.sort_tasks import run_ordered
 from icekeep.maintenance.compact.tasks import (
     STITCHED_FILES_A_JOB,
     Done,
@@ -28,7 +29,6 @@ from icekeep.maintenance.compact.tasks import (
     TaskOutcomes,
     rewritten,
     run_group_task,
-    run_ordered,
 )
 from icekeep.maintenance.rewrite.commit import FailedGroup, of_partition
 from icekeep.maintenance.rewrite.groups import TASKS_A_JOB, ByteProgress, GroupRewriter, in_one_job, run_groups
@@ -179,7 +179,7 @@ class CompactionRewriter(GroupRewriter[FileGroup, Finished]):
         if ordering_of(group, work.context) is None:
             return rewritten(workers, work.storage, self._part([group]).tasks(group))
         return run_ordered(
-            whole_task(group, group_files(group, work.storage), work.context),
+            group_task(group, group_files(group, work.storage), work.context),
             group,
             work.methods[group.number].method,
             workers,

@@ -39,20 +39,13 @@ from icekeep.maintenance.compact.options import (
     Work,
     estimate,
 )
-from icekeep.maintenance.compact.plan import (
-    FileGroup,
-    LeftAlone,
-    RewritePlan,
-    chosen_strategy,
-    group_files,
-    order_summary,
-    plan_locations,
-)
-from icekeep.maintenance.compact.planner import IN_PLAN, measured_overlap, plan
+from icekeep.maintenance.compact.order import chosen_strategy, order_summary
+from icekeep.maintenance.compact.plan import FileGroup, LeftAlone, RewritePlan, group_files, plan_locations
+from icekeep.maintenance.compact.planner import IN_PLAN, plan
 from icekeep.maintenance.compact.saved_plan import cost_of, exact_lines, plan_given
 from icekeep.maintenance.compact.tasks import GroupWork, Metrics, MetricsInParts, metrics_of
 from icekeep.maintenance.delete.neighbours import refuse_files_of_others
-from icekeep.maintenance.jobs import CommittingRequest, or_warned, takes
+from icekeep.maintenance.jobs import CommittingRequest, takes
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.rewrite.alive import sweep_runs
 from icekeep.maintenance.rewrite.commit import keep_partial_result, warn_stopped_early
@@ -361,18 +354,6 @@ class CompactionRun:
             only_dangling=only_dangling,
         )
 
-    def overlap_after(self, listener: Listener) -> float | None:
-        """How many files a look-up by key meets now; `None` where nothing was ordered, or where that cannot be found out."""
-        if self.strategy.ordering is None:
-            return None
-
-        def measured() -> float | None:
-            after = self.table.catalog.load(self.table.identifier)
-            scan = open_scan(after, where=self.where, ref=self.branch)
-            return measured_overlap(scan, self.spark, self.strategy)
-
-        return or_warned("how far the files overlap now", measured, None, listener)
-
     def estimated(
         self, planned: RewritePlan, methods: Mapping[int, GroupMethod], workers: Workers
     ) -> CompactionEstimate:
@@ -543,14 +524,9 @@ class _Plans:
         with run.kept_plan() as planned:
             _tell(run, planned, self._listener)
             if not planned.groups and (planned.snapshot_id is None or not run.options.remove_dangling_deletes):
-                depth = planned.overlap_depth_before
-                self._add(RewriteDataFilesResult(overlap_depth_before=depth, overlap_depth_after=depth), ())
+                self._add(RewriteDataFilesResult(overlap_depth_before=planned.overlap_depth_before), ())
                 return
             committed = _rewritten(run, planned, self._listener, self._add)
-            # This plans the whole table, which takes minutes: what has landed is counted before.
-            depth = run.overlap_after(self._listener)
-            assert self._result is not None
-            self._result = msgspec.structs.replace(self._result, overlap_depth_after=depth)
             self._left = _paths(committed.deferred, run.table.storage)
         if committed.conflict is not None:
             raise committed.conflict

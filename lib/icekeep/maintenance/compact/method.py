@@ -1,18 +1,14 @@
-"""The files of a group, which keep the order of their rows, cut into what each task reads and how many files it makes. Pure.
+"""How the rows of each group reach their new files: what each task reads, and how many files it makes of that.
 
-A group becomes as many files as `expected_output_files` says, whatever its files are like: where no cut between files, or between
-the row groups of a large one, makes files that the next run leaves alone, one task makes several files of all that lies between.
-
-A group of files as tasks: what each of them reads, which deletes it applies, and what it writes. Pure.
-
-How the rows of each group reach their new files: what may be copied is told by footers, which are read here.
-
-Few files are looked at by threads of the driver, many in Spark tasks; what comes back is small either way.
+A group whose rows keep their order becomes as many files as `expected_output_files` says, whatever its files are like: where no
+cut between files, or between the row groups of a large one, makes files that the next run leaves alone, one task makes several
+files of all that lies between. What may be copied byte for byte footers tell, which are read here: of few files by threads of the
+driver, of many in Spark tasks; what comes back is small either way.
 """
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate, groupby, pairwise
@@ -33,9 +29,8 @@ from icekeep.formats.rewrite.copy_row_groups import (
 )
 from icekeep.formats.rewrite.task import FilePiece, RewriteTask
 from icekeep.formats.sort.encode import Ordering
-from icekeep.formats.sort.keys import key_ranges
 from icekeep.maintenance.compact.options import RewriteMethod, StitchChoice
-from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles, RewritePlan, group_files
+from icekeep.maintenance.compact.plan import FileGroup, GroupFile, GroupFiles, RewritePlan, group_files
 from icekeep.maintenance.rewrite.options import (
     FileSizes,
     are_merged,
@@ -47,7 +42,6 @@ from icekeep.planning.entries import delete_file
 from icekeep.planning.spark.tasks import all_results, run_tasks
 from icekeep.planning.spark.workers import Workers
 from icekeep.spec.collections import cut_evenly, narrowed, packed
-from icekeep.spec.manifests.structs import DataFile
 from icekeep.spec.manifests.write import PartitionCodecs
 from icekeep.spec.metadata import TableMetadata
 from icekeep.spec.properties import own_directory
@@ -97,7 +91,11 @@ def shares_of(files: Sequence[GroupFile], order: Sequence[int], files_count: int
     shares = []
     start = made = 0
     for number in range(1, files_count):
-        stop = _nearest(ends, total * number / files_count)
+        # The cut that is nearest to where this many files end.
+        place = total * number / files_count
+        stop = bisect_left(ends, place)
+        if stop and place - ends[stop - 1] < ends[stop] - place:
+            stop -= 1
         if stop <= start:
             continue
         size = (ends[stop] - ends[start]) / (number - made)
@@ -108,17 +106,12 @@ def shares_of(files: Sequence[GroupFile], order: Sequence[int], files_count: int
     return [*shares, Share(_joined(slices[start:], files), files_count - made)]
 
 
-def _nearest(ends: Sequence[int], place: float) -> int:
-    above = bisect_left(ends, place)
-    return above - 1 if above and place - ends[above - 1] < ends[above] - place else above
-
-
 def _slices(position: int, file: GroupFile, split_bytes: int) -> Iterator[Slice]:
     """A file as a whole or, where that is more than about one new file, each of its row groups or stripes."""
     size, offsets = file.file_size_in_bytes, file.split_offsets or ()
     splits = file.file_format.upper() in _SPLITTABLE and list(offsets) == sorted(set(offsets))
     if not splits or file.live_bytes <= split_bytes or len(offsets) < 2 or offsets[-1] >= size:
-        yield Slice(position, size, file.live_bytes)
+        yield _whole(position, file)
         return
     # The first part begins where the file does: an entry need not name the very first byte of data.
     starts = [0, *offsets[1:], size]
@@ -180,56 +173,24 @@ def ordering_of(group: FileGroup, context: GroupContext) -> Ordering | None:
     return msgspec.structs.replace(ordering, partition_by=context.metadata.specs_by_id[group.output_spec_id])
 
 
-def share_task(group: FileGroup, files: GroupFiles, share: Share, context: GroupContext, number: int) -> RewriteTask:
-    """The task for a share of a group whose rows stay in their order."""
-    partitions = PartitionCodecs(context.metadata.partition_types)
-    pieces = [_piece(files.files[one.position], partitions, one) for one in share.slices]
-    return _task(group, files, pieces, context, number, share.files_count)
-
-
-def whole_task(group: FileGroup, files: GroupFiles, context: GroupContext) -> RewriteTask:
-    """One task that reads all files of a group and orders their rows."""
-    # Rows that move go to partitions which nobody knows yet.
-    files_count = None if group.is_moved else max(1, group.expected_files_count)
-    return _task(group, files, whole_pieces(files, context.metadata), context, 0, files_count)
-
-
-def whole_pieces(files: GroupFiles, metadata: TableMetadata) -> list[FilePiece]:
-    """The files of a group to be read whole, in their order."""
-    partitions = PartitionCodecs(metadata.partition_types)
-    return [_piece(file, partitions) for file in files.files]
-
-
-def range_tasks(whole: RewriteTask, points: Sequence[bytes], files_counts: Sequence[int] | None) -> list[RewriteTask]:
-    """The same work for several tasks: each reads all files and takes the rows of its range of keys.
-
-    Args:
-        points: where ranges end and the next begin, ascending.
-        files_counts: how many files come of each range; `None` where their size alone says it.
-    """
-    ranges = key_ranges(points)
-    counts = [None] * len(ranges) if files_counts is None else files_counts
-    return [
-        msgspec.structs.replace(whole, key_range=one, partition_id=number, files_count=count)
-        for number, (one, count) in enumerate(zip(ranges, counts, strict=True))
-    ]
-
-
-def _task(
-    group: FileGroup,
-    files: GroupFiles,
-    pieces: Sequence[FilePiece],
-    context: GroupContext,
-    number: int,
-    files_count: int | None,
+def group_task(
+    group: FileGroup, files: GroupFiles, context: GroupContext, share: Share | None = None, number: int = 0
 ) -> RewriteTask:
+    """The task for a share of a group whose rows stay in their order, or one that reads all of its files."""
     metadata = context.metadata
+    if share is None:
+        # Rows that move go to partitions which are not known yet.
+        files_count = None if group.is_moved else max(1, group.expected_files_count)
+        pieces = file_pieces(files, metadata)
+    else:
+        files_count, pieces = share.files_count, file_pieces(files, metadata, share.slices)
     deletes, positions = narrowed(files.deletes, [piece.deletes for piece in pieces])
-    partitions = PartitionCodecs(metadata.partition_types)
-    ordering = ordering_of(group, context)
+    decoded = PartitionCodecs(metadata.partition_types).decode
     return RewriteTask(
         pieces=tuple(msgspec.structs.replace(p, deletes=some) for p, some in zip(pieces, positions, strict=True)),
-        delete_files=tuple(_delete_file(delete, partitions) for delete in deletes),
+        delete_files=tuple(
+            delete_file(msgspec.structs.asdict(one), decoded(one.spec_id, one.partition)) for one in deletes
+        ),
         schema=metadata.schema,
         table_schemas=metadata.schemas,
         specs=metadata.specs_by_id,
@@ -241,7 +202,7 @@ def _task(
         files_count=files_count,
         sort_order=metadata.sort_order,
         sort_order_id=context.sort_order_id,
-        ordering=ordering,
+        ordering=ordering_of(group, context),
         budget_bytes=context.budget_bytes,
         moves_pages=context.moves_pages,
         slots=context.slots,
@@ -253,36 +214,39 @@ def _task(
     )
 
 
-def _delete_file(delete: GroupDelete, partitions: PartitionCodecs) -> DataFile:
-    return delete_file(msgspec.structs.asdict(delete), partitions.decode(delete.spec_id, delete.partition))
-
-
-def _piece(file: GroupFile, partitions: PartitionCodecs, part: Slice | None = None) -> FilePiece:
-    size_bytes = file.file_size_in_bytes if part is None else part.size_bytes
-    split = None if part is None else part.split
-    part_rows = None if split is None else file.record_count * size_bytes // file.file_size_in_bytes
-    rows = file.record_count if part_rows is None else part_rows
-    return FilePiece(
-        location=file.file_path,
-        file_format=file.file_format,
-        record_count=file.record_count,
-        size_bytes=size_bytes,
-        split=split,
-        part_rows=part_rows,
-        deleted_count=file.deleted_count * rows // max(1, file.record_count),
-        spec_id=file.spec_id,
-        partition=partitions.decode(file.spec_id, file.partition),
-        first_row_id=file.first_row_id,
-        data_sequence_number=file.sequence_number,
-        deletes=file.deletes,
-    )
+def file_pieces(files: GroupFiles, metadata: TableMetadata, slices: Sequence[Slice] | None = None) -> list[FilePiece]:
+    """What a task reads: parts of the files of a group, or all of them whole and in their order."""
+    partitions = PartitionCodecs(metadata.partition_types)
+    wanted = [_whole(position, file) for position, file in enumerate(files.files)] if slices is None else slices
+    pieces = []
+    for one in wanted:
+        file = files.files[one.position]
+        part_rows = None if one.split is None else file.record_count * one.size_bytes // file.file_size_in_bytes
+        rows = file.record_count if part_rows is None else part_rows
+        pieces.append(
+            FilePiece(
+                location=file.file_path,
+                file_format=file.file_format,
+                record_count=file.record_count,
+                size_bytes=one.size_bytes,
+                split=one.split,
+                part_rows=part_rows,
+                deleted_count=file.deleted_count * rows // max(1, file.record_count),
+                spec_id=file.spec_id,
+                partition=partitions.decode(file.spec_id, file.partition),
+                first_row_id=file.first_row_id,
+                data_sequence_number=file.sequence_number,
+                deletes=file.deletes,
+            )
+        )
+    return pieces
 
 
 MAX_RANGES = 8
-"""In a local session a group above so many times the budget is shuffled: until then threads put some of it on disk."""
+"""In a local session a group above this many times the budget is shuffled: until then threads put some of it on disk."""
 
 MAX_RUNS = 2
-"""On a cluster a task that has a group to itself puts so many ordered runs of the budget on disk; more goes to several tasks."""
+"""On a cluster a task with a group to itself puts this many ordered runs of the budget on disk; more goes to several tasks."""
 
 FOOTERS_A_TASK = 500
 
@@ -345,46 +309,37 @@ def choose_methods(
         InvalidTableError, MissingFileError: a footer cannot be read.
     """
     methods = {}
-    open_groups = []
+    groups = []
+    # Rows that are to be ordered go through Spark's shuffle where a task, which orders `budget_bytes` at a time, has too many.
+    most_bytes = (MAX_RANGES if workers.is_local else MAX_RUNS) * context.budget_bytes
     for group in plan.groups:
-        files_count = group.expected_files_count
         if ordering_of(group, context) is not None:
-            shuffles = _is_shuffled(group, context.budget_bytes, workers)
-            method = RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT
-            methods[group.number] = GroupMethod(method=method, files_count=files_count)
+            shuffles = workers.spark is not None and group.bytes * ARROW_GROWTH > most_bytes
+            method, reason = RewriteMethod.SHUFFLE if shuffles else RewriteMethod.SORT, ""
         elif not group.has_files:
-            methods[group.number] = GroupMethod(
-                method=RewriteMethod.REENCODE,
-                reason="not looked at in a preview of so many files",
-                files_count=files_count,
-            )
+            method, reason = RewriteMethod.REENCODE, "not looked at in a preview of so many files"
         else:
-            open_groups.append(group)
-    properties, metadata = context.metadata.properties, context.metadata
-    floor_bytes = STITCH_FLOOR_BYTES if choice == "auto" else 1
+            groups.append(group)
+            continue
+        methods[group.number] = GroupMethod(method=method, reason=reason, files_count=group.expected_files_count)
     examination = _Examination(
         context=context,
-        rules=StitchRules(schema=metadata.schema, options=write_options(properties), floor_bytes=floor_bytes),
+        rules=StitchRules(
+            schema=context.metadata.schema,
+            options=write_options(context.metadata.properties),
+            floor_bytes=STITCH_FLOOR_BYTES if choice == "auto" else 1,
+        ),
         choice=choice,
         min_input_files=min_input_files,
         storage=storage,
     )
-    return methods | _examined(open_groups, examination, workers)
-
-
-def _is_shuffled(group: FileGroup, budget_bytes: int, workers: Workers) -> bool:
-    """Whether rows of a group that are to be ordered go through Spark's shuffle; a task orders `budget_bytes` at a time."""
-    most = MAX_RANGES if workers.is_local else MAX_RUNS
-    return workers.spark is not None and group.bytes * ARROW_GROWTH > most * budget_bytes
-
-
-def _examined(groups: Sequence[FileGroup], examination: _Examination, workers: Workers) -> dict[int, GroupMethod]:
     if workers.spark is None or sum(group.files_count for group in groups) <= workers.limits.footers_count:
-        return _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
+        return methods | _methods_of(groups, examination, threads=REQUESTS_AT_ONCE)
     bins = [*packed(groups, (lambda group: group.files_count, FOOTERS_A_TASK))]
     step = "looking at footers of data files"
-    parts = all_results(run_tasks(workers.spark, bins, _methods_of, examination, step=step))
-    return {number: method for part in parts for number, method in part.items()}
+    for part in all_results(run_tasks(workers.spark, bins, _methods_of, examination, step=step)):
+        methods |= part
+    return methods
 
 
 def _methods_of(groups: Sequence[FileGroup], examination: _Examination, threads: int = 2) -> dict[int, GroupMethod]:
@@ -402,34 +357,39 @@ def shares_of_group(files: GroupFiles, stitched: Collection[tuple[int, ...]], si
     left = [position for position in range(len(files.files)) if position not in copied]
     left_bytes = sum(files.files[position].live_bytes for position in left)
     encoded = shares_of(files.files, left, expected_output_files(left_bytes, sizes), sizes) if left else []
-    return encoded + [Share(tuple(_whole(position, files) for position in some), 1) for some in stitched]
+    copies = [Share(tuple(_whole(position, files.files[position]) for position in some), 1) for some in stitched]
+    return encoded + copies
 
 
-def _whole(position: int, files: GroupFiles) -> Slice:
-    file = files.files[position]
+def _whole(position: int, file: GroupFile) -> Slice:
     return Slice(position, file.file_size_in_bytes, file.live_bytes)
 
 
 def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExecutor) -> GroupMethod:
-    sizes, choice = examination.context.sizes, examination.choice
+    context, choice = examination.context, examination.choice
     files = group_files(group, examination.storage)
     stitched: list[tuple[int, ...]] = []
-    if choice == "never":
-        reason = "option stitch is never"
-    else:
+    reason = "option stitch is never"
+    if choice != "never":
         look = partial(examine, rules=examination.rules, storage=examination.storage)
-        found = [*pool.map(look, whole_pieces(files, examination.context.metadata))]
-        if choice == "always":
-            _require_stitchable(files, found)
-            stitched = [some for alike in _alike(found) for some in _cut_to_size(alike, files, found, sizes)]
-        else:
-            stitched = _worth_copying(files, found, examination)
-        reasons = Counter(one.reason for one in found if isinstance(one, NotStitchable))
+        found = [*pool.map(look, file_pieces(files, context.metadata))]
+        copyable = {position: one for position, one in enumerate(found) if isinstance(one, Stitchable)}
+        reasons = Counter[str]()
+        for file, one in zip(files.files, found, strict=True):
+            if isinstance(one, NotStitchable):
+                reasons[one.reason] += 1
+                if choice == "always":
+                    raise UnsupportedError(
+                        f"data file {file.file_path!r} cannot be stitched: {one.reason}; give option stitch=auto",
+                        location=file.file_path,
+                    )
+        choose = _all_copied if choice == "always" else _worth_copying
+        stitched = choose(files, copyable, examination)
         if not reasons and sum(map(len, stitched)) < len(found):
             reasons["no other files of the group have the same layout and make one of a good size with them"] += 1
         reason = reasons.most_common(1)[0][0] if reasons else ""
     stitched_bytes = sum(files.files[position].file_size_in_bytes for some in stitched for position in some)
-    shares = shares_of_group(files, stitched, sizes)
+    shares = shares_of_group(files, stitched, context.sizes)
     return GroupMethod(
         method=RewriteMethod.STITCH if 2 * stitched_bytes > group.bytes else RewriteMethod.REENCODE,
         stitched=tuple(stitched),
@@ -441,7 +401,7 @@ def _method_of(group: FileGroup, examination: _Examination, pool: ThreadPoolExec
 
 
 def _worth_copying(
-    files: GroupFiles, found: Sequence[Stitchable | NotStitchable], examination: _Examination
+    files: GroupFiles, copyable: Mapping[int, Stitchable], examination: _Examination
 ) -> list[tuple[int, ...]]:
     """Files of one layout in sets of about the target size.
 
@@ -453,12 +413,15 @@ def _worth_copying(
         return sum(files.files[position].live_bytes for position in positions)
 
     sets = []
-    for alike in _alike(found):
+    for alike in _alike(copyable):
         shares = shares_of(files.files, alike, expected_output_files(size_of(alike), sizes), sizes)
-        sets += [share.whole_files for share in shares if share.files_count == 1]
-    sets = [some for some in sets if len(some) > 1 and _go_together(some, found)]
+        for some in (share.whole_files for share in shares if share.files_count == 1):
+            row_groups_count = sum(copyable[position].row_groups_count for position in some)
+            footer_bytes = sum(copyable[position].footer_bytes for position in some)
+            if len(some) > 1 and row_groups_count <= MAX_ROW_GROUPS and footer_bytes <= MAX_STITCHED_FOOTER_BYTES:
+                sets.append(some)
     small = [size for some in sets if (size := size_of(some)) < sizes.min_bytes]
-    left_bytes = size_of(range(len(found))) - sum(map(size_of, sets))
+    left_bytes = size_of(range(len(files.files))) - sum(map(size_of, sets))
     if left_bytes:
         left_count = expected_output_files(left_bytes, sizes)
         small += [left_bytes // left_count] * left_count if left_bytes < left_count * sizes.min_bytes else []
@@ -467,53 +430,29 @@ def _worth_copying(
     return [some for some in sets if size_of(some) >= sizes.min_bytes]
 
 
-def _require_stitchable(files: GroupFiles, found: Sequence[Stitchable | NotStitchable]) -> None:
-    for file, one in zip(files.files, found, strict=True):
-        if isinstance(one, NotStitchable):
-            raise UnsupportedError(
-                f"data file {file.file_path!r} cannot be stitched: {one.reason}; give option stitch=auto",
-                location=file.file_path,
-            )
-
-
-def _alike(found: Sequence[Stitchable | NotStitchable]) -> list[list[int]]:
-    """The positions of files that may be put together byte for byte with each other."""
-    by_key: dict[bytes, list[int]] = defaultdict(list)
-    for position, one in enumerate(found):
-        if isinstance(one, Stitchable):
-            by_key[one.key].append(position)
-    return [*by_key.values()]
-
-
-def _go_together(positions: Sequence[int], found: Sequence[Stitchable | NotStitchable]) -> bool:
-    """Whether files may be put into one, byte for byte."""
-    some = [found[position] for position in positions]
-    parts = [one for one in some if isinstance(one, Stitchable)]
-    return (
-        len(parts) == len(some)
-        and len({one.key for one in parts}) == 1
-        and sum(one.row_groups_count for one in parts) <= MAX_ROW_GROUPS
-        and sum(one.footer_bytes for one in parts) <= MAX_STITCHED_FOOTER_BYTES
-    )
-
-
-def _cut_to_size(
-    positions: Sequence[int], files: GroupFiles, found: Sequence[Stitchable | NotStitchable], sizes: FileSizes
+def _all_copied(
+    files: GroupFiles, copyable: Mapping[int, Stitchable], examination: _Examination
 ) -> list[tuple[int, ...]]:
     """Neighbours of one layout as whole files in as many sets as a rewrite would make files, of about one size."""
+    sizes = examination.context.sizes
+    size_of = [file.file_size_in_bytes for file in files.files].__getitem__
+    sets: list[tuple[int, ...]] = []
+    for alike in _alike(copyable):
+        cut = cut_evenly(
+            alike,
+            size_of,
+            expected_output_files(sum(map(size_of, alike)), sizes),
+            (size_of, sizes.max_bytes),
+            (lambda position: copyable[position].row_groups_count, MAX_ROW_GROUPS),
+            (lambda position: copyable[position].footer_bytes, MAX_STITCHED_FOOTER_BYTES),
+        )
+        sets += map(tuple, cut)
+    return sets
 
-    def size_of(position: int) -> int:
-        return files.files[position].file_size_in_bytes
 
-    def of(name: str) -> Callable[[int], int]:
-        return lambda position: getattr(found[position], name)
-
-    sets = cut_evenly(
-        positions,
-        size_of,
-        expected_output_files(sum(map(size_of, positions)), sizes),
-        (size_of, sizes.max_bytes),
-        (of("row_groups_count"), MAX_ROW_GROUPS),
-        (of("footer_bytes"), MAX_STITCHED_FOOTER_BYTES),
-    )
-    return [*map(tuple, sets)]
+def _alike(copyable: Mapping[int, Stitchable]) -> list[list[int]]:
+    """The positions of files that may be put together byte for byte with each other."""
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    for position, one in copyable.items():
+        by_key[one.key].append(position)
+    return [*by_key.values()]

@@ -1,10 +1,7 @@
-"""Options of Iceberg's `rewrite_data_files`, under its own names, with its defaults, and one of ours.
+"""The options of Iceberg's `rewrite_data_files`, its result, and an estimate of what a rewrite takes.
 
-What a rewrite will take, from bytes and from rates that `make bench-compaction` measures. Pure.
-
-An estimate is for choosing the hour and the size of the cluster; the result tells what it was instead.
-
-The output columns of Iceberg's `rewrite_data_files`, and what an operator wants to know besides.
+Options have Iceberg's names and defaults; `stitch` is ours. An estimate is for choosing the hour and the size of the cluster: it
+is made from bytes, and from rates that `make bench-compaction` measures; the result says what it was instead.
 """
 
 from collections.abc import Iterable
@@ -31,7 +28,7 @@ class RewriteDataFilesOptions(RewriteOptions, frozen=True, kw_only=True):
 
     Attributes:
         delete_file_threshold: a data file that this many deletes reach, or more, is rewritten.
-        delete_ratio_threshold: a data file is rewritten of whose rows so large a part is deleted, or a larger one.
+        delete_ratio_threshold: a data file is rewritten of whose rows this part is deleted, or a larger one.
         max_files_to_rewrite: how many files one run rewrites, at most; the others are for the next run.
         output_spec_id: the partition spec of new files; by default the current one.
         use_starting_sequence_number: new files keep the sequence number of the snapshot that the run began with, so that
@@ -91,7 +88,7 @@ _GROUP_MS = 120
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Some input that goes one way, in so many tasks."""
+    """Some input, and how many tasks rewrite it in one way."""
 
     method: RewriteMethod
     bytes: int
@@ -162,8 +159,8 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
         carried_delete_files_count: that were added for positions which others deleted while their files were rewritten.
         planned_anew_files_count: of the groups that could not be committed as they were rewritten, and were planned again.
         swept_files_count: files left by runs that died, which were removed from `.icekeep/`.
-        overlap_depth_before, overlap_depth_after: how many files a point of the first sort key lies in, on average over
-            the partitions that were looked at; `None` for binpack.
+        overlap_depth_before: how many files a point of the first sort key lies in, on average over the partitions that were
+            looked at; `None` for binpack.
         estimated: what the plan had said; `elapsed_ms` and `cpu_ms` are what it took, the latter of all tasks together.
         peak_task_bytes: the most memory that the Python process of a task had.
     """
@@ -188,7 +185,6 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
     planned_anew_files_count: int = 0
     swept_files_count: int = 0
     overlap_depth_before: float | None = None
-    overlap_depth_after: float | None = None
     estimated: CompactionEstimate = CompactionEstimate()
     elapsed_ms: int = 0
     run_id: str | None = None
@@ -196,7 +192,7 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
     peak_task_bytes: int = 0
 
     def followed_by(self, later: "RewriteDataFilesResult") -> "RewriteDataFilesResult":
-        """Both as one run; the later one's files were among those that the first had to leave out."""
+        """Add the result of the plan that retried what this one deferred."""
         summed = {
             name: getattr(self, name) + getattr(later, name)
             for name in self.__struct_fields__
@@ -207,5 +203,4 @@ class RewriteDataFilesResult(JobResult, frozen=True, kw_only=True):
             **summed,
             status="partial" if "partial" in (self.status, later.status) else "done",
             peak_task_bytes=max(self.peak_task_bytes, later.peak_task_bytes),
-            overlap_depth_after=later.overlap_depth_after,
         )

@@ -15,7 +15,7 @@ from icekeep.commit.changes.files import AppendFiles, DeleteFiles
 from icekeep.commit.retry import commit
 from icekeep.errors import JobFailedError, NotFoundError, UsageError
 from icekeep.events import Event, Warned
-from icekeep.maintenance.compact.job import CompactionRun, compact, plan_compact
+from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.spec.schema import Schema
 from icekeep.spec.transforms import Bucket
 from icekeep.spec.types import BINARY, LONG, STRING, NestedField
@@ -54,19 +54,6 @@ def test_the_new_snapshot_replaces_and_keeps_the_totals(lake: Lake) -> None:
     assert summary["total-data-files"] == "3"
     assert (summary["added-data-files"], summary["deleted-data-files"]) == ("3", "18")
     assert int(summary["total-files-size"]) == lake.foreign().inspect.files()["file_size_in_bytes"].to_pandas().sum()
-
-
-def test_what_has_landed_is_counted_though_the_overlap_cannot_be_measured_then(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That plans the whole table, for minutes."""
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("stopped")
-
-    monkeypatch.setattr(CompactionRun, "overlap_after", fail)
-    result = compact(lake.filled(), no_spark, sort_order="id")
-    assert (result.status, result.commits_count, result.rewritten_data_files_count) == ("partial", 1, 18)
 
 
 def test_where_chooses_files_that_are_rewritten_whole(lake: Lake) -> None:

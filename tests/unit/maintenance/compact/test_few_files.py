@@ -13,7 +13,8 @@ from icekeep.commit.retry import commit
 from icekeep.errors import UnsupportedError
 from icekeep.maintenance.compact.candidates import HAS_BAD_SIZE, HAS_MANY_DELETES, reasons_of_few
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import chosen_strategy, group_files
+from icekeep.maintenance.compact.order import chosen_strategy
+from icekeep.maintenance.compact.plan import group_files
 from icekeep.maintenance.compact.planner import plan
 from icekeep.maintenance.rewrite.options import FileSizes, file_sizes
 from icekeep.planning.deletes import ReachingDeletes, reaching

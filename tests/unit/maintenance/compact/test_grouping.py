@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from icekeep.maintenance.compact.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compact.method import shares_of
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, LeftAlone, Strategy, unpack_group_files
-from icekeep.maintenance.compact.planner import BEYOND_LIMIT, NOT_BETTER, DriverPacker, chosen_groups
+from icekeep.maintenance.compact.order import Strategy
+from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, LeftAlone, unpack_group_files
+from icekeep.maintenance.compact.planner import BEYOND_LIMIT, NOT_BETTER, BinPacker, chosen_groups
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, file_sizes, in_job_order
 from icekeep.spec.manifests.write import PartitionCodec
@@ -20,6 +21,7 @@ from icekeep.spec.partitioning import build_spec
 from icekeep.spec.schema import Schema
 from icekeep.spec.types import STRING, NestedField
 from kit.cases import cases, for_each
+from kit.storage import MemoryStorage
 
 TARGET = 1000
 SIZES = FileSizes(target_bytes=TARGET, min_bytes=750, max_bytes=1800)
@@ -64,7 +66,8 @@ def run(files, sizes=SIZES, *, moved=False, strategy=None, **given):
         strategy=strategy or Strategy(text="binpack"),
         output_specs={3: 4 if moved else 3},
     )
-    return chosen_groups(DriverPacker(files, rules), rules, METADATA), options
+    packer = BinPacker(rules=rules, storage=MemoryStorage(), directory=None)
+    return chosen_groups(list(files), packer, METADATA), options
 
 
 def planned(files, sizes=SIZES, **given):

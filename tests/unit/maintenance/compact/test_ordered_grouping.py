@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 
 from icekeep.formats.sort.encode import Ordering
 from icekeep.formats.sort.keys import sort_keys
-from icekeep.maintenance.compact.grouping import ColumnFacts, GroupRules, PlannedFile, ends_of, key_space
+from icekeep.maintenance.compact.grouping import GroupRules, PlannedFile
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import (
-    ORDER_KEY,
-    GroupFile,
+from icekeep.maintenance.compact.order import (
+    ColumnFacts,
     chosen_strategy,
-    order_mark,
+    ends_of,
+    key_space,
+    order_summary,
     snapshots_in_order,
-    unpack_group_files,
 )
-from icekeep.maintenance.compact.planner import DriverPacker, chosen_groups
+from icekeep.maintenance.compact.plan import GroupFile, unpack_group_files
+from icekeep.maintenance.compact.planner import BinPacker, chosen_groups
 from icekeep.maintenance.options import parse_options
 from icekeep.maintenance.rewrite.options import FileSizes
 from icekeep.spec.metadata import new_table_metadata
@@ -33,6 +34,7 @@ from icekeep.spec.sorting import UNSORTED, build_sort_order
 from icekeep.spec.types import DOUBLE, LONG, STRING, NestedField, PrimitiveType
 from icekeep.spec.values import lower_bound, upper_bound
 from kit.cases import cases
+from kit.storage import MemoryStorage
 
 pytestmark = pytest.mark.slow
 
@@ -96,10 +98,8 @@ class Table:
     def plan(self):
         metadata = self.metadata
         if any(file.snapshot_id == NEW for file, _ in self.files.values()):
-            mark = order_mark(self.strategy)
-            written = Snapshot(
-                snapshot_id=NEW, timestamp_ms=1, summary={"operation": "replace", **({ORDER_KEY: mark} if mark else {})}
-            )
+            summary = {"operation": "replace", **order_summary(self.strategy)}
+            written = Snapshot(snapshot_id=NEW, timestamp_ms=1, summary=summary)
             metadata = msgspec.structs.replace(metadata, snapshots=(written,))
         ordering = self.strategy.ordering
         assert ordering is not None
@@ -112,7 +112,8 @@ class Table:
             output_specs={0: 0},
         )
         planned = [self._planned(file, rows, rules) for file, rows in self.files.values()]
-        return chosen_groups(DriverPacker(planned, rules), rules, self.metadata)
+        packer = BinPacker(rules=rules, storage=MemoryStorage(), directory=None)
+        return chosen_groups(planned, packer, self.metadata)
 
     def run(self) -> int:
         """Rewrite what is planned; returns how many files that were."""
@@ -140,7 +141,11 @@ class Table:
         size = file.file_size_in_bytes
         ends = None
         if rules.space is not None:
-            ends = ends_of(rules.space, [facts(rows, field_id) for field_id in rules.space.field_ids], len(rows))
+            ends = ends_of(
+                rules.space,
+                [facts(rows, field_id) for field_id in (column.field_id for column in rules.space.columns)],
+                len(rows),
+            )
         return PlannedFile(file=file, has_bad_size=size < SIZES.min_bytes or size > SIZES.max_bytes, ends=ends)
 
 

@@ -67,17 +67,18 @@ def without(table: Table, deleted: list[float]) -> Table:
 def settled(table: Table, order: str | None, **options: str) -> list[tuple[int, int]]:
     """What runs take and make, until one does nothing: each as its plan has said."""
     given_options = {"target-file-size-bytes": str(TARGET)} | {n.replace("_", "-"): v for n, v in options.items()}
-    runs = []
+    runs, depths = [], []
     for _ in range(9):
         table = table.catalog.load(table.identifier)
         plan = plan_compact(table, no_spark, sort_order=order, options=given_options)
+        depths.append(plan.overlap_depth_before)
+        if len(depths) > 2 and depths[-1] is not None:
+            assert depths[-1] <= depths[-2]
         result = compact(table, no_spark, sort_order=order, options=given_options)
         done = result.rewritten_data_files_count, result.added_data_files_count
         assert done == (plan.rewritten_data_files_count, plan.added_data_files_count)
         if done == (0, 0):
             return runs
-        if result.overlap_depth_after is not None and runs:
-            assert result.overlap_depth_after <= result.overlap_depth_before
         runs.append(done)
     return runs
 

@@ -6,7 +6,7 @@ import pytest
 from icekeep.errors import NotFoundError, OptionError, UnsupportedError, UsageError
 from icekeep.formats.sort.encode import Curve, Ordering
 from icekeep.maintenance.compact.options import RewriteDataFilesOptions
-from icekeep.maintenance.compact.plan import Strategy, chosen_strategy
+from icekeep.maintenance.compact.order import Strategy, chosen_strategy
 from icekeep.maintenance.options import parse_options
 from icekeep.spec.metadata import TableMetadata, new_table_metadata
 from icekeep.spec.partitioning import build_spec

@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from icekeep.formats.sort.encode import Ordering
-from icekeep.maintenance.compact.method import GroupContext, ordering_of, range_tasks, share_task, shares_of, whole_task
+from icekeep.maintenance.compact.method import GroupContext, group_task, ordering_of, shares_of
 from icekeep.maintenance.compact.plan import FileGroup, GroupDelete, GroupFile, GroupFiles
+from icekeep.maintenance.compact.sort_tasks import range_tasks
 from icekeep.maintenance.rewrite.options import FileSizes, expected_output_files, input_split_bytes
 from icekeep.spec.collections import NO_POSITIONS, PositionSet
 from icekeep.spec.manifests.structs import FileContent
@@ -80,7 +81,7 @@ def context(ordering: Ordering | None = None) -> GroupContext:
 def tasks(*files: GroupFile, deletes: tuple[GroupDelete, ...] = ()):
     one = group(*files)
     shares = shares_of(files, range(len(files)), one.expected_files_count, SIZES)
-    return [share_task(one, GroupFiles(files, deletes), share, context(), n) for n, share in enumerate(shares)]
+    return [group_task(one, GroupFiles(files, deletes), context(), share, n) for n, share in enumerate(shares)]
 
 
 def test_each_task_reads_about_one_new_file_in_the_order_of_the_files():
@@ -142,7 +143,7 @@ def test_a_file_whose_offsets_cannot_be_trusted_is_read_whole(offsets):
 
 def test_ranges_share_out_all_keys_and_the_expected_files():
     files = [file(f"f{n}", 900) for n in range(4)]
-    whole = whole_task(group(*files), GroupFiles(tuple(files)), context(BY_ID))
+    whole = group_task(group(*files), GroupFiles(tuple(files)), context(BY_ID))
     assert (whole.ordering, whole.key_range, whole.files_count, whole.budget_bytes) == (BY_ID, None, 4, 5)
     ranges = range_tasks(whole, [b"g"], [3, 1])
     assert [(r.key_range.lower, r.key_range.upper) for r in ranges] == [(None, b"g"), (b"g", None)]

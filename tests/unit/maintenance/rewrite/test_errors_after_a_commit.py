@@ -34,21 +34,6 @@ def failing_from(number: int, function: Callable[..., Any], error: Exception) ->
     return wrapped
 
 
-@pytest.mark.parametrize("error", [UnavailableError("the catalog is away"), ValueError("no such thing")])
-def test_a_compaction_whose_overlap_cannot_be_measured_is_done(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    table = lake.filled()
-    monkeypatch.setattr(compaction, "measured_overlap", failing_from(1, compaction.measured_overlap, error))
-    others = Others(lambda: None)
-    result = compact(table, no_spark, sort_order="id", listener=others)
-    assert (result.status, result.commits_count, result.overlap_depth_after) == ("done", 1, None)
-    assert result.overlap_depth_before is not None
-    warning = others.warnings[-1]
-    assert "how far the files overlap now is not known" in warning
-    assert str(error) in warning
-
-
 def test_a_compaction_that_has_committed_and_cannot_plan_the_rest_anew_is_partial(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Partitions with more files than one task plans: cut into stretches, each of which becomes groups by itself."""
+"""Partitions with more files than one task plans: planned in ranges of keys, each of which becomes groups by itself."""
 
 from collections import Counter
 from typing import Any
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from icekeep.catalog.base import Table
 from icekeep.commit.manifests import ManifestReader
 from icekeep.events import Warned
-from icekeep.maintenance.compact import planner as stretches
+from icekeep.maintenance.compact import key_ranges
 from icekeep.maintenance.compact.job import compact, plan_compact
 from icekeep.maintenance.compact.plan import GroupFile, RewritePlan, group_files
 from icekeep.planning.spark.session import Engine
@@ -27,7 +27,7 @@ LIMIT = 12
 
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "PLANNED_FILES_COUNT", LIMIT)
+    monkeypatch.setattr(key_ranges, "PLANNED_FILES_COUNT", LIMIT)
 
 
 def crowded(lake: Lake, *, count: int = 40) -> Table:
@@ -74,18 +74,18 @@ def test_a_partition_of_many_files_is_cut_and_each_file_is_in_one_group(
 
 
 @pytest.mark.usefixtures("few_files")
-def test_stretches_of_a_sort_follow_one_another_in_its_keys(lake: Lake, spark_session: SparkSession) -> None:
+def test_ranges_of_a_sort_follow_one_another_in_its_keys(lake: Lake, spark_session: SparkSession) -> None:
     table = crowded(lake)
     found = all_in_tasks(table, spark_session, "id")
     bounds = {}
     for manifest in table_entries(table):
         bounds[manifest.file_path] = value_from_bytes(LONG, manifest.lower_bounds[1])
-    stretches_of_a = [
+    ranges_of_a = [
         [bounds[file.file_path] for file in group_files(group, table.storage).files]
         for group in found.groups
         if group.partition == "kind=a"
     ]
-    in_order = [key for keys in stretches_of_a for key in keys]
+    in_order = [key for keys in ranges_of_a for key in keys]
     assert in_order == sorted(in_order)
     assert len(in_order) == 40
 
@@ -113,7 +113,7 @@ def test_files_whose_keys_nobody_knows_are_cut_by_their_paths(
 
 
 @pytest.mark.usefixtures("few_files")
-def test_a_limit_of_files_cuts_a_group_of_one_stretch(lake: Lake, spark_session: SparkSession) -> None:
+def test_a_limit_of_files_cuts_a_group_of_one_range(lake: Lake, spark_session: SparkSession) -> None:
     table = crowded(lake)
     whole = all_in_tasks(table, spark_session, "id")
     first, second = whole.groups[:2]
