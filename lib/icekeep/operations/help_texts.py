@@ -104,7 +104,6 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def flags(self) -> list[str]:
-        """The long flags that it takes."""
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
@@ -112,7 +111,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def listing(title: str, summaries: Mapping[str, str]) -> str:
-    """Names and what they do, as the foot of a help text."""
     column = max([18, *map(len, summaries)]) + 2
     lines = [
         textwrap.fill(summary, _width(), initial_indent=f"  {name:<{column}}", subsequent_indent=" " * (column + 2))
@@ -122,7 +120,6 @@ def listing(title: str, summaries: Mapping[str, str]) -> str:
 
 
 def option_names(job: Job) -> tuple[str, ...]:
-    """The names that `--option` takes."""
     if job.options is None:
         return ()
     cls: Any = resolve(job.options)

@@ -176,7 +176,6 @@ class JobInterrupts:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run has to end."""
         return self._stop.is_set()
 
     @property
@@ -190,7 +189,6 @@ class JobInterrupts:
         return cast(Runtime, stoppable)
 
     def listener(self, listener: Listener) -> Listener:
-        """Passes events of a job on; between steps the job can end."""
         return _Stopped(listener, self)
 
 
@@ -262,14 +260,14 @@ def ending_when_abandoned(
     thread = threading.Thread(target=watch, name="watchdog", daemon=True)
     thread.start()
     try:
-        with telling_of_a_dead_jvm(runtime):
+        with explaining_dead_jvm(runtime):
             yield
     finally:
         over.set()
 
 
 @contextmanager
-def telling_of_a_dead_jvm(runtime: Runtime) -> Iterator[None]:
+def explaining_dead_jvm(runtime: Runtime) -> Iterator[None]:
     """Say of what the block raises that the JVM is gone, where nothing else explains it.
 
     Raises:

@@ -28,11 +28,7 @@ POLICY_JOBS: tuple[str, ...] = tuple(
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """Import what a "module:function" names.
-
-    Raises:
-        UsageError: it needs a package that is not installed.
-    """
+    """Import what a "module:function" names."""
     module, _, attribute = name.partition(":")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)

@@ -14,12 +14,8 @@ LISTED = "`icekeep --help` lists them"
 """Where names of jobs and commands are listed."""
 
 
-def require_known(word: str, known: Sequence[str], what: str, listed: str) -> None:
-    """Refuse a word that is not among those that are known; the arguments are those of `unknown_word`.
-
-    Raises:
-        UsageError: with what may be meant.
-    """
+def validate_choice(word: str, known: Sequence[str], what: str, listed: str) -> None:
+    """Refuse a word that is not among those that are known; the arguments are those of `unknown_word`."""
     if word not in known:
         raise unknown_word(word, known, what, listed)
 

@@ -45,15 +45,11 @@ def require_policy(config: Configuration, name: str) -> None:
         raise config.wrong_schedules[name]
 
 
-def wanted_now(command: Command, job: Job, config: Configuration, table: Table, told_ms: int) -> Command | Held:
+def policy_command(command: Command, job: Job, config: Configuration, table: Table, told_ms: int) -> Command | Held:
     """The command of a job as its policy wants it of a table by now, or why it may not begin.
 
     Args:
         told_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
-
-    Raises:
-        UsageError: the policy gives the job a setting that it cannot take, or the command gives one that the policy does not.
-        UnavailableError: the catalog, which stores policies, is out of reach.
     """
     policy = command.policy
     assert policy is not None

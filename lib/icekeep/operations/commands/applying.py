@@ -27,12 +27,12 @@ from icekeep.operations.plan_files.writing import (
     given_of,
     write_exact,
 )
-from icekeep.operations.surroundings import Surroundings
+from icekeep.operations.run_context import RunContext
 from icekeep.planning.spark.session import SparkSource, check_source
 from icekeep.settings import Job
 
 
-def apply_command(command: Command, surroundings: Surroundings, file: str, dry_run: bool = False) -> Outcome:
+def apply_command(command: Command, context: RunContext, file: str, dry_run: bool = False) -> Outcome:
     """Carry out the plan that a command names, or hold it against the table; raises as `apply_plan`."""
     plan = read_plan_file(file)
     job = _job_of(plan)
@@ -47,19 +47,13 @@ def apply_command(command: Command, surroundings: Surroundings, file: str, dry_r
         dry_run=dry_run,
         arguments=plan.head.arguments,
     )
-    outcome = JobRun(own, job, surroundings, given=given_of(plan)).outcome()
+    outcome = JobRun(own, job, context, given=given_of(plan)).outcome()
     result = _result(plan, outcome.status, outcome.result)
     return msgspec.structs.replace(outcome, job=command.name, status=result.status, result=result)
 
 
 def write_plan(
-    table: Table,
-    job: str,
-    path: str,
-    spark: SparkSource = None,
-    *,
-    listener: Listener = SILENT,
-    **arguments: Any,
+    table: Table, job: str, path: str, spark: SparkSource = None, *, listener: Listener = SILENT, **arguments: Any
 ) -> PlanWritten:
     """Write the plan of a job to a file, all of it, and change nothing; `apply_plan` carries it out.
 

@@ -53,7 +53,6 @@ class _Command(msgspec.Struct, frozen=True):
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """The name, and the one with dashes that a job goes by too."""
         return tuple(dict.fromkeys([self.name, self.name.replace("_", "-")])) if self.name in JOBS else (self.name,)
 
     @property
@@ -72,7 +71,6 @@ def completion(*, shell: str) -> CompletionScript:
 
 
 def script_text(shown: CompletionScript) -> str:
-    """The script alone, as a file would have it."""
     return shown.script
 
 
@@ -82,7 +80,6 @@ def _commands() -> tuple[_Command, ...]:
 
 
 def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:
-    """The command of a parser, and those that begin with its words."""
     parsers: dict[str, argparse.ArgumentParser] = {}
     flags, values = [], []
     for action in parser._actions:

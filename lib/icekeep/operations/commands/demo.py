@@ -70,9 +70,6 @@ def demo(*, directory: str, in_browser: bool = False, listener: Listener = SILEN
     Args:
         directory: must be empty, or not there.
         in_browser: whether a browser is asked to show the report, without waiting for it.
-
-    Raises:
-        UsageError: the directory is something else, or cannot be written.
     """
     where = Path(directory).absolute()
     with new_playground(where, STATES, listener=listener) as config:
@@ -98,11 +95,7 @@ def demo_shown(result: DemoResult) -> Mapping[str, Any]:
     return {
         "report": result.report,
         "tables": [
-            {
-                "table": one.table,
-                "score": "-" if one.score is None else f"{one.score:.0f}",
-                "what is wrong": one.what,
-            }
+            {"table": one.table, "score": "-" if one.score is None else f"{one.score:.0f}", "what is wrong": one.what}
             for one in result.tables
         ],
         "commands": [command for one in result.tables for command in one.commands],

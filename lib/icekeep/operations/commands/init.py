@@ -114,10 +114,6 @@ def init(
         kind: the type of the catalog.
         properties: those beside the type, the `uri` and the `warehouse`.
         file: where it is written; directories above it are made.
-
-    Raises:
-        UsageError: the file is there already or cannot be written, a property is missing, makes no sense, or is a secret.
-        UnsupportedError: a catalog of that type cannot be used.
     """
     if not file:
         raise UsageError("--file is empty; name the file to write")

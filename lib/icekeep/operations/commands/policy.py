@@ -156,7 +156,6 @@ def check_over(
 
 
 def _catalogs_to_list(config: Configuration) -> list[str]:
-    """Those of the file and those that are named."""
     globs = [glob for policy in config.policies for glob in policy.match]
     rules = config.rules
     named = [*rules.tables, *rules.namespaces, *(table for policy in config.policies for table in policy.tables)]
@@ -218,12 +217,8 @@ def _lies_in(namespace: str, table: str) -> bool:
     return split_name(table)[:-1][: len(levels)] == levels
 
 
-def refuse_wrong_options(rules: Rules) -> None:
-    """Refuse a configuration with options that a job does not have: they would fail on each table, each night.
-
-    Raises:
-        UsageError: it has some; names the first.
-    """
+def validate_options(rules: Rules) -> None:
+    """Refuse a configuration with options that a job does not have: they would fail on each table, each night."""
     wrong = [f"{one.where}: {one.problem}" for one in _wrong_options(rules)]
     if wrong:
         more = f"{and_more(wrong)}; `icekeep policy check` names all" if len(wrong) > 1 else ""
@@ -341,12 +336,7 @@ def explain(
     *,
     table: str,
 ) -> PolicyExplanation:
-    """Tell what policies say of a table.
-
-    Raises:
-        NotFoundError: there is no configuration file, no such catalog, or no such table.
-        UnavailableError: the catalog is out of reach.
-    """
+    """Tell what policies say of a table."""
     require_file(config)
     reference = find_table(catalogs, table, catalog)
     opened, identifier = opens(reference.catalog), parse_identifier(reference.name)

@@ -45,7 +45,6 @@ class RefsShown(msgspec.Struct, frozen=True):
 
 
 def list_refs(table: Table) -> RefsShown:
-    """Every branch and tag; none for a table without data."""
     refs = sorted(table.metadata.refs.items(), key=lambda item: (item[0] != MAIN, not item[1].is_branch, item[0]))
     return RefsShown(table.metadata_location, tuple(_shown(name, ref, table.metadata) for name, ref in refs))
 

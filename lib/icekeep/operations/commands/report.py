@@ -18,7 +18,7 @@ from icekeep.errors import IcekeepError, NotFoundError, UsageError, first_line
 from icekeep.events import SILENT, Listener, Warned
 from icekeep.health.values import JobAdvice
 from icekeep.names import NAME_IN_CATALOG, catalog_of
-from icekeep.operations.commands.tables import of_each_catalog
+from icekeep.operations.commands.tables import for_each_catalog
 from icekeep.operations.configuration.catalogs import (
     Catalogs,
     PatternReference,
@@ -66,7 +66,7 @@ _NAMED_TABLES = 500
 """Of more tables than these the last runs of all tables are asked for: a question to a database has a length."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ReportScope(msgspec.Struct, frozen=True, kw_only=True):
     """Which tables a report is about: one, those that match a pattern, or all of some catalogs.
 
     Attributes:
@@ -85,13 +85,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     match: str | None = None
 
     @classmethod
-    def of(cls, known: Catalogs, catalog: str | None, table: str | None, match: str | None) -> "Wanted":
-        """What flags ask for.
-
-        Raises:
-            UsageError: both a table and a pattern are given.
-            NotFoundError: there is no such catalog, or none is configured.
-        """
+    def of(cls, known: Catalogs, catalog: str | None, table: str | None, match: str | None) -> "ReportScope":
+        """What flags ask for."""
         pattern = None if match is None else find_pattern(known, match, catalog)
         if table is not None:
             if match is not None:
@@ -133,12 +128,6 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         page: a file that the report is also written to, as a page for a browser; then the report has histories.
         in_browser: whether a browser is asked to show it, without waiting for it.
         since: a file with the JSON of an earlier report, which the tables are compared with.
-
-    Raises:
-        UsageError: both a table and a pattern are given, or no catalog is configured; the page cannot be written, for want of a
-            directory or of the packages that draw it; or the earlier report cannot be read.
-        NotFoundError: there is no such catalog or table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
     """
     if in_browser and page is None:
         raise UsageError("--open shows the page that --page FILE writes; give both")
@@ -147,7 +136,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
         require_packages()
     earlier = None if since is None else read_earlier(since)
     known = catalogs()
-    wanted = Wanted.of(known, catalog, table, match)
+    wanted = ReportScope.of(known, catalog, table, match)
     names = () if wanted.identifier is None else (wanted.identifier,)
     glob = None if wanted.glob is None else wanted.glob.text
 
@@ -172,16 +161,11 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
 
 
 def report_on(
-    wanted: Wanted, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
+    wanted: ReportScope, look: Callable[[CatalogSettings], ReportResult], listener: Listener = SILENT
 ) -> ReportResult:
-    """What `look` finds in each catalog as one report, whose commands read the same configuration.
-
-    Raises:
-        NotFoundError: there is no such table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
-    """
+    """What `look` finds in each catalog as one report, whose commands read the same configuration."""
     try:
-        reports, not_read = of_each_catalog(wanted.chosen, look)
+        reports, not_read = for_each_catalog(wanted.chosen, look)
     except NotFoundError as error:
         if wanted.table is None:
             raise
@@ -213,7 +197,6 @@ def _has_any(found: ReportResult) -> bool:
 
 
 def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:
-    """The same with commands that read the same configuration."""
     if not config:
         return found
     more = f" {shlex.join(config)}"

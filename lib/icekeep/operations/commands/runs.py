@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from icekeep.errors import NotFoundError, UnavailableError, UsageError, argument, shortened
+from icekeep.operations.command_specs import COMMANDS, CommandScope
 from icekeep.operations.configuration.catalogs import Catalogs, find_table
 from icekeep.operations.configuration.file import RUNS, CatalogSettings, Configuration, config_words
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.loading import configured_catalogs, open_settings
-from icekeep.operations.misspelt import LISTED, require_known
+from icekeep.operations.misspelt import LISTED, validate_choice
 from icekeep.operations.recording import records_of
-from icekeep.operations.verbs import VERBS, About, tells_of_runs
 from icekeep.run_records.store import RunRecords
 from icekeep.run_records.values import RunFilter, RunRecord
 from icekeep.runs import STATUSES
@@ -97,13 +97,14 @@ def runs(  # noqa: PLR0913 - the settings of the command
     last: int | None = _LAST,
     run: str | None = None,
 ) -> RunsFound:
-    """Look runs up where they are written down; arguments and errors as those of `list_runs`."""
     if job is not None:
         # What `apply` does is a run of the job whose plan it is.
-        changing = [name for name, verb in VERBS.items() if tells_of_runs(verb) and verb.about is not About.PLAN]
-        require_known(job, [*JOBS, *changing], "job or command whose runs are written down", LISTED)
+        changing = [
+            name for name, verb in COMMANDS.items() if verb.changes_tables and verb.scope is not CommandScope.PLAN
+        ]
+        validate_choice(job, [*JOBS, *changing], "job or command whose runs are written down", LISTED)
     if status is not None:
-        require_known(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
+        validate_choice(status, STATUSES, "status", f"there is {', '.join(STATUSES)}")
     reference = None if table is None else find_table(catalogs, table, catalog)
     chosen = catalogs.chosen(catalog) if reference is None else (reference.catalog,)
     places = {records.address: records for records in _places(config, chosen)}
@@ -162,7 +163,6 @@ def _why(config: Configuration) -> str:
 
 
 def run_row(record: RunRecord) -> dict[str, Any]:
-    """A run as a line of a table for people."""
     took = None if record.ended_ms is None else f"{(record.ended_ms - record.started_ms) / 1000:,.1f} s"
     return {
         "started_at": format_moment(record.started_ms),

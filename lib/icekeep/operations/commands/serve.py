@@ -22,7 +22,7 @@ from icekeep.errors import IcekeepError, UsageError, first_line, one_line
 from icekeep.events import SILENT, Listener, Noted
 from icekeep.health.values import TableHealth
 from icekeep.names import without_catalog
-from icekeep.operations.commands.report import Wanted, open_in_browser, records_on, report_on
+from icekeep.operations.commands.report import ReportScope, open_in_browser, records_on, report_on
 from icekeep.operations.commands.runs import run_row, runs
 from icekeep.operations.configuration.catalogs import Catalogs
 from icekeep.operations.configuration.file import CatalogSettings, Configuration
@@ -90,7 +90,7 @@ class Board:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: ReportScope,
         opens: Callable[[CatalogSettings], Catalog],
         *,
         keep_ms: int,
@@ -106,7 +106,6 @@ class Board:
 
     @property
     def tables_count(self) -> int:
-        """How many tables the last refresh found."""
         return 0 if self._shown is None else self._shown.tables_count
 
     def refresh(self, listener: Listener = SILENT, check: Callable[[], None] = lambda: None) -> None:
@@ -114,9 +113,6 @@ class Board:
 
         Args:
             check: see `LiveReport.refresh`.
-
-        Raises:
-            IcekeepError: it is the first time, and nothing could be read at all.
         """
         with self._lock:
             began_ms = self._runtime.monotonic_ms()
@@ -149,7 +145,6 @@ class Board:
         self._wake.set()
 
     def answer(self, path: str, query: Mapping[str, str]) -> HttpResponse | None:
-        """The page or the state at a path, of what was read last."""
         shown = self._shown
         if shown is None:
             return None
@@ -256,7 +251,6 @@ def _with_runs(shown: _Shown, found: _RunsRead) -> _Shown:
 
 
 def _live(page: str, version: int, found: _RunsRead, refreshed_ms: int, wrong: str = "") -> dict[str, Any]:
-    """The values that `live.html` takes."""
     running = [one for one in found.runs if one.status == RUNNING]
     return {
         "page": page,
@@ -332,14 +326,9 @@ def serve(  # noqa: PLR0913 - the settings of the command
         host: a loopback address.
         keep_ms: a table read longer ago than this is read again even if its metadata has not moved.
         in_browser: whether a browser is asked to show it.
-
-    Raises:
-        UsageError: a package is missing that the pages need; the host is not a loopback address, or the port is taken.
-        NotFoundError: there is no such catalog or table, or none that the pattern matches.
-        IcekeepError: the only catalog cannot be opened or listed.
     """
     require_packages()
-    board = Board(Wanted.of(catalogs, catalog, table, match), opens, keep_ms=keep_ms)
+    board = Board(ReportScope.of(catalogs, catalog, table, match), opens, keep_ms=keep_ms)
     is_over = threading.Event()
     with LocalServer(board, host, port, new_token()) as server:
         board.refresh(listener)

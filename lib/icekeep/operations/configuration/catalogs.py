@@ -29,12 +29,7 @@ _TYPES_BY_SCHEME = {"http": "rest", "thrift": "hive", "sqlite": "sql", "postgres
 
 
 def pyiceberg_catalogs(environ: Mapping[str, str], directory: Path) -> dict[str, CatalogSettings]:
-    """The catalogs that PyIceberg would find when it runs in `directory`.
-
-    Raises:
-        UsageError: the file is not YAML, or is another user's.
-        ConfigError: the file's catalogs are no mappings, or there is a list in one.
-    """
+    """The catalogs that PyIceberg would find when it runs in `directory`."""
     properties: dict[str, dict[str, str]] = {}
     sources: dict[str, dict[str, str]] = {}
     path = _find_file(environ, directory)
@@ -148,21 +143,17 @@ class Catalogs:
 
     @property
     def config(self) -> Configuration:
-        """What the file says."""
         return self._config
 
     @property
     def prices(self) -> Prices | None:
-        """The prices of the file; `None` if it has none."""
         return self._config.prices
 
     @property
     def runs(self) -> RunsSettings:
-        """What the file says of the record of runs."""
         return self._config.runs
 
     def find(self, name: str) -> CatalogSettings | None:
-        """The first source's settings for a name, `None` if none knows it."""
         for number in range(len(self._sources)):
             found = self._catalogs_of(number)
             if name in found:
@@ -170,7 +161,6 @@ class Catalogs:
         return None
 
     def all(self) -> dict[str, CatalogSettings]:
-        """Every catalog by name, sorted, each from the first source that knows it."""
         known: dict[str, CatalogSettings] = {}
         for number in range(len(self._sources)):
             known = {**self._catalogs_of(number), **known}
@@ -181,11 +171,7 @@ class Catalogs:
         return tuple(self.all().values()) if name is None else (self.get(name),)
 
     def get(self, name: str | None) -> CatalogSettings:
-        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`.
-
-        Raises:
-            NotFoundError: nobody knows the name, or it is not clear which catalog is meant.
-        """
+        """The settings of a catalog; without a name, of the only one in the file, the only one at all, or `default`."""
         found = self.find(name) if name is not None else self._unnamed()
         if found is not None:
             return found
@@ -233,7 +219,6 @@ class TableReference(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """`catalog.namespace.table`."""
         return f"{join_parts((self.catalog.name,))}.{self.name}"
 
     def not_found(self, error: NotFoundError) -> NotFoundError:
@@ -245,10 +230,6 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
     """Tell the catalog from the table in `namespace.table` or `catalog.namespace.table`.
 
     The first part is a catalog if no other is named, two more parts follow, and there is a catalog of that name.
-
-    Raises:
-        UsageError: the name has no namespace.
-        NotFoundError: there is no such catalog, or it is not clear which is meant.
     """
     first, *below = split_name(table)
     name = name_of_form(table, NAME_IN_CATALOG)
@@ -265,11 +246,7 @@ def find_table(catalogs: Catalogs, table: str, catalog: str | None = None) -> Ta
 
 
 def _unnamed(catalogs: Catalogs, first: str = "") -> CatalogSettings:
-    """The catalog that is meant where a table is named without one; `first` is the part of the name that may be a mistyped one.
-
-    Raises:
-        NotFoundError: it is not clear which is meant.
-    """
+    """The catalog of a table that is named without one; `first` is the part of the name that may be a mistyped catalog."""
     try:
         return catalogs.get(None)
     except NotFoundError as error:
@@ -307,10 +284,6 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
 
     As in the name of a table, the first part is a catalog if no other is named, a pattern of tables follows, and there is a
     catalog of that name. Without one all are meant.
-
-    Raises:
-        UsageError: it can match no table, or has signs of other kinds of patterns.
-        NotFoundError: there is no such catalog.
     """
     whole = parse_glob(pattern, NAME_IN_CATALOG)
     if catalog is not None:
@@ -329,11 +302,7 @@ def find_pattern(catalogs: Catalogs, pattern: str, catalog: str | None = None) -
 def catalogs_of_tables(
     catalogs: Catalogs, catalog: str | None, pattern: PatternReference | None = None
 ) -> tuple[CatalogSettings, ...]:
-    """The catalogs whose tables are asked for, one at least: those of a pattern, else the one that is named, else all.
-
-    Raises:
-        NotFoundError: there is no such catalog, or none is configured.
-    """
+    """The catalogs whose tables are asked for, one at least: those of a pattern, else the one that is named, else all."""
     chosen = catalogs.chosen(catalog) if pattern is None else pattern.catalogs
     # Where there is none, the error says where catalogs were looked for.
     return chosen or (catalogs.get(None),)

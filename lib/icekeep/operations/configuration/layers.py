@@ -61,7 +61,7 @@ def layer_of(
     return Layer(kind=kind, name=name, keys={**keys, **(more or {})}, jobs={} if below is None else _jobs(below))
 
 
-def layer_of_told(heard: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
+def layer_of_settings(heard: OutsideSettings, kind: LayerKind, name: str = "") -> tuple[Layer, tuple[Problem, ...]]:
     """What was told outside the file, as a layer, and what of it is not understood; that holds its job, or all."""
     keys: dict[str, PolicyValue] = {}
     jobs: dict[str, dict[str, PolicyValue]] = {}
@@ -92,7 +92,6 @@ def source_of(entry: Entry) -> str:
 
 
 def span_of(entry: Entry) -> int:
-    """The milliseconds of a duration."""
     return _parsed(entry, entry.text("a span such as 30m, 36h or 7d"), span_ms)
 
 

@@ -100,7 +100,6 @@ def _calls(layer: Layer, defaults: Layer) -> tuple[JobCall, ...]:
 
 
 def _scheduling(entry: Entry) -> dict[str, PolicyValue]:
-    """What a scheduler needs; a property of Spark is a key of its own."""
     given = {key: below for key, below in entry.mapping().items() if key in SCHEDULE_KEYS}
     values: dict[str, tuple[Entry, Any]] = {}
     for key, read in _READERS.items():
@@ -119,7 +118,6 @@ def _shown(entry: Entry) -> str:
 
 
 def _layers(entry: Entry, kind: LayerKind, form: str) -> dict[str, Layer]:
-    """By name, the layers of namespaces or tables."""
     layers: dict[str, Layer] = {}
     for given, below in entry.mapping().items():
         name = name_of_form(given, form)

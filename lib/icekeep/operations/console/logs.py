@@ -180,7 +180,6 @@ def say_error(message: str, facts: Mapping[str, Any]) -> None:
 
 
 def say_traceback(failure: BaseException) -> None:
-    """The traceback of a failure."""
     if _is_json():
         _ICEKEEP.debug("%s", "traceback", exc_info=failure)
     else:

@@ -113,7 +113,6 @@ PICTURES: Mapping[str, str] = {"FileLayout": "icekeep.reports.layout_picture:one
 
 
 def html_of(value: Any) -> str:
-    """A result or a plan as small tables: single values first, then rows."""
     name = type(value).__name__
     if name in PICTURES:
         picture: str = resolve(PICTURES[name])(value)._repr_html_()

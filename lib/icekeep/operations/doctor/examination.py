@@ -193,7 +193,7 @@ def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Config
         )
         for one in known.chosen(name)
     ]
-    return Configured(subjects, known.config.telling.notifications)
+    return Configured(subjects, known.config.telemetry.notifications)
 
 
 def _configured(configuration: Callable[[], Configured], found: list[Configured], site: TrialSite) -> str:
@@ -324,7 +324,6 @@ def look_at_clocks(notes: Notes, seen: Sequence[ExecutorAnswer], began_ms: int, 
 
 
 def look_at_reach(notes: Notes, seen: Sequence[ExecutorAnswer], places: Sequence[StorePlace]) -> None:
-    """Say which executors do not reach a place."""
     for number, place in enumerate(places):
         problems = {one.host: one.problems[number] for one in seen if one.problems[number]}
         for host, problem in problems.items():

@@ -118,7 +118,6 @@ class _Trial:
         raise UsageError(f"it has a file {self._location!r}, which nobody created")
 
     def put(self) -> str:
-        """Make the file."""
         self._began_ms = self._runtime.now_ms()
         try:
             self._storage.create(self._location, _DATA)
@@ -129,7 +128,6 @@ class _Trial:
         return "a file can be created"
 
     def remove(self) -> str:
-        """Delete the file, and all else of this run; nothing where somebody else has the name."""
         if self._is_anothers:
             return "not removed: another process made the file"
         (outcome,) = self._storage.delete_many([self._location])
@@ -357,7 +355,7 @@ def look_at_commits(
     Args:
         on_table: given where what reaches files comes with a table.
     """
-    trial = _trial_table_Trial(catalog, namespace, catalog.warehouse if on_table is None else None)
+    trial = _TableTrial(catalog, namespace, catalog.warehouse if on_table is None else None)
     try:
         if notes.look(about, "create table", trial.create) and trial.table is not None:
             if on_table is not None:
@@ -370,7 +368,7 @@ def look_at_commits(
         trial.leave()
 
 
-class _trial_table_Trial:
+class _TableTrial:
     """The table.
 
     Attributes:
@@ -428,7 +426,6 @@ class _trial_table_Trial:
         return "it is refused"
 
     def remove(self) -> str:
-        """Drop the table, if there is one, and remove its files."""
         try:
             return self._removed()
         except IcekeepError as error:

@@ -197,19 +197,14 @@ class Totals:
         self._lines_count = self._files_count = self._files_bytes = 0
 
     def add(self, line: PlanLine) -> None:
-        """Take in a line."""
         self._lines_count += 1
         if line.is_of_a_file:
             self._files_count += 1
             self._files_bytes += line.size_bytes or 0
 
     def total(self) -> PlanTotals:
-        """What came of it."""
         return PlanTotals(
-            lines_count=self._lines_count,
-            files_count=self._files_count,
-            files_bytes=self._files_bytes,
-            **self._costs,
+            lines_count=self._lines_count, files_count=self._files_count, files_bytes=self._files_bytes, **self._costs
         )
 
 

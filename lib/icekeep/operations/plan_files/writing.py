@@ -62,7 +62,6 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, job: Job, name: str, table: Table, created_ms: int, arguments: Mapping[str, Any]) -> "Made":
-        """Of a table that was loaded."""
         return cls(
             job=job.name,
             table=name,
@@ -112,7 +111,6 @@ def write_exact(
 
 
 def given_of(file: PlanFile) -> GivenPlan:
-    """A file as its job is given it."""
     head = file.head
     return GivenPlan(
         hash=file.hash,
@@ -130,11 +128,7 @@ def given_of(file: PlanFile) -> GivenPlan:
 
 
 def absolute_arguments(job: Job, arguments: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """Arguments as a file has them: ages are moments, and a filter is text, read as of when the plan was made.
-
-    Raises:
-        UsageError: an argument cannot be written down, or is the hash of another plan.
-    """
+    """Arguments as a file has them: ages are moments, and a filter is text, read as of when the plan was made."""
     if arguments.get("approve") is not None:
         raise UsageError(
             f"{argument('approve')} is the hash of a plan, and a new plan is asked for; leave one of them out"
@@ -214,9 +208,6 @@ def dropped_before(job: str, given: GivenPlan, missing: NotFoundError, identity:
 
     Args:
         identity: gives that of the catalog that has no such table.
-
-    Raises:
-        NotFoundError: the plan does anything else, or was made of a table of another catalog.
     """
     if job != drop.JOB.name:
         raise missing

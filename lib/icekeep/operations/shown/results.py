@@ -107,7 +107,6 @@ _UNITS = (("d", DAY_MS), ("h", 3600 * SECOND_MS), ("min", 60 * SECOND_MS))
 
 
 def history_shown(result: CommitHistoryResult) -> Mapping[str, Any]:
-    """The values and rows that are printed of a history."""
     shown: dict[str, Any] = {
         "of": "all snapshots" if result.ref is None else result.ref,
         "older_commits": result.left_out_count,
@@ -266,7 +265,6 @@ def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
 
 
 def figures_shown(figures: Mapping[str, int]) -> str:
-    """The first numbers of a result, in a cell."""
     shown = [
         f"{name} {format_bytes(value) if 'bytes' in name else f'{value:,}'}"
         for name, value in list(figures.items())[:_MAX_FIGURES]
@@ -295,7 +293,6 @@ def _list_shown(result: DueList) -> Mapping[str, Any]:
 
 
 def matching_shown(result: MatchedTables) -> Mapping[str, Any]:
-    """The rows and values that are printed."""
     told = {
         "tables": [
             {
