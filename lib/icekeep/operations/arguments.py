@@ -30,7 +30,6 @@ from icekeep.operations.help_texts import (
 from icekeep.operations.jobs import JOBS
 from icekeep.operations.misspelt import (
     flag_before_command,
-    missing_action,
     misspelt_flag,
     table_without_flag,
     unknown_action,
@@ -313,7 +312,7 @@ def _require_command(words: Sequence[str], now_ms: int) -> None:
     known = [words.removeprefix(f"{first} ") for words in (*COMMANDS, CONFIG_SHOW) if words.startswith(f"{first} ")]
     if first not in _GROUPS or second in (*known, *_HELP_FLAGS):
         return
-    raise missing_action(first, known) if second.startswith("-") or not second else unknown_action(first, second, known)
+    raise unknown_action(first, second, known)
 
 
 def _misspelt_flag(words: Sequence[str], name: str, now_ms: int) -> UsageError | None:
@@ -415,18 +414,14 @@ def _words(argv: Sequence[str]) -> list[str]:
     `help COMMAND` is `COMMAND --help`, but where a kind of error has the same name: its line sends readers to that.
     """
     first, *rest = argv or [""]
-    if first == _HELP and rest and not (len(rest) == 1 and _is_kind_of_error(rest[0])):
+    if first == _HELP and rest:
+        from icekeep.operations.runbooks import kinds
+
         asked = _words(rest)
-        if asked[0] in _FIRST_WORDS:
+        if asked[0] in _FIRST_WORDS and not (len(rest) == 1 and rest[0] in kinds()):
             return [*asked, "--help"]
     name = first.replace("-", "_")
     return [name, *rest] if name in JOBS else list(argv)
-
-
-def _is_kind_of_error(word: str) -> bool:
-    from icekeep.operations.runbooks import kinds
-
-    return word in kinds()
 
 
 def _settings(name: str) -> tuple[Setting, ...]:

@@ -28,9 +28,9 @@ from icekeep.operations.configuration.file import read_config
 from icekeep.operations.interrupts import ending_when_abandoned, explaining_dead_jvm
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.outcomes import Outcome, Position, position_of
-from icekeep.operations.plan_files.writing import (
+from icekeep.operations.plan_files import (
     AppliedBefore,
-    Made,
+    PlanSource,
     PlanWritten,
     absolute_arguments,
     applied_before,
@@ -97,7 +97,9 @@ class JobRun:
         place = None if command.dry_run else place_of(catalogs, reference, context)
         # A run that has begun already has its pace too.
         if job.has_estimate and self._run is None:
-            pace = cpu_pace_of(job.name, reference.full_name, catalogs.runs, reference.catalog, os.environ, runtime)
+            pace = cpu_pace_of(
+                job.name, reference.full_name, catalogs.config.runs, reference.catalog, os.environ, runtime
+            )
             state.run = msgspec.structs.replace(run, cpu_pace=pace)
         with recorded(state, place, context) as recording:
             if command.policy is None:
@@ -148,15 +150,23 @@ class JobRun:
             recording.start()
         else:
             recording.table_loaded(position_of(table, branch))
-        made = None if command.plan_out is None or table is None else self._plan_made(reference, table)
+        source: PlanSource | None = None
+        if command.plan_out is not None and table is not None:
+            now_ms = self._state.started_ms
+            absolute = absolute_arguments(self._job, command.arguments, now_ms)
+            source = PlanSource(
+                job=self._job.name, name=reference.full_name, table=table, created_ms=now_ms, arguments=absolute
+            )
         written: PlanWritten | msgspec.UnsetType = msgspec.UNSET
         shared = self._context.shared is not None
         watched = explaining_dead_jvm(self._runtime) if shared else with_watchdog(self._context)
         with watched, self._session() as spark:
             result = work(spark)
-            if made is not None:
+            if source is not None:
                 # While the session is there that the plan was made in.
-                written = write_exact(str(command.plan_out), result, made, catalogs.prices, self._context.listener)
+                written = write_exact(
+                    str(command.plan_out), result, source, catalogs.config.prices, self._context.listener
+                )
                 result = result.shown
         status = "planned" if is_plan and not isinstance(result, AppliedBefore) else getattr(result, "status", "done")
         changes = self._job.plan is not None and not command.dry_run
@@ -217,11 +227,6 @@ class JobRun:
     def _open(self, reference: TableReference) -> Any:
         return resolve(self._seams.open_catalog)(reference.catalog, runtime=self._runtime)
 
-    def _plan_made(self, reference: TableReference, table: Any) -> Made:
-        now_ms = self._state.started_ms
-        told = absolute_arguments(self._job, self._command.arguments, now_ms)
-        return Made.of(self._job, reference.full_name, table, now_ms, told)
-
     @contextmanager
     def _session(self) -> Iterator[Any]:
         """What starts Spark: of all jobs of this process, or of this run alone, with which it ends."""
@@ -247,12 +252,12 @@ def with_watchdog(context: RunContext) -> Iterator[None]:
 
 def place_of(catalogs: Catalogs, reference: TableReference, context: RunContext) -> RecordDestination:
     """Where a run on a table is written down; raises `ConfigError` where its table of runs is in no catalog."""
-    require_catalog(catalogs.runs, catalogs)
+    require_catalog(catalogs.config.runs, catalogs)
 
     def open_catalog(name: str) -> Any:
         return resolve(context.seams.open_catalog)(catalogs.get(name), runtime=context.runtime)
 
-    return RecordDestination(catalogs.runs, reference.catalog, open_catalog)
+    return RecordDestination(catalogs.config.runs, reference.catalog, open_catalog)
 
 
 def position_after(table: Any, branch: str | None) -> Position:

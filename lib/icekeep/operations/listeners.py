@@ -12,11 +12,11 @@ from typing import Any
 from icekeep.errors import IcekeepError
 from icekeep.events import Listener, Listeners, unfailing
 from icekeep.operations.arguments import Command, OutputOptions
-from icekeep.operations.command_specs import COMMANDS
 from icekeep.operations.configuration.file import (
     METRICS,
     NotificationSettings,
     TelemetrySettings,
+    notifying_jobs,
     read_config,
     resolve_references,
 )
@@ -25,7 +25,6 @@ from icekeep.operations.console.looks import JSON, TEXT
 from icekeep.operations.console.output import write_at_once
 from icekeep.operations.console.progress import shown_progress
 from icekeep.operations.interrupts import Interrupted
-from icekeep.operations.jobs import JOBS
 from icekeep.operations.shown.notification import message_of
 from icekeep.runtime import Runtime
 from icekeep.secrets import masked
@@ -57,7 +56,7 @@ def chosen_format(output: OutputOptions, settings: TelemetrySettings) -> str:
 @contextmanager
 def listeners(command: Command, settings: TelemetrySettings, log_format: str, runtime: Runtime) -> Iterator[Listener]:
     """A listener for a command, by which the operator and all others hear; they are done when the block ends."""
-    sinks = _sinks(command, settings, os.environ) if _is_told_of(command.name) else []
+    sinks = _sinks(command, settings, os.environ) if command.name in notifying_jobs() else []
     if sinks and not command.verbose:
         _quieten_libraries()
     with _operator(command, log_format, runtime) as operator:
@@ -99,7 +98,7 @@ def notify(
         document: its outcome or error, as `--output json` prints it.
         status: its exit status.
     """
-    if not _is_told_of(command.name) or command.dry_run or command.arguments.get("lists"):
+    if command.name not in notifying_jobs() or command.dry_run or command.arguments.get("lists"):
         return
     outcome = outcome_of_status(status)
     sinks: list[tuple[str, Callable[[], Sink]]] = [
@@ -124,10 +123,6 @@ def _notification(
     return Notification(resolve_references(one.key_path, one.url, environ), message_of(document, status))
 
 
-def _is_told_of(name: str) -> bool:
-    return name in JOBS or (name in COMMANDS and COMMANDS[name].changes_tables)
-
-
 def _sinks(
     command: Command, settings: TelemetrySettings, environ: Mapping[str, str]
 ) -> list[tuple[str, Callable[[], Sink]]]:
@@ -141,7 +136,9 @@ def _sinks(
         address = masked(f"{METRICS}.pushgateway", settings.pushgateway)
         sinks.append((f"metrics cannot be sent to {address}", partial(_pushed, settings, environ)))
     if otel.is_asked_for(environ):
-        sinks.append(("OpenTelemetry cannot be told", partial(_open_telemetry, environ)))
+        sinks.append(
+            ("OpenTelemetry cannot be told", lambda: otel.OpenTelemetry(otel.configured_exporters(environ), environ))
+        )
     if lineage.is_asked_for(environ, Path.cwd()):
         sinks.append(("OpenLineage cannot be told", lambda: lineage.OpenLineage(lineage.new_client(), environ)))
     return sinks
@@ -150,7 +147,3 @@ def _sinks(
 def _pushed(settings: TelemetrySettings, environ: Mapping[str, str]) -> Sink:
     address = resolve_references(f"{METRICS}.pushgateway", settings.pushgateway or "", environ)
     return Pushed(address, settings.labels)
-
-
-def _open_telemetry(environ: Mapping[str, str]) -> Sink:
-    return otel.OpenTelemetry(otel.configured_exporters(environ), environ)

@@ -90,17 +90,13 @@ def unknown_command(
 
 
 def unknown_action(group: str, word: str, actions: Sequence[str]) -> UsageError:
-    """The error for a second word that none of the commands has that begin with a group's name."""
+    """The error for a second word, perhaps missing or a flag, that no command has which begins with a group's name."""
+    if not word or word.startswith("-"):
+        named = ", ".join(f"`icekeep {group} {one}`" for one in actions)
+        return UsageError(f"say what `icekeep {group}` is to do: {named}")
     near = near_words(word, actions)
     hint = did_you_mean(f"{group} {one}" for one in near) if near else f"`icekeep {group} --help` lists them"
     return UsageError(f"there is no command {f'{group} {word}'!r}; {hint}", given=word)
-
-
-def missing_action(group: str, actions: Sequence[str]) -> UsageError:
-    """The error for a group's name alone, or with flags behind it: it is no command without a second word."""
-    return UsageError(
-        f"say what `icekeep {group}` is to do: {', '.join(f'`icekeep {group} {one}`' for one in actions)}"
-    )
 
 
 def flag_before_command(

@@ -29,7 +29,7 @@ from icekeep.errors import (
     one_line,
     refused_threads,
 )
-from icekeep.operations.plan_files.writing import PlanWritten
+from icekeep.operations.plan_files import PlanWritten
 from icekeep.operations.runbooks import INTERRUPTED as INTERRUPTED_KIND
 from icekeep.operations.runbooks import UNEXPECTED, address_of
 from icekeep.runs import FAILED, INTERRUPTED, REFUSED, Run, new_run

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,7 @@ from icekeep.operations.interrupts import Interrupted, Interrupts, interrupts
 from icekeep.operations.job_run import JobRun, known_catalogs
 from icekeep.operations.jobs import Seams, resolve
 from icekeep.operations.listeners import chosen_format, listeners, notify, telemetry_settings
-from icekeep.operations.outcomes import FAILURE, PARTIAL, Outcome, RunState, our_error, run_failure
+from icekeep.operations.outcomes import FAILURE, PARTIAL, RunState, our_error, run_failure
 from icekeep.operations.policy_calls import HELD
 from icekeep.operations.run_context import RunContext
 from icekeep.operations.runbooks import UNDELIVERED
@@ -68,16 +68,12 @@ def start_lean() -> None:
     NumPy comes with a library of linear algebra that starts a thread for each processor when it is loaded, and these spin for a
     while: a twentieth of the processor time of a small job. No job has matrices that would need them.
     """
-    # They need Arrow, which help and mistakes do without.
-    with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), _arrow_of_a_limited_process():
+    # Arrow is loaded with the allocator that it keeps: some of it never asks again which one was chosen.
+    limited = imported_with("pyarrow", POOL_VARIABLE, LIMITED_POOL) if is_limited() else nullcontext()
+    with imported_with("numpy", "OPENBLAS_NUM_THREADS", "1"), limited:
         import pyarrow  # noqa: F401 - imports NumPy too
     leave_pandas_out()
     choose_pool()
-
-
-def _arrow_of_a_limited_process() -> AbstractContextManager[None]:
-    """Arrow is loaded with the allocator that it keeps: some of it never asks again which one was chosen."""
-    return imported_with("pyarrow", POOL_VARIABLE, LIMITED_POOL) if is_limited() else nullcontext()
 
 
 _ON_MATCHING = "icekeep.operations.commands.matching:run_on_matching"
@@ -142,7 +138,9 @@ class ProcessRun:
                 if command.plan_out is not None:
                     require_new_file(command.plan_out, "plan")
                 seams = self._seams
-                if self._owns_process and self._works_on_data(command.name):
+                name = command.name
+                works_on_data = name in self._jobs or (name in COMMANDS and COMMANDS[name].may_start_spark)
+                if self._owns_process and works_on_data:
                     start_lean()
                     seams = seams.of_own_process()
                 with listeners(command, settings, log_format, runtime) as listener:
@@ -179,29 +177,32 @@ class ProcessRun:
         about = " ".join(filter(None, (outcome.job, outcome.table or command.match)))
         words = f"{about}: {outcome.status}" + (", nothing was changed" if outcome.dry_run else "")
         if outcome.plan:
-            words += (
-                f"; the plan is in {outcome.plan.path}, and `{_applying(outcome.plan.path, command)}` carries it out"
-            )
+            apply = shlex.join(["icekeep", "apply", outcome.plan.path, *config_words(command.conf)])
+            words += f"; the plan is in {outcome.plan.path}, and `{apply}` carries it out"
         table = str(outcome.table) if outcome.table else None
         for_people: Callable[[], Mapping[str, Any]] | None = None
         if shows is not None and outcome.status != HELD:
             more = () if table is None or command.name in COMMANDS else (CommandsOn(table, command.conf),)
-            for_people = partial(_for_people, shows, outcome.result, more, table, command.conf)
+
+            def for_people() -> Mapping[str, Any]:
+                shown: Mapping[str, Any] = with_commands_completed(
+                    resolve(shows)(outcome.result, *more), table, command.conf
+                )
+                return shown
+
         text = partial(resolve(texts[command.output].make), outcome.result) if command.output in texts else None
         may_have_changed = changes and not outcome.dry_run and not command.arguments.get("lists")
         document = with_commands_completed(plain_values(outcome), table, command.conf)
+        # After an interrupt of which the outcome tells what was done, the status is what the signal asks for.
+        number = context.interrupts.signal if outcome.status == INTERRUPTED else None
         return CommandResult(
-            _exit_status(outcome, context.interrupts),
+            outcome.exit_status if number is None else 128 + number,
             document,
             title=words,
             may_have_changed=may_have_changed,
             for_people=for_people,
             text=text,
         )
-
-    def _works_on_data(self, name: str) -> bool:
-        """Whether a command needs what jobs need: PyArrow, and Spark where there is much to do."""
-        return name in self._jobs or (name in COMMANDS and COMMANDS[name].may_start_spark)
 
     def _config(self, command: Command, context: RunContext) -> CommandResult:
         from icekeep.operations.commands.config_show import show_config
@@ -226,21 +227,6 @@ class ProcessRun:
         return CommandResult(
             ended.exit_status, plain_values(state.error_document(self._asked_for, ended, self._runtime)), error=message
         )
-
-
-def _for_people(shows: str, result: Any, more: Sequence[Any], table: str | None, conf: str | None) -> Mapping[str, Any]:
-    shown: Mapping[str, Any] = with_commands_completed(resolve(shows)(result, *more), table, conf)
-    return shown
-
-
-def _applying(path: str, command: Command) -> str:
-    return shlex.join(["icekeep", "apply", path, *config_words(command.conf)])
-
-
-def _exit_status(outcome: Outcome, taken: Interrupts) -> int:
-    """What the process returns; after an interrupt of which the outcome tells what was done, what the signal asks for."""
-    number = taken.signal if outcome.status == INTERRUPTED else None
-    return outcome.exit_status if number is None else 128 + number
 
 
 def _deliver(answer: CommandResult, output: OutputOptions) -> int:

@@ -62,8 +62,11 @@ def records_of(
     if uri is not None:
         return _records(resolve_references(_URI, uri, environ), runtime)
     path = beside_warehouse(catalog, environ)
-    can_use = path is not None and (_can_write(path) or (is_read and os.path.isfile(path)))
-    return _records(f"sqlite:///{path}", runtime) if can_use else None
+    if path is None:
+        return None
+    # No directory is made for it.
+    can_write = os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK) and not os.path.isdir(path)
+    return _records(f"sqlite:///{path}", runtime) if can_write or (is_read and os.path.isfile(path)) else None
 
 
 def beside_warehouse(catalog: CatalogSettings, environ: Mapping[str, str]) -> str | None:
@@ -279,8 +282,3 @@ def _appending(name: str, place: RecordDestination, records: "RunRecords | None"
 def _records(uri: str, runtime: Runtime) -> "RunRecords":
     records: RunRecords = getattr(resolve(_RECORDS), "at")(uri, runtime)  # noqa: B009
     return records
-
-
-def _can_write(path: str) -> bool:
-    """Whether a file can be made, or written to, without a directory being made for it."""
-    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK) and not os.path.isdir(path)

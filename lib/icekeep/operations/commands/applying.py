@@ -15,16 +15,17 @@ from icekeep.operations.console.values import plain_values
 from icekeep.operations.job_run import JobRun, parse_arguments
 from icekeep.operations.jobs import JOBS, resolve
 from icekeep.operations.outcomes import Outcome
-from icekeep.operations.plan_files.format import PlanFile, read_plan_file
-from icekeep.operations.plan_files.writing import (
+from icekeep.operations.plan_files import (
     AppliedBefore,
     ApplyResult,
-    Made,
+    PlanFile,
+    PlanSource,
     PlanWritten,
     absolute_arguments,
     applied_before,
     dropped_before,
     given_of,
+    read_plan_file,
     write_exact,
 )
 from icekeep.operations.run_context import RunContext
@@ -43,7 +44,8 @@ def apply_command(command: Command, context: RunContext, file: str, dry_run: boo
         result_file=None,
         verbose=command.verbose,
         catalog=command.catalog,
-        table=_table_of(plan, command.catalog),
+        # The configuration may call the catalog otherwise by now.
+        table=plan.head.table if command.catalog is None else without_catalog(plan.head.table),
         dry_run=dry_run,
         arguments=plan.head.arguments,
     )
@@ -71,8 +73,8 @@ def write_plan(
     now_ms = table.runtime.now_ms()
     told = absolute_arguments(known, arguments, now_ms)
     exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(told, known, now_ms))
-    made = Made.of(known, table.full_name, table, now_ms, told)
-    return write_exact(path, exact, made, None, listener)
+    source = PlanSource(job=known.name, name=table.full_name, table=table, created_ms=now_ms, arguments=told)
+    return write_exact(path, exact, source, None, listener)
 
 
 def apply_plan(
@@ -137,11 +139,6 @@ def _job_of(file: PlanFile) -> Job:
             f"{file.head.icekeep}"
         )
     return job
-
-
-def _table_of(file: PlanFile, catalog: str | None) -> str:
-    """The table as a command names it; another catalog may be said, where the configuration calls it otherwise by now."""
-    return file.head.table if catalog is None else without_catalog(file.head.table)
 
 
 def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:

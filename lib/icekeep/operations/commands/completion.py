@@ -67,16 +67,13 @@ def completion(*, shell: str) -> CompletionScript:
     Args:
         shell: one of `SCRIPTS`.
     """
-    return CompletionScript(shell=shell, script="\n".join(SCRIPTS[shell](_commands())) + "\n")
+    # Times and the version are in no script.
+    commands = tuple(_below("", command_parser(now_ms=0)))
+    return CompletionScript(shell=shell, script="\n".join(SCRIPTS[shell](commands)) + "\n")
 
 
 def script_text(shown: CompletionScript) -> str:
     return shown.script
-
-
-def _commands() -> tuple[_Command, ...]:
-    # Times and the version are in no script.
-    return tuple(_below("", command_parser(now_ms=0)))
 
 
 def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:

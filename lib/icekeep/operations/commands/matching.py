@@ -8,7 +8,6 @@ next one follows; after an interrupt none does.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -200,7 +199,7 @@ class _Matched:
         except IcekeepError as error:
             load = failing_with(error)
         else:
-            load = partial(_itself, table)
+            load = lambda _: table  # noqa: E731 - it outlives no turn of the loop
         command = msgspec.structs.replace(self._command, table=one.name, match=None, catalog=None)
         call = TableJob(self._job, one.name, self._command.conf, load)
         ran = self._one_of_many(call, lambda: command, self._context)
@@ -214,7 +213,3 @@ class _Matched:
             elapsed_ms=runtime.monotonic_ms() - began_ms,
             figures=figures_of(ran.result),
         )
-
-
-def _itself(table: Table, reference: TableReference) -> Table:
-    return table

@@ -208,13 +208,10 @@ def _unknown(rules: Rules, listing: _Listing, tables: set[str]) -> Iterator[Unkn
         if listing.knows(catalog_of(name)) and name not in tables:
             yield UnknownName(where, name)
     for name in rules.namespaces:
-        if listing.knows(catalog_of(name)) and not any(_lies_in(name, table) for table in tables):
+        levels = split_name(name)
+        is_there = any(split_name(table)[:-1][: len(levels)] == levels for table in tables)
+        if listing.knows(catalog_of(name)) and not is_there:
             yield UnknownName("namespaces", name)
-
-
-def _lies_in(namespace: str, table: str) -> bool:
-    levels = split_name(namespace)
-    return split_name(table)[:-1][: len(levels)] == levels
 
 
 def validate_options(rules: Rules) -> None:

@@ -143,7 +143,7 @@ def report_over(  # noqa: PLR0913 - what the command is about, and a keyword a f
     def look(settings: CatalogSettings) -> ReportResult:
         with settings.placing():
             opened = open_settings(settings)
-            found = report(opened, spark, match=glob, tables=names, prices=known.prices, listener=listener)
+            found = report(opened, spark, match=glob, tables=names, prices=known.config.prices, listener=listener)
         if not histories and page is None:
             return found
         return with_histories(
@@ -185,15 +185,10 @@ def report_on(
 
 
 def _warn_of_empty(reports: Iterable[ReportResult], config: Sequence[str], listener: Listener) -> None:
-    for name in sorted(one.catalogs[0] for one in reports if not _has_any(one)):
+    for name in sorted(one.catalogs[0] for one in reports if not one.tables_count and not one.not_read):
         doctor = shlex.join(["icekeep", "doctor", "--catalog", name, *config])
         problem = f"catalog {name!r} has no table; where there should be some, look at its name and address: {doctor}"
         listener.on(Warned(problem))
-
-
-def _has_any(found: ReportResult) -> bool:
-    """Whether a catalog has a table, or a namespace of which nobody knows."""
-    return bool(found.tables_count or found.not_read)
 
 
 def _with_commands(found: ReportResult, config: Sequence[str]) -> ReportResult:

@@ -157,18 +157,17 @@ class Board:
                 found = HttpResponse(body=json.dumps(self._state(shown)), content_type="application/json")
             case _:
                 return None
-        self._refresh_if_due()
-        return found
-
-    def _refresh_if_due(self) -> None:
         if not self._lock.locked() and self._runtime.monotonic_ms() >= self._due_ms:
             self._wake.set()
+        return found
 
     def _refresh(self, listener: Listener, check: Callable[[], None]) -> None:
         found = self._runs()
         before = self._shown
         if before is not None:
-            self._shown = before = _with_runs(before, found)
+            # The report follows once it is read.
+            runs_version = before.runs_version + (found.version != before.runs.version)
+            self._shown = before = msgspec.structs.replace(before, runs=found, runs_version=runs_version)
         report = report_on(self._wanted, partial(self._look, listener, check), listener)
         key = [live.version for live in self._live.values()], [(one.name, one.reason) for one in report.not_read]
         refreshed_ms = self._runtime.now_ms()
@@ -197,7 +196,7 @@ class Board:
                     Engine(spark=_no_spark),
                     identifier=wanted.identifier,
                     glob=wanted.glob,
-                    prices=known.prices,
+                    prices=known.config.prices,
                     keep_ms=self._keep_ms,
                 )
 
@@ -242,12 +241,6 @@ class Board:
             "running": said["running"],
             "wrong": shown.wrong,
         }
-
-
-def _with_runs(shown: _Shown, found: _RunsRead) -> _Shown:
-    """The same with the runs as they are now; the report follows once it is read."""
-    has_changed = found.version != shown.runs.version
-    return msgspec.structs.replace(shown, runs=found, runs_version=shown.runs_version + has_changed)
 
 
 def _live(page: str, version: int, found: _RunsRead, refreshed_ms: int, wrong: str = "") -> dict[str, Any]:

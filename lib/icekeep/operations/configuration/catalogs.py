@@ -14,10 +14,9 @@ from pathlib import Path
 import msgspec
 
 from icekeep.errors import NotFoundError, UsageError
-from icekeep.health.prices import Prices
 from icekeep.names import FULL_NAME, NAME_IN_CATALOG, join_parts, name_of_form, split_name, without_catalog
 from icekeep.operations.configuration.documents import Entry, read_document
-from icekeep.operations.configuration.file import CatalogSettings, Configuration, RunsSettings
+from icekeep.operations.configuration.file import CatalogSettings, Configuration
 from icekeep.policies.values import MANY, Glob, parse_glob
 from icekeep.secrets import is_own_file
 from icekeep.settings import CONFIG_PLACES
@@ -109,6 +108,7 @@ DEFAULT_CATALOG = "default"
 
 _SPARK_PREFIX = "spark.sql.catalog."
 _ICEBERG_CLASSES = "org.apache.iceberg."
+_KINDS = ("type", "catalog-impl")
 _TYPES_BY_CLASS = {
     "JdbcCatalog": "jdbc",
     "HadoopCatalog": "hadoop",
@@ -138,20 +138,8 @@ class Catalogs:
             lambda: spark_catalogs(spark_properties()),
             lambda: pyiceberg_catalogs(environ, directory),
         )
-        self._config = config
+        self.config = config
         self._asked: list[Mapping[str, CatalogSettings]] = []
-
-    @property
-    def config(self) -> Configuration:
-        return self._config
-
-    @property
-    def prices(self) -> Prices | None:
-        return self._config.prices
-
-    @property
-    def runs(self) -> RunsSettings:
-        return self._config.runs
 
     def find(self, name: str) -> CatalogSettings | None:
         for number in range(len(self._sources)):
@@ -183,8 +171,8 @@ class Catalogs:
         raise NotFoundError(none if name is None else f"{wrong}; {none}", catalog=name, known=[])
 
     def _unnamed(self) -> CatalogSettings | None:
-        if len(self._config.catalogs) == 1:
-            return next(iter(self._config.catalogs.values()))
+        if len(self.config.catalogs) == 1:
+            return next(iter(self.config.catalogs.values()))
         default = self.find(DEFAULT_CATALOG)
         if default is not None:
             return default
@@ -192,7 +180,7 @@ class Catalogs:
         return next(iter(known.values())) if len(known) == 1 else None
 
     def _where_it_looked(self) -> str:
-        path = self._config.path
+        path = self.config.path
         if path:
             return f"not in {path}, nor in Spark's or PyIceberg's configuration"
         return (
@@ -315,14 +303,12 @@ def spark_catalogs(properties: Mapping[str, str]) -> dict[str, CatalogSettings]:
         name, _, rest = key.removeprefix(_SPARK_PREFIX).partition(".")
         if key.startswith(_SPARK_PREFIX) and name:
             below.setdefault(name, {})[rest] = value
-    return {name: _from_spark(name, given) for name, given in below.items() if _is_iceberg(given)}
-
-
-def _is_iceberg(given: Mapping[str, str]) -> bool:
-    """Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant."""
-    if "" in given:
-        return given[""].startswith(_ICEBERG_CLASSES)
-    return "type" in given or "catalog-impl" in given
+    # Other formats' catalogs stand under the same prefix; without a class, a type says that Iceberg's is meant.
+    return {
+        name: _from_spark(name, given)
+        for name, given in below.items()
+        if (given[""].startswith(_ICEBERG_CLASSES) if "" in given else not given.keys().isdisjoint(_KINDS))
+    }
 
 
 def _from_spark(name: str, given: Mapping[str, str]) -> CatalogSettings:

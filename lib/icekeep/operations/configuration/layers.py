@@ -136,7 +136,9 @@ def _value(told: OutsideSetting) -> tuple[Any, int]:
     """What a told text means, and where its setting stands; raises `UsageError`."""
     first, _, rest = told.key.partition(".")
     if told.key == ENABLED:
-        return _boolean(told.text), 0
+        if told.text.strip().lower() not in _WORDS:
+            raise UsageError(f"{told.text!r} is neither true nor false")
+        return _WORDS[told.text.strip().lower()], 0
     if told.job is None:
         return Mode(told.text.strip().lower()), 0
     if first == WHEN:
@@ -152,12 +154,6 @@ def _value(told: OutsideSetting) -> tuple[Any, int]:
         options: Any = resolve(named)
         parse_options(options, {rest: told.text.strip()})
     return setting_arguments(setting, told.text.strip(), rest), order
-
-
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in _WORDS:
-        raise UsageError(f"{text!r} is neither true nor false")
-    return _WORDS[text.strip().lower()]
 
 
 def _said(entry: Entry, value: Any, order: int = 0) -> PolicyValue:

@@ -164,10 +164,6 @@ def _files(entry: Entry) -> tuple[str, ...]:
     return tuple(item.text() for item in items)
 
 
-def _submit_over(entry: Entry) -> int | None:
-    return None if entry.is_null else entry.size()
-
-
 def _tables(entry: Entry) -> tuple[str, ...]:
     tables: set[str] = set()
     for item in entry.sequence():
@@ -211,7 +207,7 @@ _READERS: Mapping[str, Any] = {
     "py_files": _files,
     "archives": _files,
     "files": _files,
-    SUBMIT_OVER: _submit_over,
+    SUBMIT_OVER: lambda entry: None if entry.is_null else entry.size(),
 }
 SCHEDULE_KEYS = frozenset({*_READERS, _SPARK_CONF})
 POLICY_KEYS = KEYS | SCHEDULE_KEYS | {"name", "tables", "match", "except"}

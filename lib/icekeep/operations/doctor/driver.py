@@ -237,7 +237,8 @@ def look_at_driver(notes: Notes, needs: Needs | None, environ: Mapping[str, str]
     has_spark = with_spark or described_process(["pyspark"])["packages"]["pyspark"] is not None
     notes.look(DRIVER, "python", partial(checked_python, described_process(())["python"], needs))
     if needs is None:
-        notes.look(DRIVER, "packages", _not_installed)
+        reason = "icekeep runs from a zip or a checkout and is not installed as a package"
+        notes.tell(DRIVER, "packages", NOT_TRIED, f"{reason}, so the releases that it needs are not known")
     else:
         look_at_packages(notes, DRIVER, (*needs.of(""), *(needs.of(SPARK_EXTRA) if has_spark else ())))
     if has_spark:
@@ -297,12 +298,6 @@ def checked_java_version(version: str, where: str) -> str:
             f"Java is {version} ({where}), and Spark needs {OLDEST_JAVA} or later; install it, and set JAVA_HOME"
         )
     return f"{version} ({where})"
-
-
-def _not_installed() -> str:
-    raise NotTried(
-        "icekeep runs from a zip or a checkout and is not installed as a package, so the releases that it needs are not known"
-    )
 
 
 _ALL = "local[*]"

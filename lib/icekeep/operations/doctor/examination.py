@@ -63,8 +63,6 @@ from icekeep.planning.spark.workers import executor_slots, is_local
 from icekeep.runtime import SYSTEM, Runtime
 from icekeep.storage.open import open_storage
 
-_EXECUTORS = "executors"
-
 # Imported when their turn has come: they need PySpark or Arrow, and to miss these is what there is to tell.
 _LOOK_AT_EXECUTORS = "icekeep.operations.doctor.examination:look_at_executors"
 _CONFIGURED_MEMORY = "icekeep.operations.doctor.driver:configured_memory"
@@ -165,12 +163,12 @@ def _examined(
         with _unbroken(notes, f"store {site.location}"):
             look_at_store(notes, StorePlace(open_storage({}), site.location), SYSTEM)
     if _has_executors(spark, executors):
-        with _step(listener, "asking executors"), _unbroken(notes, _EXECUTORS):
+        with _step(listener, "asking executors"), _unbroken(notes, EXECUTORS):
             packages = _packages(needs, subjects)
             resolve(_LOOK_AT_EXECUTORS)(notes, spark, packages, places, SYSTEM)
     else:
         notes.look(DRIVER, "memory", _configured_memory)
-        notes.tell(_EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
+        notes.tell(EXECUTORS, "session", NOT_TRIED, "give --executors to start Spark and check each executor")
     return notes.result(SYSTEM.monotonic_ms() - began_ms)
 
 
@@ -188,7 +186,7 @@ def _configuration(catalogs: Callable[[], Catalogs], name: str | None) -> Config
             one.name,
             one.properties,
             partial(open_settings, one),
-            partial(records_of, known.runs, one, os.environ),
+            partial(records_of, known.config.runs, one, os.environ),
             one.placing,
         )
         for one in known.chosen(name)
@@ -310,7 +308,7 @@ def package_problems(package: str, version: str | None, found: Sequence[Mapping[
             hosts.setdefault(theirs, []).append(one["host"])
     remedy = GIVE_PACKAGE if package == _OURS else GIVE_ALL
     return [
-        f"{_is_there(package, theirs)} on {_hosts(some)}, and this machine has {version or 'it'}; {remedy}"
+        f"{package} is {theirs or 'missing'} on {', '.join(sorted({*some}))}, and this machine has {version or 'it'}; {remedy}"
         for theirs, some in hosts.items()
         if not (theirs is None and version is None)
     ]
@@ -358,14 +356,6 @@ def _seen(spark: SparkSession, places: Sequence[StorePlace], seen: list[Executor
     asked = [(place.storage, place.location) for place in places]
     seen += executor_answers(spark, asked, _STEP)
     return f"icekeep can be imported (tasks: {len(seen)}, hosts: {len({one.host for one in seen})})"
-
-
-def _is_there(package: str, version: str | None) -> str:
-    return f"{package} is missing" if version is None else f"{package} is {version}"
-
-
-def _hosts(hosts: Sequence[str]) -> str:
-    return ", ".join(sorted(set(hosts)))
 
 
 def _minor(version: str) -> list[str]:

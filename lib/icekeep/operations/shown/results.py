@@ -19,12 +19,12 @@ import msgspec
 
 from icekeep.errors import shortened
 from icekeep.fleet.choosing import NAMED_FROM
-from icekeep.fleet.values import IDLE, DueList, Failing, JobStatus, MaintainResult, MatchedTables
+from icekeep.fleet.values import IDLE, DueList, JobStatus, MaintainResult, MatchedTables
 from icekeep.maintenance.check.faults import MAX_EXAMPLES, Gap
 from icekeep.maintenance.check.job import CheckResult, FaultsFound
 from icekeep.maintenance.history import CommitEntry, CommitHistoryResult
 from icekeep.maintenance.repair.job import RepairResult
-from icekeep.maintenance.repair.plan import Mend, NotMended, RepairPlan
+from icekeep.maintenance.repair.plan import Mend, RepairPlan
 from icekeep.maintenance.repair.planner import CONTENT, MENDED
 from icekeep.operations.runbooks import ending_of
 from icekeep.operations.shown.commands import CommandsOn
@@ -237,17 +237,18 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
         "looked_ms": result.looked_ms,
         "elapsed_ms": result.elapsed_ms,
         "jobs": rows,
-        "failing": [f"{one.table} {one.job}: {_often(one)}{one.why}" for one in result.failing],
+        "failing": [
+            f"{one.table} {one.job}: "
+            + (f"failed {one.failures_in_a_row} times in a row: " if one.failures_in_a_row >= NAMED_FROM else "")
+            + one.why
+            for one in result.failing
+        ],
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
         **_idle(result),
         "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
         "notes": list(result.notes),
     }
     return {name: value for name, value in told.items() if value != []}
-
-
-def _often(one: Failing) -> str:
-    return f"failed {one.failures_in_a_row} times in a row: " if one.failures_in_a_row >= NAMED_FROM else ""
 
 
 def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
@@ -331,7 +332,7 @@ def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None 
             "mends_count": len(result.mends),
             **_what_stays_and_goes(result),
             **_rows("would_mend", result.mends, _mend),
-            **_rows("not_mended", result.not_mended, _stays),
+            **_rows("not_mended", result.not_mended, lambda one: f"{one.fault_id} {one.where}: {one.reason}"),
         }
     return {
         "run": result.run,
@@ -340,7 +341,7 @@ def repair_shown(result: RepairResult | RepairPlan, commands: CommandsOn | None 
         "elapsed_ms": result.elapsed_ms,
         **({"branches": [*map(msgspec.structs.asdict, result.branches)]} if result.branches else {}),
         **_rows("mended", result.mended, _mend),
-        **_rows("not_mended", result.not_mended, _stays),
+        **_rows("not_mended", result.not_mended, lambda one: f"{one.fault_id} {one.where}: {one.reason}"),
         **({"to_check": _checks(result, commands)} if result.mended and commands is not None else {}),
     }
 
@@ -352,25 +353,18 @@ def _checks(result: RepairResult, commands: CommandsOn) -> list[str]:
 
 
 def _what_stays_and_goes(result: RepairResult | RepairPlan) -> dict[str, Any]:
+    mends = result.mends if isinstance(result, RepairPlan) else result.mended
     return {
         "not_mended_count": len(result.not_mended),
-        **(_NOTHING if not _mends(result) and not result.not_mended else {}),
+        **(_NOTHING if not mends and not result.not_mended else {}),
         "lost_records_count": "not known" if result.lost_records_count is None else result.lost_records_count,
         "hash": result.hash,
     }
 
 
-def _mends(result: RepairResult | RepairPlan) -> Sequence[Mend]:
-    return result.mends if isinstance(result, RepairPlan) else result.mended
-
-
 def _mend(one: Mend) -> str:
     on = f" on branch {one.branch!r}" if one.branch else ""
     return f"{one.fault_id} {one.where}{on}: {one.action}"
-
-
-def _stays(one: NotMended) -> str:
-    return f"{one.fault_id} {one.where}: {one.reason}"
 
 
 def _rows(name: str, found: Sequence[T], line: Callable[[T], str]) -> Mapping[str, Any]:
