@@ -1,6 +1,4 @@
-"""The flags that commands share, and the flag or word of a setting, as argparse takes them.
-
-The command line as argparse knows it, made from the settings of each job and of each command beside them.
+"""The command line as argparse knows it, made from the settings of each job and of each command beside them.
 
 A mistake is a `UsageError` with one line, never argparse's usage text; only flags that a job has are accepted.
 """

@@ -1,4 +1,4 @@
-"""The commands beside the jobs: what each can be told, and the function that does it.
+"""The commands beside the jobs: the settings of each, and the function that does it.
 
 Only `doctor`, and a large `report`, `restore` or `why`, may start Spark. To add a command is to add an entry here and a
 function that takes what the command is about (`CommandScope`), and the settings as keywords; it returns the table after its

@@ -3,12 +3,9 @@
 Spark installs a handler of its own for Ctrl-C that fails in the middle of a call to the JVM, so ours is put back when the
 session is there.
 
-Interrupts of jobs that run side by side in threads of one process: a signal reaches the main thread alone.
-
-A job whose run is being stopped ends where it tells of a step, or where it sleeps: in its own thread, once, and not while it
-cleans up after something else, though that waits for no longer than some seconds then for what is out of reach. So it is with a
-signal in a process that has one job: a second one breaks no clean-up that the first one began, and threads that a job has begun
-end their work as it tells them.
+A signal reaches the main thread alone. A job in a thread of a process that runs several ends where it reports a step, or where
+it sleeps: once, and not while it cleans up after something else, though that waits at most some seconds then for what is out of
+reach. So it is with a signal in a process that has one job: a second one breaks no clean-up that the first one began.
 
 The death of spark-submit, noticed by the Python driver that it started.
 

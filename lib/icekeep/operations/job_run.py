@@ -86,7 +86,11 @@ class JobRun:
         state.is_read_only, state.changes_by_commits = command.dry_run, job.asks is CatalogChange.COMMIT
         context = self._context = self._context.in_run(command.conf)
         shared = context.shared
-        catalogs = shared.catalogs if shared is not None else known_of_policy(command, command.policy, context)
+        catalogs = (
+            shared.catalogs
+            if shared is not None
+            else known_catalogs(command.conf, self._seams, checks_schedules=command.policy is None)
+        )
         reference = find_table(catalogs, command.table, command.catalog)
         state.table = reference.full_name
         if command.policy is not None:
@@ -275,11 +279,6 @@ def known_catalogs(conf: str | None, seams: Seams, *, checks_schedules: bool = T
     return Catalogs(config, partial(spark_properties, seams), os.environ, Path.cwd())
 
 
-def known_of_policy(command: Command, policy: str | None, context: RunContext) -> Catalogs:
-    """The same for what a command does in the name of a policy: a wrong schedule of another one is no error then."""
-    return known_catalogs(command.conf, context.seams, checks_schedules=policy is None)
-
-
 def spark_properties(seams: Seams) -> Mapping[str, str]:
     """Spark's configuration: the JVM's under `spark-submit`, else that of the session that runs, or that one would start from."""
     if SUBMITTED_VARIABLE not in os.environ:
@@ -322,14 +321,6 @@ def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str,
     return arguments
 
 
-def is_in_cluster_mode(seams: Seams) -> bool:
-    """Whether this driver was put on the cluster: YARN takes an application that ends without a session for one that failed."""
-    if SUBMITTED_VARIABLE not in os.environ:
-        return False
-    properties: Mapping[str, str] = resolve(seams.live_properties)()
-    return properties.get("spark.submit.deployMode") == "cluster"
-
-
 class Session:
     """The session of one run: started once, when any thread first asks for it, and stopped for certain if it is its own."""
 
@@ -345,8 +336,9 @@ class Session:
             return self._session
 
     def start_on_cluster(self) -> None:
-        """Start it where this driver was put on the cluster, as `is_in_cluster_mode` says."""
-        if is_in_cluster_mode(self._context.seams):
+        """Start it where this driver was put on the cluster: YARN takes an application without a session for one that failed."""
+        properties = spark_properties(self._context.seams) if SUBMITTED_VARIABLE in os.environ else {}
+        if properties.get("spark.submit.deployMode") == "cluster":
             self.started()
 
     def __enter__(self) -> Self:

@@ -58,10 +58,6 @@ class Seams(msgspec.Struct, frozen=True, kw_only=True):
     open_catalog: str = "icekeep.operations.loading:open_settings"
     build_own_session: str | None = None
 
-    def of_own_process(self) -> "Seams":
-        """The same in a process that belongs to the command alone."""
-        return msgspec.structs.replace(self, build_session=self.build_own_session or self.build_session)
-
 
 # All that is imported late, when its turn has come: help and mistakes answer at once and need no Spark.
 SEAMS = Seams(

@@ -1,4 +1,4 @@
-"""To whom a command tells what happens: the operator, and the systems that the configuration and the environment name."""
+"""The listeners of a command: the operator, and the systems that the configuration and the environment name."""
 
 import logging
 import os

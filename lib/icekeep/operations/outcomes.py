@@ -1,12 +1,8 @@
-"""What went wrong, as one of our errors where it is one, in one line where it is not.
+"""What every command ends with, as a document, an outcome or an error; and the exit statuses that go with them.
 
-An error that a task raised reaches the driver as text inside an exception of Spark's, under the traceback of the worker.
-
-What every command ends with, as a document: an outcome, or an error; and the exit statuses that go with them.
-
-`SCHEMA_VERSION` stands in each document. The rule: it is raised where a field goes, gets another name, another type or another
-meaning, or where a value that was always there may be null. Fields that are added, new words for `status`, and new commands
-leave it as it is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
+`SCHEMA_VERSION` stands in each document. It is raised where a field goes, gets another name, another type or another meaning, or
+where a value that was always there may be null. Fields that are added, new words for `status`, and new commands leave it as it
+is, so a reader passes over what it does not know. `icekeep schema` prints the schema.
 """
 
 import logging

@@ -1,12 +1,11 @@
-"""A job that is called in the name of a policy (`--policy`): what is wanted of it on the table by now.
+"""A job that is called in the name of a policy (`--policy`): what the policy says now of the job on the table.
 
-Who calls it may have decided hours ago, or by the file alone, as schedulers do. The table's owner, its catalog and the file are
-asked again, as `maintain` asks them: so a job that is switched off by now does nothing, one that is only to be observed is a
-dry run, and it is done by the settings that are in force. Conditions (`when`) are not asked: only a look at the table's health
-could answer.
+The caller may have decided hours ago, or by the file alone, as schedulers do. The table's owner, its catalog and the file are
+asked again, as `maintain` asks them: a job that is switched off does nothing, one that is only to be observed is a dry run, and
+it is done by the settings that are in force. Conditions (`when`) are not asked: only a look at the table's health could answer.
 
-So who calls it gives no settings. Where settings are given they are somebody's own word, such as a longer retention, a branch or
-the hash of an approved plan, and that is never thrown away: unless the policy says the same, nothing is begun.
+A caller that gives settings, such as a longer retention, a branch or the hash of an approved plan, means them: unless the policy
+says the same, nothing is begun.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,4 @@
-"""How a command makes its process its own: it leaves out what it has no use for, and chooses how Arrow takes its memory.
-
-One command, from its words to an exit status: it is run, how it ended is said, and its answer is delivered.
+"""One command of this process, from its words to an exit status: it is run, and its answer is delivered.
 
 stdout holds the result and nothing else, with `--output json` exactly one JSON object, also for an error; progress, logs
 and the one line of an error go to stderr. This is the only place that prints a result and decides an exit status.
@@ -142,7 +140,7 @@ class ProcessRun:
                 works_on_data = name in self._jobs or (name in COMMANDS and COMMANDS[name].may_start_spark)
                 if self._owns_process and works_on_data:
                     start_lean()
-                    seams = seams.of_own_process()
+                    seams = msgspec.structs.replace(seams, build_session=seams.build_own_session or seams.build_session)
                 with listeners(command, settings, log_format, runtime) as listener:
                     context = RunContext(
                         seams=seams, listener=listener, interrupts=taken, runtime=runtime, state=self._state

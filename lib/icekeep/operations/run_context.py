@@ -1,4 +1,4 @@
-"""What a job or a command runs in, and what is told of it outside."""
+"""What a job or a command runs in, and its listener."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

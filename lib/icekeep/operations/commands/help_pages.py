@@ -1,7 +1,4 @@
-"""The command `help`: what kinds of errors and situations there are pages on, or one of these pages.
-
-The command `path`: where the files are that are installed with the package, for `spark-submit` and others that take a path.
-"""
+"""The commands `help`, for pages on errors and situations, and `path`, for files that are installed with the package."""
 
 import msgspec
 

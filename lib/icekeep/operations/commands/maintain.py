@@ -1,6 +1,6 @@
-"""What the command `maintain` does: catalogs opened, policies resolved for tables, jobs run as their own commands run them.
+"""The command `maintain`, and the functions `maintain` and `plan_maintain`, which run it in the process of a caller in Python.
 
-The functions `maintain` and `plan_maintain`: the command `maintain`, in the process and the session of a caller in Python.
+Catalogs are opened, policies resolved for tables, and jobs run as their own commands run them.
 """
 
 import os
@@ -30,7 +30,7 @@ from icekeep.operations.configuration.catalogs import Catalogs, TableReference, 
 from icekeep.operations.configuration.file import CatalogSettings, Configuration, config_words
 from icekeep.operations.configuration.policy_tables import require_file, resolve_table
 from icekeep.operations.interrupts import JobInterrupts, passing_on
-from icekeep.operations.job_run import Session, known_of_policy, place_of, spark_properties, with_watchdog
+from icekeep.operations.job_run import Session, known_catalogs, place_of, spark_properties, with_watchdog
 from icekeep.operations.jobs import JOBS, SEAMS, resolve
 from icekeep.operations.outcomes import Outcome
 from icekeep.operations.policy_calls import require_policy
@@ -68,7 +68,8 @@ class FleetOptions(NamedTuple):
 def maintain_over(command: Command, context: RunContext) -> Outcome:
     """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due."""
     wishes = FleetOptions(**command.arguments)
-    catalogs = known_of_policy(command, wishes.policy, context)
+    # A wrong schedule of another policy is no error then.
+    catalogs = known_catalogs(command.conf, context.seams, checks_schedules=wishes.policy is None)
     config = catalogs.config
     require_file(config)
     validate_options(config.rules)

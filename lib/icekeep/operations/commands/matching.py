@@ -1,9 +1,7 @@
-"""One job of a process that runs jobs on many tables: each is a run of its own, whatever became of the others.
+"""Jobs of a process that runs jobs on many tables, and a job with `--match`, which runs on each table of a pattern.
 
-What a job does with `--match`: it runs on each table of a pattern, one after the other, each time as by hand.
-
-Each is a run of its own, of no policy and with no parent. All have one Spark session. What fails on one table is said, and the
-next one follows; after an interrupt none does.
+Each is a run of its own. With `--match` they have no policy and no parent, and share one Spark session; what fails on one table
+is in the result, and the next one follows; after an interrupt none does.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,4 @@
-"""`icekeep policy check` and `check_policies`: tables that policies miss or reach twice, and names that fit no table.
-
-`icekeep policy explain` and `explain_policies`: what is in force for one table, and where each value comes from.
-"""
+"""The commands `policy check` and `policy explain`, and their functions `check_policies` and `explain_policies`."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What the commands do that move references: `ref list`, `ref publish`, `rollback`, and `restore`, which takes a run back.
-
-What the command `register` does: the only one about a table that its catalog does not have yet.
-"""
+"""The commands that move references, `restore`, which undoes a run, and `register`, for a table that no catalog has."""
 
 import msgspec
 

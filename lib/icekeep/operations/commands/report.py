@@ -1,7 +1,4 @@
-"""A browser that is asked to show a page, as `--open` asks.
-
-What the command `report` does: catalogs opened, the tables that are meant looked at, prices taken from the configuration.
-"""
+"""The command `report`: catalogs opened, their tables looked at, prices taken from the configuration; and `--open`."""
 
 import os
 import shlex

@@ -1,7 +1,4 @@
-"""What `serve` shows: the report and the runs as of the last refresh, which no request waits for.
-
-The command `serve`: the report and the runs in a browser, up to date while jobs run.
-"""
+"""The command `serve`: the report and the runs in a browser, as of the last refresh, which no request waits for."""
 
 import json
 import logging

@@ -1,7 +1,4 @@
-"""Several catalogs, of which one that is out of reach does not stop the others.
-
-The command `tables`: which tables there are, and what their metadata files alone say of them.
-"""
+"""The command `tables`: which tables there are, and what their metadata files alone say of them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

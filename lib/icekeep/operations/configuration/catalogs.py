@@ -1,11 +1,9 @@
-"""PyIceberg's own configuration: `PYICEBERG_CATALOG__NAME__KEY` and `.pyiceberg.yaml`, read by its rules.
+"""Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
 
-Names are lower case; in a variable `__` is a dot and `_` a dash. A key that the environment sets wins over the file's.
+The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole catalog.
 
-Which catalog a name means: the YAML file, then Spark's configuration, then PyIceberg's.
-
-The first source that knows a name gives all its properties; they are not mixed, since each source describes a whole
-catalog. Opening one is `loading.py`.
+PyIceberg's configuration, `PYICEBERG_CATALOG__NAME__KEY` and `.pyiceberg.yaml`, is read by its rules: names are lower case; in a
+variable `__` is a dot and `_` a dash. A key that the environment sets wins over the file's.
 """
 
 from collections.abc import Callable, Iterator, Mapping

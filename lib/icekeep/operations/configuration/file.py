@@ -1,8 +1,4 @@
-"""The keys `log`, `metrics` and `notifications` of the configuration: who hears of a run, and how.
-
-What the configuration says under `runs`: where runs are written down.
-
-The configuration file: catalogs, policies and their layers, read strictly.
+"""The configuration file, read strictly: catalogs, policies and their layers, logs, metrics, notifications, the record of runs.
 
 Unknown keys, wrong types and missing values are errors that name the key's path. Reading it needs neither Spark nor a
 catalog nor the network, so that a scheduler can do it often. Environment variables in catalog properties stay as they are

@@ -1,16 +1,6 @@
-"""What was looked at and what was found: whatever a look raises is a finding, and never an error of the whole.
+"""What `doctor` finds on this machine: Python, packages, Java, memory, clocks, addresses of messages.
 
-Which releases of which packages icekeep needs, as its own package says, and whether those are there.
-
-This machine: its Python, its packages, and the Java that Spark would be started with.
-
-Whether the tasks that run at once on a machine or in an executor fit into its memory.
-
-Removing what this run has made: only directories whose names it has drawn itself, and with them what lies in them.
-
-The addresses that messages are sent to: whether `apprise` is installed and takes them. Nothing is sent.
-
-Whether a clock goes with this machine's: what is deleted is told by its age.
+Whatever a check raises is a finding, and never an error of the whole. Nothing is sent to the addresses.
 """
 
 import operator

@@ -1,8 +1,6 @@
-"""The command `doctor` and its function: one thing is looked at after the other, and nothing that is wrong ends it.
+"""The command `doctor` and its function, and Spark's executors: one check after the other, and none ends the others.
 
-Spark's executors: the same Python and packages as here, clocks that go with this machine's, memory for their tasks.
-
-Needs PySpark, and is imported when its turn has come.
+The checks of executors need PySpark, and import it when they start.
 """
 
 import os

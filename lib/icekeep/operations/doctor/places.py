@@ -1,11 +1,8 @@
-"""A store: put, read, put again, list, delete, each tried on a file below `.icekeep/doctor/`, and its clock.
+"""What `doctor` finds of catalogs and stores.
 
-A catalog: whether it opens, answers and lists; the store of its tables; and, given a namespace, whether it commits.
-
-Proof that a catalog can be committed to: a table of this run's own is created, committed to and dropped.
-
-Its name says whose it is, and holds a number that this run has drawn, so that nothing of others is touched: whatever has that
-name is this run's. If the process is killed it stays, as `icekeep_doctor_<number>`.
+In a store a file below `.icekeep/doctor/` is put, read, put again, listed and deleted. To prove that a catalog takes commits, a
+table of this run's own is created, committed to and dropped. Its name, `icekeep_doctor_<number>`, holds a number that this run
+has drawn, so that nothing of others is touched; if the process is killed the table stays.
 """
 
 from collections.abc import Callable, Mapping

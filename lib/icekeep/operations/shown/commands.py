@@ -1,4 +1,4 @@
-"""Commands that people are shown to go on with: whole lines, which read the same configuration as the command that shows them."""
+"""Commands that people are shown, as whole lines, which read the same configuration as the command that shows them."""
 
 import re
 import shlex

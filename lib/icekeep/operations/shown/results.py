@@ -1,15 +1,7 @@
-"""What `icekeep check` prints for people: what was found, where, and what to do, each in lines that fit a terminal.
+"""Results as people read them, where tables of the values alone would not do.
 
-What `icekeep history` prints for people: two tables that fit a terminal, of a result that has some forty numbers a commit.
-
-Changes are signed, `+3 -1`, and what did not change is left out: `-` is no change, `?` is not known. Machines get each number by
-itself.
-
-What `icekeep maintain` prints for people: what was done, and what was not and why; jobs that were not due are counted.
-
-What a job with `--match` prints for people: a line for each table, what went wrong on which, and how many there were.
-
-What `icekeep repair` prints for people: what is mended, what stays and why, and what was committed.
+In a history changes are signed, `+3 -1`, and what did not change is left out: `-` is no change, `?` is not known. Machines get
+each number by itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
