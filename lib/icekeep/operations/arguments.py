@@ -280,8 +280,8 @@ def _refuse_wrong_choice(given: Mapping[str, Any]) -> None:
     table, match = given["table"], given["match"]
     signs = {*"".join(part for part in written_parts(table or "") if not is_quoted(part))}
     if not signs.isdisjoint(SIGNS):
-        told = shlex.join(["--match", table])
-        raise UsageError(f"argument --table: {table!r} names no table; `{told}` takes patterns")
+        shown = shlex.join(["--match", table])
+        raise UsageError(f"argument --table: {table!r} names no table; `{shown}` takes patterns")
     if match is None:
         return
     if given.get("plan_out") is not None:
@@ -289,8 +289,8 @@ def _refuse_wrong_choice(given: Mapping[str, Any]) -> None:
             "--plan-out writes the plan of one table to a file; give --table, or --dry-run, which shows the plans of all"
         )
     if given[_POLICY.name] is not None:
-        told = shlex.join(["icekeep", "maintain", "--policy", given[_POLICY.name], "--match", match])
-        raise UsageError(f"--policy is for a job on one table; give --table, or run `{told}`")
+        shown = shlex.join(["icekeep", "maintain", "--policy", given[_POLICY.name], "--match", match])
+        raise UsageError(f"--policy is for a job on one table; give --table, or run `{shown}`")
 
 
 def _require_command(words: Sequence[str], now_ms: int) -> None:
@@ -474,8 +474,8 @@ def _add_verb(parser: Parser, name: str, verb: CommandSpec, now_ms: int) -> None
 
 def _needs(verb: CommandSpec) -> str:
     """Which forms of output need a package that is not always there."""
-    told = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
-    return f"; {', '.join(told)}" if told else ""
+    shown = [f"{form} needs {text.needs}" for form, text in verb.texts.items() if text.needs]
+    return f"; {', '.join(shown)}" if shown else ""
 
 
 def _add_job(parser: Parser, job: Job, now_ms: int) -> None:

@@ -131,12 +131,12 @@ def foot_of_job(job: Job) -> str:
     parts = [examples_text(job.name, job.examples)]
     if job.options is not None:
         cls: Any = resolve(job.options)
-        told = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
+        shown = [f"{one.encode_name}{_default(one.default)}" for one in msgspec.structs.fields(cls)]
         title = (
             "options of --option; one without a default here goes by the table or by other options, or sets no limit:"
         )
         listed = textwrap.fill(
-            ", ".join(told), _width(), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ", ".join(shown), _width(), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )
         parts.append(f"{title}\n{listed}")
     return "\n\n".join([*parts, EXIT_STATUSES])

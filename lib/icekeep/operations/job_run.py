@@ -309,9 +309,9 @@ def check_arguments(arguments: Mapping[str, Any], metadata: Any) -> None:
         metadata.snapshot(snapshot_id)
 
 
-def parse_arguments(told: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
+def parse_arguments(given: Mapping[str, Any], job: Job, now_ms: int) -> dict[str, Any]:
     """The job's keyword arguments; what was not given is left to the job, but for the filter and the options."""
-    arguments = dict(told)
+    arguments = dict(given)
     kinds = {setting.kind for setting in job.settings}
     if SettingKind.FILTER in kinds:
         arguments["where"] = parse_where(arguments["where"], now_ms) if "where" in arguments else ALWAYS_TRUE

@@ -82,8 +82,8 @@ def unknown_command(
     if command is None:
         return UsageError(f"there is no {what} {word!r}, and no command does {same}; {listed}", given=word)
     if for_help:
-        told = command.partition(" --")[0]
-        hint = f"`icekeep help {told}` is that of the command that does {same}"
+        shown = command.partition(" --")[0]
+        hint = f"`icekeep help {shown}` is that of the command that does {same}"
     else:
         hint = f"`icekeep {command}` does {same}"
     return UsageError(f"there is no {what} {word!r}; {hint}", given=word)
@@ -122,8 +122,8 @@ def flag_before_command(
             f"{command} has no flag {flag!r}; `icekeep {command} --help` lists those that it has", given=flag
         )
     if flag in elsewhere():
-        told = f"`icekeep {command or 'COMMAND'} {flag} ...`"
-        return UsageError(f"flag {flag!r} stands before the command; write {told}", given=flag)
+        shown = f"`icekeep {command or 'COMMAND'} {flag} ...`"
+        return UsageError(f"flag {flag!r} stands before the command; write {shown}", given=flag)
     near = near_words(flag.lstrip("-"), [one.removeprefix("--") for one in own])
     hint = did_you_mean(f"--{one}" for one in near) if near else "see icekeep --help"
     return UsageError(f"there is no flag {flag!r} before the command; {hint}", given=flag)
@@ -173,5 +173,5 @@ def table_without_flag(words: Sequence[str], command: str, own: Collection[str])
     if first.startswith("-") or "--table" not in own or any(one.partition("=")[0] == "--table" for one in words):
         return None
     flag = "--match" if "*" in first and "--match" in own else "--table"
-    told = shlex.join(["icekeep", *command.split(), flag, *words])
-    return UsageError(f"{first!r} stands without a flag; write `{told}`", given=first)
+    shown = shlex.join(["icekeep", *command.split(), flag, *words])
+    return UsageError(f"{first!r} stands without a flag; write `{shown}`", given=first)

@@ -57,8 +57,8 @@ def describe_error(failure: BaseException) -> dict[str, Any]:
     ours = our_error(failure)
     if ours is None:
         return {"kind": UNEXPECTED, "message": one_line(failure), "help": address_of(UNEXPECTED)}
-    told = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
-    return {**told, **({"facts": ours.facts} if ours.facts else {})}
+    error = {"kind": ours.kind, "message": ours.message, "help": address_of(ours.kind)}
+    return {**error, **({"facts": ours.facts} if ours.facts else {})}
 
 
 _LOG = logging.getLogger(__name__)
@@ -274,12 +274,12 @@ def run_failure(failure: BaseException, signal: Signals | None, state: RunState,
         name = "SIGINT" if signal is None else signal.name
         exit_status = _BY_SIGINT if signal is None else 128 + signal
         message = f"interrupted by {name}{state.interrupt_note()}" + (f": {ours.message}" if ours is not None else "")
-        told = ErrorInfo(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
-        return FailedRun(INTERRUPTED, exit_status, told)
+        error = ErrorInfo(kind=INTERRUPTED_KIND, message=message, help=address_of(INTERRUPTED_KIND))
+        return FailedRun(INTERRUPTED, exit_status, error)
     exit_status = FAILURE if ours is None else ours.exit_status
     status = REFUSED if exit_status == SafetyError.exit_status else FAILED
-    told = ErrorInfo(**describe_error(failure))
-    return FailedRun(status, exit_status, msgspec.structs.replace(told, message=state.named(told.message)))
+    error = ErrorInfo(**describe_error(failure))
+    return FailedRun(status, exit_status, msgspec.structs.replace(error, message=state.named(error.message)))
 
 
 def position_of(table: Table, ref: str | None = None) -> Position:

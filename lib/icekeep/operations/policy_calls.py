@@ -44,11 +44,11 @@ def require_policy(config: Configuration, name: str) -> None:
         raise config.wrong_schedules[name]
 
 
-def policy_command(command: Command, job: Job, config: Configuration, table: Table, told_ms: int) -> Command | Held:
+def policy_command(command: Command, job: Job, config: Configuration, table: Table, read_ms: int) -> Command | Held:
     """The command of a job as its policy wants it of a table by now, or why it may not begin.
 
     Args:
-        told_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
+        read_ms: when the command was read; what the policy says of ages is counted from then, as what the command says is.
     """
     policy = command.policy
     assert policy is not None
@@ -57,7 +57,7 @@ def policy_command(command: Command, job: Job, config: Configuration, table: Tab
     if held_by is not None:
         return Held(held_by=held_by)
     rule = next(one for one in found.jobs if one.job == job.name)
-    arguments = _arguments(rule, told_ms)
+    arguments = _arguments(rule, read_ms)
     given, wanted = _by_setting(command.arguments, job), _by_setting(arguments, job)
     more = [flag for flag in given if flag not in wanted]
     if more:

@@ -133,7 +133,7 @@ class Recording:
 
     def start(self) -> None:
         """The work begins on a table that cannot be loaded, or on many."""
-        self._tell_beginning()
+        self._report_start()
         before = self._state.before
         if self.keeper is not None:
             self.keeper.begin(
@@ -144,9 +144,9 @@ class Recording:
 
     def finish(self, outcome: Outcome) -> None:
         """It came to an outcome."""
-        told = msgspec.structs.asdict(outcome)
-        moved = {name: told[name] for name in told if name.endswith("_after") and told[name] is not msgspec.UNSET}
-        self._tell_end(
+        values = msgspec.structs.asdict(outcome)
+        moved = {name: values[name] for name in values if name.endswith("_after") and values[name] is not msgspec.UNSET}
+        self._report_end(
             outcome.status,
             outcome.exit_status,
             result=outcome.result,
@@ -165,8 +165,10 @@ class Recording:
     def fail(self, failure: BaseException, signal: Signals | None) -> None:
         """It came to an error."""
         ended = run_failure(failure, signal, self._state, is_part=self._is_part)
-        self._tell_beginning()
-        self._tell_end(ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message)
+        self._report_start()
+        self._report_end(
+            ended.status, ended.exit_status, error_kind=ended.error.kind, error_message=ended.error.message
+        )
         self._end(
             status=ended.status,
             exit_status=ended.exit_status,
@@ -188,14 +190,14 @@ class Recording:
         plan = {} if run is None or run.plan is None else {"plan": run.plan}
         return {**plain_values(self._state.arguments), **plan}
 
-    def _tell_beginning(self) -> None:
+    def _report_start(self) -> None:
         state, before = self._state, self._state.before or Position()
         # A run over many tables may be written down in several places.
         if _BEGINNING in state.reported:
             return
         state.reported.add(_BEGINNING)
         assert state.run is not None
-        told = RunStarted(
+        started = RunStarted(
             run_id=state.run.run_id,
             job=state.run.job,
             started_ms=state.started_ms,
@@ -209,9 +211,9 @@ class Recording:
             metadata_location=before.metadata_location,
             snapshot_id=before.snapshot_id,
         )
-        self._listener.on(told)
+        self._listener.on(started)
 
-    def _tell_end(self, status: str, exit_status: int, **known: Any) -> None:
+    def _report_end(self, status: str, exit_status: int, **known: Any) -> None:
         if _END in self._state.reported:
             return
         self._state.reported.add(_END)

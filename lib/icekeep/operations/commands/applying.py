@@ -71,9 +71,9 @@ def write_plan(
     check_source(spark)
     known = _known(job)
     now_ms = table.runtime.now_ms()
-    told = absolute_arguments(known, arguments, now_ms)
-    exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(told, known, now_ms))
-    source = PlanSource(job=known.name, name=table.full_name, table=table, created_ms=now_ms, arguments=told)
+    found = absolute_arguments(known, arguments, now_ms)
+    exact = resolve(str(known.exact))(table, spark, listener=listener, **parse_arguments(found, known, now_ms))
+    source = PlanSource(job=known.name, name=table.full_name, table=table, created_ms=now_ms, arguments=found)
     return write_exact(path, exact, source, None, listener)
 
 
@@ -113,12 +113,12 @@ def apply_plan(
 
 def applied_shown(result: ApplyResult) -> Mapping[str, Any]:
     """What people see of a plan that was carried out: what the job itself shows of its result."""
-    told: dict[str, Any] = {"plan_of": result.job, "plan_hash": result.plan_hash}
+    found: dict[str, Any] = {"plan_of": result.job, "plan_hash": result.plan_hash}
     if result.applied_before is not None:
-        told["applied_before"] = result.applied_before
-        return told
+        found["applied_before"] = result.applied_before
+        return found
     shows = _known(result.job).for_people
-    return {**told, **(plain_values(result.result) if shows is None else resolve(shows)(result.result))}
+    return {**found, **(plain_values(result.result) if shows is None else resolve(shows)(result.result))}
 
 
 def _known(name: str) -> Job:
@@ -142,13 +142,13 @@ def _job_of(file: PlanFile) -> Job:
 
 
 def _result(file: PlanFile, status: str, result: Any) -> ApplyResult:
-    told = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
+    found = ApplyResult(status=status, job=file.head.job, plan_hash=file.hash)
     if isinstance(result, AppliedBefore):
         return msgspec.structs.replace(
-            told,
+            found,
             status=result.status,
             applied_before=result.applied_before,
             applied_snapshot_id=result.snapshot_id,
             applied_run_id=result.run_id,
         )
-    return msgspec.structs.replace(told, result=result)
+    return msgspec.structs.replace(found, result=result)

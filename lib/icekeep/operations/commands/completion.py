@@ -94,9 +94,9 @@ def _below(name: str, parser: argparse.ArgumentParser) -> Iterator[_Command]:
 
 def _flag(action: argparse.Action, parser: argparse.ArgumentParser) -> _Flag:
     name = next(one for one in action.option_strings if one.startswith("--"))
-    told = parser._get_formatter()._expand_help(action) if action.help else ""
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
     value = None if action.nargs == 0 else _value(action)
-    return _Flag(name, told, value, isinstance(action, argparse._AppendAction))
+    return _Flag(name, text, value, isinstance(action, argparse._AppendAction))
 
 
 def _value(action: argparse.Action) -> _Value:
@@ -221,10 +221,10 @@ def _zsh(commands: tuple[_Command, ...]) -> Iterator[str]:
 
 
 def _zsh_flag(flag: _Flag) -> str:
-    told = f"[{_escaped(flag.help, '[]')}]"
+    text = f"[{_escaped(flag.help, '[]')}]"
     repeats = "*" if flag.repeats else ""
     return (
-        f"{repeats}{flag.name}{told}" if flag.value is None else f"{repeats}{flag.name}={told}{_zsh_value(flag.value)}"
+        f"{repeats}{flag.name}{text}" if flag.value is None else f"{repeats}{flag.name}={text}{_zsh_value(flag.value)}"
     )
 
 

@@ -67,16 +67,16 @@ class FleetOptions(NamedTuple):
 
 def maintain_over(command: Command, context: RunContext) -> Outcome:
     """Do what the policies want on all their tables, or tell it with `--dry-run`, or list what is due."""
-    wishes = FleetOptions(**command.arguments)
+    options = FleetOptions(**command.arguments)
     # A wrong schedule of another policy is no error then.
-    catalogs = known_catalogs(command.conf, context.seams, checks_schedules=wishes.policy is None)
+    catalogs = known_catalogs(command.conf, context.seams, checks_schedules=options.policy is None)
     config = catalogs.config
     require_file(config)
     validate_options(config.rules)
-    if wishes.lists and command.dry_run:
+    if options.lists and command.dry_run:
         raise UsageError("--list changes nothing, and --dry-run says what would be changed; give one of them")
-    asked = _asked(wishes, catalogs, command.catalog)
-    state, writes = context.state, not command.dry_run and not wishes.lists
+    asked = _asked(options, catalogs, command.catalog)
+    state, writes = context.state, not command.dry_run and not options.lists
     with Session("icekeep maintain", context) as session, with_watchdog(context), ExitStack() as records:
         for settings in asked.chosen:
             records.enter_context(settings.placing())
@@ -86,7 +86,7 @@ def maintain_over(command: Command, context: RunContext) -> Outcome:
         for one in recordings:
             one.start()
         fleet = _fleet(command, Opened(catalogs, asked, session), context)
-        result = result_of(fleet, wishes, is_dry_run=command.dry_run)
+        result = result_of(fleet, options, is_dry_run=command.dry_run)
         outcome = state.outcome(result.status, result, context.runtime, is_dry_run=command.dry_run)
         for one in recordings:
             one.finish(outcome)
@@ -109,14 +109,14 @@ class MaintainScope(NamedTuple):
     notes: Sequence[str]
 
 
-def result_of(fleet: Fleet, wishes: FleetOptions, *, is_dry_run: bool) -> MaintainResult | DueList:
-    if wishes.lists:
+def result_of(fleet: Fleet, options: FleetOptions, *, is_dry_run: bool) -> MaintainResult | DueList:
+    if options.lists:
         return due_tables(fleet)
     return fleet_job.plan_maintain(fleet) if is_dry_run else fleet_job.maintain(fleet)
 
 
 def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
-    wishes, config = FleetOptions(**command.arguments), by.catalogs.config
+    options, config = FleetOptions(**command.arguments), by.catalogs.config
     stop = threading.Event()
     interrupts = JobInterrupts(stop)
     opens: Any = resolve(context.seams.open_catalog)
@@ -144,9 +144,9 @@ def _fleet(command: Command, by: Opened, context: RunContext) -> Fleet:
         run_call=_Calls(command, context, by, memory, interrupts),
         runtime=context.runtime,
         stop=stop,
-        workers=wishes.workers,
-        max_ms=None if wishes.max_minutes is None else wishes.max_minutes * MINUTE_MS,
-        max_bytes=wishes.max_bytes,
+        workers=options.workers,
+        max_ms=None if options.max_minutes is None else options.max_minutes * MINUTE_MS,
+        max_bytes=options.max_bytes,
     )
 
 
@@ -200,22 +200,22 @@ class _Calls:
         return (lambda reference: metered if fresh else self._memory.over(metered)), held_by
 
 
-def _asked(wishes: FleetOptions, catalogs: Catalogs, catalog: str | None) -> MaintainScope:
+def _asked(options: FleetOptions, catalogs: Catalogs, catalog: str | None) -> MaintainScope:
     """What the command line means."""
     config = catalogs.config
-    if wishes.policy is not None:
-        require_policy(config, wishes.policy)
+    if options.policy is not None:
+        require_policy(config, options.policy)
     elif not config.policies:
         raise UsageError(
             f"{config.path} has no policies, so nothing would be maintained; `icekeep path conf/icekeep.example.yaml` "
             "names a file that has some"
         )
-    pattern = None if wishes.match is None else find_pattern(catalogs, wishes.match, catalog)
-    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in wishes.tables)
+    pattern = None if options.match is None else find_pattern(catalogs, options.match, catalog)
+    tables = frozenset(find_table(catalogs, name, catalog).full_name for name in options.tables)
     scope = Scope(
-        policy=wishes.policy,
+        policy=options.policy,
         match=None if pattern is None else pattern.glob,
-        match_text=wishes.match or "",
+        match_text=options.match or "",
         tables=tables or None,
     )
     policies = [policy for policy in config.policies if scope.has_policy(policy)]
@@ -343,8 +343,8 @@ def maintain(  # noqa: PLR0913 - the settings of the command
         ConfigError: the configuration is wrong.
         UnavailableError: the only catalog is out of reach.
     """
-    wishes = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
-    return _called(catalog, spark, conf, wishes, listener, is_dry_run=False)
+    options = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, options, listener, is_dry_run=False)
 
 
 def plan_maintain(  # noqa: PLR0913 - the settings of the command
@@ -364,23 +364,23 @@ def plan_maintain(  # noqa: PLR0913 - the settings of the command
 
     A job that is due has the status `due`. Arguments and errors are those of `maintain`; the plan does not go by the budget.
     """
-    wishes = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
-    return _called(catalog, spark, conf, wishes, listener, is_dry_run=True)
+    options = FleetOptions(policy, match, tables, workers, max_minutes, max_bytes)
+    return _called(catalog, spark, conf, options, listener, is_dry_run=True)
 
 
 def _called(
     catalog: str | None,
     spark: SparkSource,
     conf: str | None,
-    wishes: FleetOptions,
+    options: FleetOptions,
     listener: Listener,
     *,
     is_dry_run: bool,
 ) -> MaintainResult:
     check_source(spark)
-    given = {name: one for name, one in wishes._asdict().items() if one != FleetOptions._field_defaults[name]}
-    if isinstance(wishes.tables, str):
-        raise UsageError(f"{argument('tables')} is the text {wishes.tables!r}; give a list of names")
+    given = {name: one for name, one in options._asdict().items() if one != FleetOptions._field_defaults[name]}
+    if isinstance(options.tables, str):
+        raise UsageError(f"{argument('tables')} is the text {options.tables!r}; give a list of names")
     low = next((name for name, one in given.items() if isinstance(one, int) and one < 1), None)
     if low is not None:
         raise UsageError(f"{argument(low)} is {given[low]}; give 1 or more")

@@ -64,10 +64,10 @@ class OneOfMany:
         state = RunState()
         shared = FleetContext(catalogs=self._catalogs, load=call.load, session=self._session)
         try:
-            told = msgspec.structs.replace(command(), conf=call.conf)
+            own_command = msgspec.structs.replace(command(), conf=call.conf)
             with sharing(self._looks):
                 within = msgspec.structs.replace(context, state=state, shared=shared)
-                outcome = JobRun(told, call.job, within, call.run).outcome()
+                outcome = JobRun(own_command, call.job, within, call.run).outcome()
         except (Exception, Interrupted, KeyboardInterrupt) as error:  # noqa: BLE001 - each end of a job has its status
             ended = run_failure(error, context.interrupts.signal, state, is_part=True)
             message, ours = ended.error.message, our_error(error)

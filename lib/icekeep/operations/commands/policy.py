@@ -361,8 +361,8 @@ def _explanation(
 
 def explanation_shown(result: PolicyExplanation) -> Mapping[str, Any]:
     """What is printed for people: what there is, and that no policy reaches the table where none does."""
-    told = {name: value for name, value in msgspec.to_builtins(result).items() if value and name != "status"}
-    return told if result.policies else {**told, "policies": "no policy reaches it"}
+    shown = {name: value for name, value in msgspec.to_builtins(result).items() if value and name != "status"}
+    return shown if result.policies else {**shown, "policies": "no policy reaches it"}
 
 
 def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobExplained:
@@ -388,10 +388,10 @@ def _job(table: str, rule: JobRule, now_ms: int, config: Sequence[str]) -> JobEx
 
 def _values(rules: TableRules) -> Iterator[ValueExplained]:
     """Values of all jobs once for each policy that decides, then those of each job."""
-    told: set[str] = set()
+    shown: set[str] = set()
     for rule in rules.jobs:
-        if rule.policy not in told:
-            told.add(rule.policy)
+        if rule.policy not in shown:
+            shown.add(rule.policy)
             yield from _explained(rule.policy, "all", rule.common)
     for rule in rules.jobs:
         yield from _explained(rule.policy, rule.job, rule.values)

@@ -140,16 +140,12 @@ class Catalogs:
         self._asked: list[Mapping[str, CatalogSettings]] = []
 
     def find(self, name: str) -> CatalogSettings | None:
-        for number in range(len(self._sources)):
-            found = self._catalogs_of(number)
-            if name in found:
-                return found[name]
-        return None
+        return next((found[name] for found in self._known() if name in found), None)
 
     def all(self) -> dict[str, CatalogSettings]:
         known: dict[str, CatalogSettings] = {}
-        for number in range(len(self._sources)):
-            known = {**self._catalogs_of(number), **known}
+        for found in self._known():
+            known = {**found, **known}
         return dict(sorted(known.items()))
 
     def chosen(self, name: str | None) -> tuple[CatalogSettings, ...]:
@@ -185,10 +181,12 @@ class Catalogs:
             f"there is no configuration ({CONFIG_PLACES}); make one with `icekeep init`, or name a file with --config"
         )
 
-    def _catalogs_of(self, number: int) -> Mapping[str, CatalogSettings]:
-        while len(self._asked) <= number:
-            self._asked.append(self._sources[len(self._asked)]())
-        return self._asked[number]
+    def _known(self) -> Iterator[Mapping[str, CatalogSettings]]:
+        """What each source knows, asked once and not before its turn."""
+        for number, source in enumerate(self._sources):
+            if len(self._asked) <= number:
+                self._asked.append(source())
+            yield self._asked[number]
 
 
 class TableReference(msgspec.Struct, frozen=True):

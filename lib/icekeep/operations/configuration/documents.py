@@ -59,8 +59,8 @@ class Entry(msgspec.Struct, frozen=True):
         """The entry of a key that must be there; `form` is what to give, as the error says."""
         below = self.mapping()
         if key not in below:
-            told = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
-            raise ConfigError(f"{self.key_path}.{key}", f"{told} ({self.place})")
+            problem = f"is missing{form and f'; give {form}'}{instead_of(key, below)}"
+            raise ConfigError(f"{self.key_path}.{key}", f"{problem} ({self.place})")
         return below[key]
 
     def sequence(self) -> tuple["Entry", ...]:

@@ -39,12 +39,12 @@ def resolve_table(
     stored, problems = _stored(catalog, identifier)
     if properties is None:
         unread = Problem(None, "table properties", "the table's metadata cannot be read")
-        heard = OutsideSettings(problems=(unread,))
+        outside = OutsideSettings(problems=(unread,))
     else:
-        heard = settings_of_properties(properties)
-    own, told = layer_of_settings(heard, LayerKind.PROPERTIES)
+        outside = settings_of_properties(properties)
+    own, more = layer_of_settings(outside, LayerKind.PROPERTIES)
     name = full_name(catalog.name, identifier)
-    return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *told))
+    return Resolved(rules_for(rules, name, stored=stored, properties=own), (*problems, *more))
 
 
 def tables_of(catalog: Catalog) -> Iterable[str]:

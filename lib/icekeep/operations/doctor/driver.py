@@ -178,11 +178,11 @@ class Needs(msgspec.Struct, frozen=True):
 def own_needs(machine: str) -> Needs | None:
     """What the metadata of the installed package says; `None` where icekeep runs from a zip or a checkout."""
     try:
-        told = metadata("icekeep")
+        found = metadata("icekeep")
     except PackageNotFoundError:
         return None
-    parsed = (parse_requirement(text, machine) for text in told.get_all("Requires-Dist") or ())
-    python = Requirement("Python", tuple(_BOUND.findall(told["Requires-Python"] or "")))
+    parsed = (parse_requirement(text, machine) for text in found.get_all("Requires-Dist") or ())
+    python = Requirement("Python", tuple(_BOUND.findall(found["Requires-Python"] or "")))
     return Needs(python, tuple(one for one in parsed if one is not None))
 
 
@@ -272,12 +272,12 @@ def checked_java(
         raise UsageError(
             f"{program!r} cannot be run ({error}); set JAVA_HOME to where Java {OLDEST_JAVA} or later is"
         ) from error
-    told = _JAVA_VERSION.search(done.stderr + done.stdout)
-    if told is None:
+    found = _JAVA_VERSION.search(done.stderr + done.stdout)
+    if found is None:
         raise UsageError(
             f"{program!r} does not say which Java it is; set JAVA_HOME to where Java {OLDEST_JAVA} or later is"
         )
-    return checked_java_version(told[1], program)
+    return checked_java_version(found[1], program)
 
 
 def checked_java_version(version: str, where: str) -> str:

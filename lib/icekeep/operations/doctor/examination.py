@@ -215,8 +215,8 @@ def _has_executors(spark: "SparkSource", executors: bool) -> bool:
 
 
 def _configured_memory() -> str:
-    told: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
-    return told
+    memory: str = resolve(_CONFIGURED_MEMORY)(spark_properties(), processors_count(), resolve(_MEMORY_BYTES)(1))
+    return memory
 
 
 def _packages(needs: Needs | None, subjects: Sequence[DoctorCatalog]) -> list[str]:

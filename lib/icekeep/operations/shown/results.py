@@ -224,7 +224,7 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
         for job in table.jobs
         if job.status not in IDLE or job.status == JobStatus.ELSEWHERE
     ]
-    told = {
+    values = {
         **shown,
         "looked_ms": result.looked_ms,
         "elapsed_ms": result.elapsed_ms,
@@ -240,12 +240,12 @@ def maintain_shown(result: MaintainResult | DueList) -> Mapping[str, Any]:
         "problems": [f"{table.table}: {problem}" for table in result.tables for problem in table.problems],
         "notes": list(result.notes),
     }
-    return {name: value for name, value in told.items() if value != []}
+    return {name: value for name, value in values.items() if value != []}
 
 
 def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
     """By status the jobs that this run had no reason to begin: in a dry run all, else those that wait since they failed."""
-    told = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
+    values = IDLE - {JobStatus.ELSEWHERE} if result.dry_run else {JobStatus.POSTPONED}
     return {
         status: [
             {"table": table.table, "job": job.job, "why": shortened(job.why, _WHY_LENGTH)}
@@ -253,7 +253,7 @@ def _idle(result: MaintainResult) -> dict[str, list[dict[str, Any]]]:
             for job in table.jobs
             if job.status == status
         ]
-        for status in sorted(told)
+        for status in sorted(values)
     }
 
 
@@ -266,7 +266,7 @@ def figures_shown(figures: Mapping[str, int]) -> str:
 
 
 def _list_shown(result: DueList) -> Mapping[str, Any]:
-    told = {
+    values = {
         "tables_count": len(result.tables),
         "due": [
             {
@@ -282,11 +282,11 @@ def _list_shown(result: DueList) -> Mapping[str, Any]:
         "not_read": [f"{one.name}: {one.reason}" for one in result.not_read],
         "notes": list(result.notes),
     }
-    return {name: value for name, value in told.items() if value != []}
+    return {name: value for name, value in values.items() if value != []}
 
 
 def matching_shown(result: MatchedTables) -> Mapping[str, Any]:
-    told = {
+    values = {
         "tables": [
             {
                 "table": one.table,
@@ -306,7 +306,7 @@ def matching_shown(result: MatchedTables) -> Mapping[str, Any]:
         "failed_tables_count": result.failed_tables_count,
         "elapsed_ms": result.elapsed_ms,
     }
-    return {name: value for name, value in told.items() if value != []}
+    return {name: value for name, value in values.items() if value != []}
 
 
 T = TypeVar("T")
