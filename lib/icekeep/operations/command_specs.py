@@ -21,7 +21,7 @@ class CommandScope(Enum):
 
     A table; the catalog and the name that a table is to have; a function that gives the configured catalogs, the name of one
     or `None`, and a source of a Spark session; the configuration, its catalogs, what opens one of them, and the name of one or
-    `None`; the command and its surroundings, of one that runs jobs on many tables, or one that carries out the plan of a file; or
+    `None`; the command and its context, of one that runs jobs on many tables, or one that carries out the plan of a file; or
     nothing. A command about catalogs, a fleet or a plan may start Spark, and so has a script in `jobs/` too.
     """
 

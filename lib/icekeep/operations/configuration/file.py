@@ -74,7 +74,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # The address may hold a password.
-        return f"TellingSettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
+        return f"TelemetrySettings({self.log_format!r}, has_pushgateway={self.pushgateway is not None})"
 
 
 def read_telemetry(given: Mapping[str, Entry]) -> TelemetrySettings:
