@@ -63,11 +63,11 @@ def test_every_command_has_a_help_text_that_says_what_it_is_for(words, capsys):
     assert summary[1:] in " ".join(out.split())
     assert ("--dry-run" in out) is (COMMANDS[words].changes or words in ("apply", "restore"))
     is_about_tables = bool({"table", "tables"} & {setting.name for setting in COMMANDS[words].settings})
-    is_about_one = COMMANDS[words].about in (CommandScope.TABLE, CommandScope.NEW_TABLE)
+    is_about_one = COMMANDS[words].scope in (CommandScope.TABLE, CommandScope.NEW_TABLE)
     assert ("--table" in out) is (is_about_one or is_about_tables)
     for name in COMMANDS[words].texts:
         assert name in out
-    where = () if COMMANDS[words].about is CommandScope.NOTHING else ("--catalog", "--conf")
+    where = () if COMMANDS[words].scope is CommandScope.NOTHING else ("--catalog", "--conf")
     for flag in (*where, "--output", "--result-file", "--verbose"):
         assert flag in out
 
