@@ -263,7 +263,7 @@ def run_failure(failure: BaseException, signal: Signals | None, state: RunState,
 
     Args:
         signal: the one that was taken meanwhile.
-        begun: the run, whose table an error line names.
+        state: the run, whose table an error line names.
         is_part: of a job in a thread of a run over many tables: a signal, which only the main thread gets, reaches it as the
             failure of the Spark jobs that are cancelled.
     """
